@@ -1,0 +1,273 @@
+"""The errors every package raises, as one tree with stable codes.
+
+A code is a promise to clients: it never changes its meaning. HTTP statuses are given in `gateway/errors.py`
+and nowhere else; `docs/reference/errors.md` is generated from this file.
+
+    SlipstreamError
+    ├── ConfigError                 invalid_config
+    ├── RequestError                the client can fix it
+    │   ├── InvalidJson             invalid_json
+    │   ├── InvalidField            invalid_value
+    │   ├── MissingField            missing_required_parameter
+    │   ├── UnknownField            unknown_parameter
+    │   ├── UnsupportedField        unsupported_parameter
+    │   ├── BodyTooLarge            request_too_large
+    │   ├── ModelNotFound           model_not_found
+    │   ├── WrongEndpoint           wrong_endpoint
+    │   ├── NotFound                not_found
+    │   ├── MethodNotAllowed        method_not_allowed
+    │   ├── ContextTooLong          context_length_exceeded
+    │   ├── SpecialToken            special_token_in_text
+    │   └── EngineRefused           engine_refused
+    ├── AuthError                   the key is the problem
+    │   ├── MissingKey              missing_api_key
+    │   ├── InvalidKey              invalid_api_key
+    │   ├── RevokedKey              revoked_api_key
+    │   └── ExpiredKey              expired_api_key
+    ├── LimitError                  the client's own limit
+    │   ├── RateLimited             rate_limit_exceeded
+    │   └── RequestTooExpensive     request_exceeds_limit
+    └── ServiceError                our fault, or our load
+        ├── AuthUnavailable         auth_unavailable
+        ├── LimiterUnavailable      limiter_unavailable
+        ├── JournalUnavailable      journal_unavailable
+        ├── RouterUnavailable       router_unavailable
+        ├── NoEngine                no_engine_available
+        ├── Overloaded              overloaded
+        ├── Draining                draining
+        ├── EngineFailed            engine_failed
+        ├── EngineTimeout           engine_timeout
+        └── InternalError           internal_error
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SlipstreamError(Exception):
+    """Root of the tree.
+
+    message: a sentence for the person who can act on it. param: the field at fault, as the client wrote it
+    (`messages[2].role`). retry_after_s: when trying again makes sense; None says that it does not.
+    """
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class ConfigError(SlipstreamError):
+    """A setting, a model folder or a data folder is wrong: the process does not start."""
+
+    code = "invalid_config"
+
+
+class RequestError(SlipstreamError):
+    """The request cannot be served as it is written."""
+
+    code = "invalid_request"
+
+
+class InvalidJson(RequestError):
+    """The body is not JSON; the message gives the position."""
+
+    code = "invalid_json"
+
+
+class InvalidField(RequestError):
+    """A field has the wrong type or lies outside its range."""
+
+    code = "invalid_value"
+
+
+class MissingField(RequestError):
+    """A required field is absent."""
+
+    code = "missing_required_parameter"
+
+
+class UnknownField(RequestError):
+    """A field that is not part of this API, engine-private ones included."""
+
+    code = "unknown_parameter"
+
+
+class UnsupportedField(RequestError):
+    """A field of the OpenAI API that this deployment does not honour: refused rather than ignored."""
+
+    code = "unsupported_parameter"
+
+
+class BodyTooLarge(RequestError):
+    """The body is larger than the deployment accepts."""
+
+    code = "request_too_large"
+
+
+class ModelNotFound(RequestError):
+    """No such model, or none that this key may use."""
+
+    code = "model_not_found"
+
+
+class WrongEndpoint(RequestError):
+    """The model is not served at this endpoint (a chat model asked for a fill-in-the-middle completion)."""
+
+    code = "wrong_endpoint"
+
+
+class NotFound(RequestError):
+    """No such URL."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """The URL exists, for another HTTP method."""
+
+    code = "method_not_allowed"
+
+
+class ContextTooLong(RequestError):
+    """Prompt and output together do not fit the model's context."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str) -> None:
+        super().__init__(
+            f"This model's context is {limit_tokens} tokens. The prompt has {prompt_tokens} tokens and "
+            f"{output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
+            "Shorten the prompt or lower max_tokens.",
+            param=param,
+        )
+
+
+class SpecialToken(RequestError):
+    """The text holds one of the model's control tokens and the engine could not tell it from the real one."""
+
+    code = "special_token_in_text"
+
+
+class EngineRefused(RequestError):
+    """The engine itself found the request invalid; its sentence is passed on."""
+
+    code = "engine_refused"
+
+
+class AuthError(SlipstreamError):
+    """The key does not open this door."""
+
+    code = "invalid_api_key"
+
+
+class MissingKey(AuthError):
+    """No `Authorization: Bearer` header."""
+
+    code = "missing_api_key"
+
+
+class InvalidKey(AuthError):
+    """The key is mistyped or was never issued."""
+
+    code = "invalid_api_key"
+
+
+class RevokedKey(AuthError):
+    """The key was issued and has been revoked."""
+
+    code = "revoked_api_key"
+
+
+class ExpiredKey(AuthError):
+    """The key was issued and its time is over."""
+
+    code = "expired_api_key"
+
+
+class LimitError(SlipstreamError):
+    """A limit of this key; another key is not affected."""
+
+    code = "rate_limit_exceeded"
+
+
+class RateLimited(LimitError):
+    """Too many requests, tokens or concurrent streams for now; the message names the counter and when it frees."""
+
+    code = "rate_limit_exceeded"
+
+
+class RequestTooExpensive(LimitError):
+    """One request alone needs more than the whole limit: waiting will not help."""
+
+    code = "request_exceeds_limit"
+
+
+class ServiceError(SlipstreamError):
+    """The platform cannot serve now. Safe to retry after `retry_after_s`."""
+
+    code = "service_unavailable"
+
+
+class AuthUnavailable(ServiceError):
+    """Keys cannot be verified at the moment, so none is accepted."""
+
+    code = "auth_unavailable"
+
+
+class LimiterUnavailable(ServiceError):
+    """Limits cannot be counted at the moment and the deployment chose to refuse rather than to guess."""
+
+    code = "limiter_unavailable"
+
+
+class JournalUnavailable(ServiceError):
+    """The usage journal cannot be written (disk full, I/O error), so nothing is admitted."""
+
+    code = "journal_unavailable"
+
+
+class RouterUnavailable(ServiceError):
+    """The router is down or restarting."""
+
+    code = "router_unavailable"
+
+
+class NoEngine(ServiceError):
+    """No healthy engine serves this model."""
+
+    code = "no_engine_available"
+
+
+class Overloaded(ServiceError):
+    """The router shed the request to keep its promises to the others."""
+
+    code = "overloaded"
+
+
+class Draining(ServiceError):
+    """This instance is shutting down."""
+
+    code = "draining"
+
+
+class EngineFailed(ServiceError):
+    """The engine broke off. Before the first token the request may be retried; after it, it may not."""
+
+    code = "engine_failed"
+
+
+class EngineTimeout(ServiceError):
+    """The engine did not answer in time."""
+
+    code = "engine_timeout"
+
+
+class InternalError(ServiceError):
+    """A defect of ours; the request id finds it in the logs."""
+
+    code = "internal_error"

@@ -1,0 +1,92 @@
+"""One generation request, independent of any wire format: what is asked, by whom, in which tier.
+
+The gateway decodes a client's body into a `Generation`; a driver builds the engine's request from it. Nothing the
+client wrote reaches an engine except through these fields.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Tier(StrEnum):
+    """The two promises a deployment makes."""
+
+    AUTOCOMPLETE = "autocomplete"
+    CHAT = "chat"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks. All three are UUIDs in text form, taken from the key and never from the request."""
+
+    organization_id: str
+    project_id: str
+    key_id: str
+
+
+class ChatPrompt(msgspec.Struct, frozen=True):
+    """A conversation. Messages, tools and formats are validated JSON values in the OpenAI shape."""
+
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+
+
+class TextPrompt(msgspec.Struct, frozen=True):
+    """One or more texts to continue, or the two sides of a gap when `suffix` is given (one prompt only).
+
+    prompts: text, or token ids. When the gateway has encoded the text, `prompts` holds ids; for a gap they are the
+    ids of the whole template, `suffix` is then None and `filled_gap` is True.
+    """
+
+    prompts: tuple[str | tuple[int, ...], ...]
+    suffix: str | None = None
+    filled_gap: bool = False
+    echo: bool = False
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How to pick tokens. `max_tokens` is always set: it is what was reserved and what the engine is told."""
+
+    max_tokens: int
+    n: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+    logit_bias: dict[str, float] | None = None
+    logprobs: int | None = None
+    """Number of alternatives per position; 0 is the chosen token alone; None is off."""
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """What is asked, by whom, which tier."""
+
+    request_id: str
+    """Ours, minted per request; also the engine's id for it, so that it can be aborted."""
+    caller: Caller
+    tier: Tier
+    model: str
+    """The public name the client used."""
+    prompt: ChatPrompt | TextPrompt
+    sampling: Sampling
+    stream: bool = False
+    include_usage: bool = False
+    """The client asked for the usage event at the end of its stream."""
+    priority: int = 0
+    cache_salt: str = ""
+    """Keeps one tenant's prefix cache apart from another's; set by the gateway, never by the client."""
+
+    @property
+    def choices(self) -> int:
+        """How many choices the answer has: n for every prompt."""
+        prompts = len(self.prompt.prompts) if isinstance(self.prompt, TextPrompt) else 1
+        return self.sampling.n * prompts

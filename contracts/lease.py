@@ -1,0 +1,62 @@
+"""The right to run one attempt on one engine, and what was reported when it ended.
+
+The gateway mints the lease id, so acquiring twice with one id is one lease. Durations, never wall-clock times, cross
+the process boundary.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import Tier
+from contracts.usage import Finish, Usage
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One replica as the gateway needs it to send a request."""
+
+    replica_id: str
+    url: str
+    driver: str
+    """Name of the driver that speaks its dialect: `embedded`, `sglang`, `openai`."""
+    model: str
+    """The name this engine serves the model under."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What the router is asked: a place for one attempt."""
+
+    lease_id: str
+    request_id: str
+    attempt: int
+    tier: Tier
+    model: str
+    prompt_tokens: int
+    max_output_tokens: int
+    """All choices together."""
+    deadline_s: float
+    """How long the caller is willing to wait for a grant."""
+    organization_id: str = ""
+    prefix_kind: str = ""
+    prefix_hashes: tuple[bytes, ...] = ()
+    excluded_replicas: tuple[str, ...] = ()
+    """Replicas on which an earlier attempt of this request failed."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A granted place."""
+
+    lease_id: str
+    engine: Engine
+    queued_s: float = 0.0
+    """Time spent in the router's queue, by the router's clock."""
+
+
+class LeaseEnd(msgspec.Struct, frozen=True):
+    """How a lease ended; corrects the router's picture of the engine."""
+
+    lease_id: str
+    finish: Finish
+    usage: Usage = Usage()
+    engine_fault: bool = False
+    """The engine failed (refused connection, 5xx, broke off), as opposed to the client leaving."""

@@ -1,0 +1,129 @@
+"""Reads settings: a TOML file, then environment variables over it, into frozen structs.
+
+`SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown field, a value of the wrong type or out of range stops
+the start with a message that names the field and the nearest known name. Nothing else in the project reads the
+environment for settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+PREFIX = "SLIPSTREAM_"
+SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
+
+
+def load(
+    kind: type[SettingsT], path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> SettingsT:
+    """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides` (command line).
+
+    Later sources win. Raises ConfigError, which names the field, the value and what is allowed.
+    """
+    tree: dict[str, Any] = _read(path) if path is not None else {}
+    _reject_unknown(kind, tree, source=str(path), trail="")
+    for name, text in sorted(environ.items()):
+        if name.startswith(PREFIX):
+            dotted = name[len(PREFIX) :].lower().replace("__", ".")
+            _put(tree, dotted, _parse(text), source=name)
+            _reject_unknown(kind, tree, source=name, trail="")
+    for dotted, value in (overrides or {}).items():
+        _put(tree, dotted, value, source=dotted)
+    _reject_unknown(kind, tree, source="command line", trail="")
+    try:
+        # strict=False: the environment only has text, "8000" must do for an int
+        return msgspec.convert(tree, kind, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$.") or "settings"
+        raise ConfigError(f"{field}: {message}; got {_value_at(tree, field)!r}", param=field) from None
+
+
+def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
+    """Every setting of `kind` with its dotted name, nested structs expanded; the generated reference uses it."""
+    for field in msgspec.structs.fields(kind):
+        inner = _struct(field.type)
+        dotted = f"{trail}{field.encode_name}"
+        if inner is not None and not _is_collection(field.type):
+            yield from fields(inner, f"{dotted}.")
+        else:
+            yield dotted, field
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the settings file: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _parse(text: str) -> Any:
+    """JSON where the text is JSON for a list or an object, else the text itself."""
+    if text[:1] in "[{":
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    return text
+
+
+def _put(tree: dict[str, Any], dotted: str, value: Any, source: str) -> None:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{source}: {parent} is a value, not a section")
+    tree[last] = value
+
+
+def _reject_unknown(kind: type[msgspec.Struct], tree: Mapping[str, Any], source: str, trail: str) -> None:
+    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, value in tree.items():
+        field = known.get(name)
+        if field is None:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f", did you mean {trail}{nearest[0]}?" if nearest else f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"{trail}{name}: unknown setting ({source}){hint}", param=f"{trail}{name}")
+        inner = _struct(field.type)
+        if inner is None:
+            continue
+        entries = value if isinstance(value, list) and _is_collection(field.type) else [value]
+        for index, entry in enumerate(entries):
+            if isinstance(entry, Mapping):
+                step = f"{trail}{name}[{index}]." if isinstance(value, list) else f"{trail}{name}."
+                _reject_unknown(inner, entry, source, step)
+
+
+def _struct(annotation: Any) -> type[msgspec.Struct] | None:
+    """The struct type inside an annotation (itself, Optional, or the element of a tuple or list), if any."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation
+    for argument in get_args(annotation):
+        found = _struct(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_collection(annotation: Any) -> bool:
+    origin = getattr(annotation, "__origin__", None)
+    return origin in (tuple, list)
+
+
+def _value_at(tree: Any, dotted: str) -> Any:
+    for step in dotted.replace("[", ".[").split("."):
+        try:
+            tree = tree[int(step[1:-1])] if step.startswith("[") else tree[step]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return tree

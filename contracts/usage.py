@@ -1,0 +1,47 @@
+"""What one attempt used: the engine's own counts, and how far they can be trusted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of one attempt, as the engine reported them. `prompt_tokens` includes the cached ones."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Outcome(StrEnum):
+    """How far an attempt's usage is known."""
+
+    EXACT = "exact"
+    """The engine's final count."""
+    LOWER_BOUND = "lower_bound"
+    """The last count seen before the engine was lost; at least this much was generated."""
+    UNKNOWN = "unknown"
+    """A crash left no count and the engine could not be asked. Counted, reported, billed as nothing."""
+
+
+class Finish(StrEnum):
+    """Why an attempt ended."""
+
+    COMPLETE = "complete"
+    """The engine finished: stop, length or tool call."""
+    CLIENT_GONE = "client_gone"
+    """The client left or stalled; the engine was told to stop."""
+    ENGINE_ERROR = "engine_error"
+    """The engine refused, failed or was lost."""
+    NOT_PLACED = "not_placed"
+    """No engine was reached: shed, router down, or cancelled while waiting. Nothing ran."""
+    GATEWAY_CRASH = "gateway_crash"
+    """The gateway died; the attempt was closed by recovery."""

@@ -1,0 +1,98 @@
+"""What the gateway and the router need from an engine's dialect, and nothing about transport.
+
+A driver is pure: it builds requests and reads answers. `engines/connection.py` does the I/O. One driver knows one
+dialect; one instance serves every replica that speaks it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Generation
+from contracts.usage import Usage
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a dialect can be trusted with."""
+
+    abort_by_id: bool
+    """The engine stops a request when told its id; otherwise only closing the connection stops it."""
+    final_count: bool
+    """After an abort the engine still reports how much it generated: usage stays exact."""
+    running_count: bool
+    """Every event carries usage so far, so that a lost engine leaves a lower bound."""
+    token_prompts: bool
+    """Completions may be sent as token ids."""
+    literal_text: bool
+    """Special-token strings inside user text stay text; otherwise the gateway refuses them by name."""
+    usage_by_id: bool
+    """The final usage of a past request can be asked for by id (crash recovery)."""
+
+
+class EngineRequest(msgspec.Struct, frozen=True):
+    """An HTTP request to an engine, relative to the replica's URL. body: JSON, or empty."""
+
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """One replica's own report."""
+
+    running: int = 0
+    waiting: int = 0
+    used_tokens: int = 0
+    capacity_tokens: int = 0
+    """0: not reported."""
+
+
+class Driver(Protocol):
+    """One engine dialect. All methods are pure; parse methods raise `EngineFailed` on answers they cannot read."""
+
+    name: str
+    capabilities: Capabilities
+
+    def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        """The streaming request for one attempt, built from the Generation alone.
+
+        Always asks for a stream with final usage (and running counts where the engine has them): whole answers are
+        collected by the gateway, so that a client who leaves is metered the same way. Raises UnsupportedField for
+        what the dialect cannot express.
+        """
+        ...
+
+    def abort(self, request_id: str) -> EngineRequest | None:
+        """How to stop a request by id; None where closing the connection is the only way."""
+        ...
+
+    def usage_by_id(self, request_id: str) -> EngineRequest | None:
+        """How to ask for a past request's final usage; None where the engine keeps none."""
+        ...
+
+    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
+        """The answer to `usage_by_id`; None when the engine does not know the request."""
+        ...
+
+    def error(self, status: int, body: bytes) -> SlipstreamError:
+        """A non-200 answer as one of our errors.
+
+        4xx that the client caused become EngineRefused (or ContextTooLong) with the engine's sentence; 429 and 503
+        become Overloaded; the rest EngineFailed without internals.
+        """
+        ...
+
+    def health(self) -> EngineRequest:
+        """A cheap request that answers 200 when the engine can serve."""
+        ...
+
+    def load(self) -> EngineRequest | None:
+        """How to ask for current load; None where the engine has no such report."""
+        ...
+
+    def parse_load(self, body: bytes) -> Load:
+        """The answer to `load`."""
+        ...
