@@ -1,0 +1,93 @@
+"""The strings that act as control tokens in a model's input, and where they occur in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+
+class ControlToken(msgspec.Struct, frozen=True):
+    """A token whose text steers the model when it is parsed as one."""
+
+    id: int
+    text: str
+    lstrip: bool
+    rstrip: bool
+    """The token swallows the whitespace on that side."""
+
+
+class ControlTokens:
+    """All control tokens of one tokenizer.
+
+    Every token marked special is one. So is a token that is not marked but looks like a marker: Qwen2.5-Coder's
+    `<|fim_prefix|>` is not marked. Added tokens that are plain text, such as runs of spaces, are not.
+    """
+
+    def __init__(self, added_tokens: Iterable[dict[str, Any]]) -> None:
+        tokens = [
+            ControlToken(token["id"], token["content"], bool(token.get("lstrip")), bool(token.get("rstrip")))
+            for token in added_tokens
+            if is_control(token)
+        ]
+        self.by_text = {token.text: token for token in tokens}
+        self.ids = frozenset(token.id for token in tokens)
+        # longest first: `<|end_of_text|>` must win over `<|end`
+        texts = sorted(self.by_text, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else re.compile(r"(?!)")
+        self._heads = {text[:end] for text in texts for end in range(1, len(text))}
+        self._tails = {text[start:] for text in texts for start in range(1, len(text))}
+        self._longest = max(map(len, texts), default=0)
+
+    def find(self, text: str) -> str | None:
+        """The first control string in the text, or None."""
+        match = self._pattern.search(text)
+        return match[0] if match else None
+
+    def risky(self, text: str) -> bool:
+        """Whether the text holds a control string, or could complete one together with what stands beside it."""
+        return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of what `risky` found, in order: whole control strings, and parts of one at either edge."""
+        spans = [match.span() for match in self._pattern.finditer(text)]
+        front, edge = self._front(text), self._edge(text)
+        if front and (not spans or spans[0][0] >= front):
+            spans.insert(0, (0, front))
+        if edge and (not spans or spans[-1][1] <= len(text) - edge):
+            spans.append((len(text) - edge, len(text)))
+        return spans
+
+    def split(self, text: str) -> Iterator[str | ControlToken]:
+        """The text cut at its control strings, as `tokenizers` cuts it."""
+        position = 0
+        for match in self._pattern.finditer(text):
+            if match.start() < position:
+                continue
+            token = self.by_text[match[0]]
+            before = text[position : match.start()]
+            yield before.rstrip() if token.lstrip else before
+            yield token
+            position = match.end()
+            if token.rstrip:
+                position += len(text[position:]) - len(text[position:].lstrip())
+        yield text[position:]
+
+    def _edge(self, text: str) -> int:
+        """Length of the longest end of the text that begins a control string."""
+        longest = min(len(text), self._longest - 1)
+        return next((length for length in range(longest, 0, -1) if text[-length:] in self._heads), 0)
+
+    def _front(self, text: str) -> int:
+        """Length of the longest start of the text that ends a control string."""
+        longest = min(len(text), self._longest - 1)
+        return next((length for length in range(longest, 0, -1) if text[:length] in self._tails), 0)
+
+
+def is_control(token: dict[str, Any]) -> bool:
+    """Whether an entry of tokenizer.json's `added_tokens` steers the model."""
+    text: str = token["content"]
+    marker = len(text) > 2 and text.lstrip("▁")[:1] in ("<", "[") and text[-1:] in (">", "]")
+    return bool(token.get("special")) or marker

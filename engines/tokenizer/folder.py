@@ -1,0 +1,98 @@
+"""Reads the tokenizer files of a Hugging Face model folder; a broken folder stops the start, naming the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+JsonObject = dict[str, Any]
+
+
+class TokenizerFolder(msgspec.Struct, frozen=True):
+    """The contents of a model folder that concern text."""
+
+    path: Path
+    definition: JsonObject
+    """tokenizer.json"""
+    config: JsonObject
+    """tokenizer_config.json, over special_tokens_map.json; empty when neither is there."""
+    chat_template: str | None
+    tool_template: str | None
+    """The template named `tool_use`, where the folder has several."""
+    end_ids: frozenset[int]
+    """The ids that end a generation, from generation_config.json, else config.json."""
+
+    @classmethod
+    def read(cls, path: Path) -> TokenizerFolder:
+        """Read the folder. Raises ConfigError naming the missing or broken file."""
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such model folder; give a folder that holds tokenizer.json")
+        definition = _read_json(path / "tokenizer.json")
+        if definition is None:
+            raise ConfigError(
+                f"{path / 'tokenizer.json'}: file not found; a model folder needs a tokenizer in the Hugging Face "
+                "`tokenizers` format (`save_pretrained` of a fast tokenizer writes it)"
+            )
+        config = {
+            **(_read_json(path / "special_tokens_map.json") or {}),
+            **(_read_json(path / "tokenizer_config.json") or {}),
+        }
+        chat_template, tool_template = _templates(path, config)
+        return cls(path, definition, config, chat_template, tool_template, _end_ids(path))
+
+    def special(self, name: str) -> str | None:
+        """The text of a named special token such as `bos_token`, or None."""
+        value = self.config.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        return value if isinstance(value, str) else None
+
+
+def _read_json(path: Path) -> JsonObject | None:
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold a JSON object; got {type(content).__name__}")
+    return content
+
+
+def _templates(path: Path, config: JsonObject) -> tuple[str | None, str | None]:
+    """The default template and the one for tools; a file of its own wins over the config's field."""
+    source = path / "chat_template.jinja"
+    if source.exists():
+        try:
+            return source.read_text(), None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{source}: cannot be read: {error}") from None
+    value = config.get("chat_template")
+    if value is None or isinstance(value, str):
+        return value, None
+    try:
+        named = {entry["name"]: entry["template"] for entry in value}
+    except (TypeError, KeyError):
+        raise ConfigError(
+            f"{path / 'tokenizer_config.json'}: chat_template must be a string, or a list of named templates"
+        ) from None
+    return named.get("default"), named.get("tool_use")
+
+
+def _end_ids(path: Path) -> frozenset[int]:
+    for name in ("generation_config.json", "config.json"):
+        value = (_read_json(path / name) or {}).get("eos_token_id")
+        if value is None:
+            continue
+        ids = value if isinstance(value, list) else [value]
+        if not all(isinstance(id_, int) for id_ in ids):
+            raise ConfigError(f"{path / name}: eos_token_id must be an integer or a list of integers; got {value!r}")
+        return frozenset(ids)
+    return frozenset()

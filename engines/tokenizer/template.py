@@ -1,0 +1,105 @@
+"""Renders a model's chat template as Hugging Face does, in jinja2's immutable sandbox.
+
+A template is the model maker's program: it may only read what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from contracts.errors import ConfigError, InvalidField
+
+JsonObject = dict[str, Any]
+
+
+class ChatTemplate:
+    """One compiled template and the special token strings it may mention."""
+
+    def __init__(self, source: str, specials: Mapping[str, str], origin: str) -> None:
+        """specials: `bos_token` and the like. origin: named in errors. Raises ConfigError on a syntax error."""
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = time.strftime
+        self._specials = dict(specials)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{origin}: chat_template does not parse, line {error.lineno}: {error.message}") from None
+
+    def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
+        """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses."""
+        try:
+            return self._template.render(
+                messages=list(messages),
+                tools=list(tools) if tools else None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._specials,
+            )
+        except _Refused as refused:
+            raise InvalidField(f"The model's chat template refused: {refused}", param="messages") from None
+        # a template may fail in any way on a conversation that its author did not foresee
+        except Exception as error:
+            raise InvalidField(
+                f"The model's chat template cannot render these messages: {error}", param="messages"
+            ) from error
+
+
+class _Refused(Exception):
+    """The template called raise_exception."""
+
+
+def _refuse(message: str) -> None:
+    raise _Refused(message)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """jinja2's own filter escapes for HTML, which no model was trained on."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def with_parsed_arguments(message: JsonObject) -> JsonObject:
+    """Tool calls carry their arguments as JSON text on the wire; templates expect the object."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "tool_calls": [_with_parsed_call(call) for call in calls]}
+
+
+def _with_parsed_call(call: JsonObject) -> JsonObject:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}…{% endgeneration %}` marks what to train on; for serving it is its content."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)

@@ -1,0 +1,68 @@
+"""Turns generated ids into text as they come, never splitting a character."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+MAX_HELD_IDS = 8
+"""A character needs at most four byte tokens: a longer run that still does not decode never will."""
+
+
+class TextStream(Protocol):
+    """Decodes one choice. Control tokens give no text."""
+
+    def step(self, id_: int) -> str:
+        """The text that this id completes; often one token's, sometimes none."""
+        ...
+
+    def flush(self) -> str:
+        """What is still held back: an unfinished character becomes U+FFFD. The stream is over."""
+        ...
+
+
+class BytesTextStream:
+    """For byte-level vocabularies: every id is a fixed run of bytes, so the work per token is constant."""
+
+    def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def step(self, id_: int) -> str:
+        return self._decoder.decode(self._token_bytes.get(id_, b""))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class WindowTextStream:
+    """For all other vocabularies: decodes a short window twice and emits the difference.
+
+    The window starts at the last id that ended on a whole character and includes the ids before it, because a token's
+    text may depend on its left neighbour (SentencePiece drops a leading space).
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self._decode = decode
+        self._context: list[int] = []
+        self._held: list[int] = []
+
+    def step(self, id_: int) -> str:
+        self._held.append(id_)
+        text = self._new_text()
+        if text.endswith("\ufffd") and len(self._held) < MAX_HELD_IDS:
+            return ""
+        if text:
+            # ids without text stay held: dropping them from the window would lose the real left neighbour
+            self._context, self._held = self._held, []
+        return text
+
+    def flush(self) -> str:
+        text = self._new_text() if self._held else ""
+        self._held = []
+        return text
+
+    def _new_text(self) -> str:
+        before = self._decode(self._context)
+        return self._decode(self._context + self._held)[len(before) :]

@@ -1,0 +1,188 @@
+"""Text to token ids and back for one model, without torch: what the engine would see, counted by the gateway.
+
+User text never becomes a control token here: `<|end|>` typed by a user is encoded as those characters.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tokenizers
+
+from contracts.errors import ConfigError, InvalidField, SpecialToken, UnsupportedField
+from engines.tokenizer.control import ControlToken, ControlTokens, is_control
+from engines.tokenizer.escape import Escape
+from engines.tokenizer.fill import FillTemplate, fill_template
+from engines.tokenizer.folder import TokenizerFolder
+from engines.tokenizer.template import ChatTemplate, with_parsed_arguments
+from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
+from engines.tokenizer.token_bytes import token_bytes
+
+JsonObject = dict[str, Any]
+NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """The tokenizer of one model folder. Safe to use from several threads."""
+
+    def __init__(self, folder: TokenizerFolder) -> None:
+        """Use `load`. Raises ConfigError when the folder's files do not make a tokenizer."""
+        added: list[JsonObject] = folder.definition.get("added_tokens") or []
+        self._parsing = _backend(folder, folder.definition)
+        self._plain = _backend(folder, _with_marked_controls(folder.definition))
+        self._plain.encode_special_tokens = True
+        self._control = ControlTokens(added)
+        self._has_loose_controls = self._parsing.normalizer is not None and any(
+            token.get("normalized") for token in added if is_control(token)
+        )
+        self._leading = tuple(self._parsing.encode("").ids)
+        self._fill: FillTemplate | None = fill_template(folder, self._control)
+        specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
+        self._chat_template = _template(folder, folder.chat_template, specials)
+        self._tool_template = _template(folder, folder.tool_template, specials)
+        self._token_bytes = token_bytes(folder.definition, self._parsing)
+
+        self.vocabulary_size: int = max(self._parsing.get_vocab(with_added_tokens=True).values()) + 1
+        """Every id is below it."""
+        self.control_ids = self._control.ids
+        self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
+        """Ids that end a generation."""
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Tokenizer:
+        """Read a Hugging Face model folder. Raises ConfigError naming the file at fault."""
+        return cls(TokenizerFolder.read(Path(folder)))
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat_ids` works."""
+        return self._chat_template is not None
+
+    @property
+    def has_fill(self) -> bool:
+        """Whether `fill_ids` works."""
+        return self._fill is not None
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
+        except that control strings in it stay text."""
+        return [*self._leading, *self._encode_plain(text)]
+
+    def count(self, text: str) -> int:
+        """Number of ids that `encode` gives."""
+        return len(self.encode(text))
+
+    def chat_ids(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None = None) -> list[int]:
+        """The ids of a conversation with the assistant's turn opened.
+
+        Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
+        holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,
+        InvalidField when the template refuses the messages.
+        """
+        template = self._tool_template if tools and self._tool_template is not None else self._chat_template
+        if template is None:
+            raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
+        # before the escape: JSON text can spell a control string in ways that only parsing reveals
+        messages = [with_parsed_arguments(message) for message in messages]
+        escape = Escape(self._control, messages, tools)
+        if not escape.needed and not self._has_loose_controls:
+            return list(self._parsing.encode(_sound(template.render(messages, tools)), add_special_tokens=False).ids)
+        rendered = template.render(escape.messages, escape.tools)
+        ids: list[int] = []
+        for part in self._control.split(_sound(rendered)):
+            if isinstance(part, ControlToken):
+                ids.append(part.id)
+            elif part:
+                ids.extend(self._encode_plain(escape.restore(part)))
+        return ids
+
+    def fill_ids(self, prefix: str, suffix: str) -> list[int]:
+        """The ids of a fill-in-the-middle prompt. Raises UnsupportedField when the model has no tokens for it."""
+        if self._fill is None:
+            raise UnsupportedField(
+                "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
+            )
+        return self._fill.lay_out(self._leading, self._encode_plain(prefix), self._encode_plain(suffix))
+
+    def special_in(self, text: str) -> str | None:
+        """The first control string in the text, or None. Not for engines that cannot tell it from the real one."""
+        found = self._control.find(text)
+        if found is None and self._has_loose_controls:
+            found = self._control.find(self._parsing.normalizer.normalize_str(text))
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, control tokens left out."""
+        return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.control_ids]))
+
+    def token_text(self, id_: int) -> str:
+        """One token alone as text, control tokens included; for log probabilities."""
+        return str(self._parsing.decode([id_], skip_special_tokens=False))
+
+    def token_bytes(self, id_: int) -> bytes:
+        """One token alone as bytes, which need not be whole characters; for log probabilities."""
+        if self._token_bytes is not None and id_ in self._token_bytes:
+            return self._token_bytes[id_]
+        return self.token_text(id_).encode()
+
+    def text_stream(self) -> TextStream:
+        """A decoder for one choice's ids as they are generated."""
+        if self._token_bytes is not None:
+            return BytesTextStream(self._token_bytes)
+        return WindowTextStream(self.decode)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        ids: list[int] = self._plain.encode(_sound(text), add_special_tokens=False).ids
+        if self.control_ids.isdisjoint(ids):
+            return ids
+        # Unigram and WordLevel vocabularies hold their control strings as ordinary pieces: cut each in two
+        ids = []
+        position = 0
+        for start, _ in self._control.spans(text):
+            ids.extend(self._plain.encode(text[position : start + 1], add_special_tokens=False).ids)
+            position = start + 1
+        ids.extend(self._plain.encode(text[position:], add_special_tokens=False).ids)
+        if not self.control_ids.isdisjoint(ids):
+            raise SpecialToken(f"The text holds the control token {self.special_in(text)!r} of this model; remove it.")
+        return ids
+
+
+def _backend(folder: TokenizerFolder, definition: JsonObject) -> Any:
+    try:
+        backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(definition).decode())
+    # the library raises a plain Exception
+    except Exception as error:
+        raise ConfigError(f"{folder.path / 'tokenizer.json'}: not a tokenizer: {error}") from None
+    # a folder saved after training may carry them; a prompt must never be cut or padded silently
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _with_marked_controls(definition: JsonObject) -> JsonObject:
+    """`encode_special_tokens` spares only tokens marked special."""
+    marked = copy.copy(definition)
+    marked["added_tokens"] = [{**token, "special": is_control(token)} for token in definition.get("added_tokens") or []]
+    return marked
+
+
+def _template(folder: TokenizerFolder, source: str | None, specials: dict[str, str]) -> ChatTemplate | None:
+    return None if source is None else ChatTemplate(source, specials, origin=str(folder.path))
+
+
+def _ids(backend: Any, text: str | None) -> frozenset[int]:
+    id_ = None if text is None else backend.token_to_id(text)
+    return frozenset() if id_ is None else frozenset((id_,))
+
+
+def _sound(text: str) -> str:
+    """JSON can carry half a surrogate pair, which is no character and which the library refuses with a TypeError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidField(f"The text holds an unpaired surrogate at position {error.start}.") from None
+    return text
