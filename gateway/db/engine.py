@@ -1,0 +1,105 @@
+"""Ways into PostgreSQL: one URL form for everybody, an asyncpg pool, and the spelling SQLAlchemy wants.
+
+    postgresql://slipstream@/slipstream?host=/path/to/run      a unix socket in that folder
+    postgresql://user:password@db.example.com:5432/slipstream  TCP
+
+Nothing here knows a table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from contracts.errors import ConfigError
+
+UNAVAILABLE = (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
+"""What a database that is away, restarting or cut off looks like to a caller of asyncpg."""
+STARTING = (*UNAVAILABLE, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
+"""The same at connect time, where a server that is starting or full says so itself."""
+_FOREVER_WRONG = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidPasswordError,
+)
+
+
+def checked(url: str) -> str:
+    """The URL itself, if it can name a PostgreSQL database; raises ConfigError, never with the password in it."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ConfigError(
+            f"database url: {redacted(url)!r} is not a PostgreSQL URL; write postgresql://user@host:5432/name, "
+            "or postgresql://user@/name?host=/folder for a unix socket",
+            param="database",
+        )
+    if not parts.path.strip("/"):
+        raise ConfigError(f"database url: {redacted(url)!r} names no database; append /slipstream", param="database")
+    return url
+
+
+def redacted(url: str) -> str:
+    """The URL as it may be shown: without the password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The URL for SQLAlchemy over psycopg: Alembic and Celery tasks use it. Raises ConfigError."""
+    return urlunsplit(urlsplit(checked(url))._replace(scheme="postgresql+psycopg"))
+
+
+async def connect(url: str, *, timeout_s: float = 5.0, name: str = "slipstream") -> asyncpg.Connection[Any]:
+    """One connection, tried once. `name` is what pg_stat_activity shows. Raises what asyncpg raises."""
+    return await asyncpg.connect(checked(url), timeout=timeout_s, server_settings={"application_name": name})
+
+
+async def open_pool(
+    url: str, *, size: int = 4, wait_s: float = 30.0, connect_timeout_s: float = 5.0, name: str = "slipstream"
+) -> asyncpg.Pool[Any]:
+    """A pool with one live connection, waiting up to `wait_s` for a server that is still starting.
+
+    Raises ConfigError when the database stays out of reach, or at once when it answers that the user, password or
+    database name is wrong.
+    """
+    deadline_s = time.monotonic() + wait_s
+    pause_s = 0.05
+    while True:
+        try:
+            return await asyncpg.create_pool(
+                checked(url),
+                min_size=1,
+                max_size=size,
+                timeout=connect_timeout_s,
+                server_settings={"application_name": name},
+            )
+        except _FOREVER_WRONG as error:
+            raise ConfigError(f"database {redacted(url)}: {error}", param="database") from None
+        except STARTING as error:
+            if time.monotonic() + pause_s >= deadline_s:
+                raise ConfigError(
+                    f"database {redacted(url)}: not reachable for {wait_s:g} s, last error: "
+                    f"{type(error).__name__}: {error}; is PostgreSQL running and the address right?",
+                    param="database",
+                ) from error
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+        pause_s = min(pause_s * 2, 1.0)
+
+
+def lazy_pool(url: str, *, size: int, connect_timeout_s: float, name: str = "slipstream") -> asyncpg.Pool[Any]:
+    """A pool that connects on first use; initialise it by awaiting it. It starts even while the database is away."""
+    return asyncpg.create_pool(
+        checked(url),
+        min_size=0,
+        max_size=size,
+        timeout=connect_timeout_s,
+        server_settings={"application_name": name},
+    )

@@ -1,0 +1,17 @@
+"""Run by Alembic for every command: hands it the connection that `migrations.run` opened, locked and will commit."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from gateway.db.tables import metadata
+from migrations.run import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    include_schemas=True,
+    transactional_ddl=True,
+)
+context.run_migrations()

@@ -1,0 +1,71 @@
+"""Brings a database to a revision, up or down, from Python alone: there is no ini file and nothing to configure.
+
+One run is one transaction that holds an advisory lock, so it happens whole or not at all, and of several processes that
+start at once one migrates while the others wait and then find nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.util import CommandError
+from sqlalchemy.engine import Connection
+from sqlalchemy.pool import NullPool
+
+from contracts.errors import ConfigError
+from gateway.db.engine import redacted, sqlalchemy_url
+
+VERSION_TABLE = "slipstream_version"
+LOCK_ID = 0x736C6970
+"""Key of the advisory lock, any constant that nobody else uses: the bytes of `slip`."""
+LOCK_TIMEOUT_S = 60
+"""How long to wait for another migrator, and for any table a step needs."""
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate up to `revision`. Raises ConfigError when the database cannot be reached or the revision is unknown."""
+    _run(url, lambda config: command.upgrade(config, revision))
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Migrate down to `revision`, `base` for nothing at all: tables and their rows go. Raises ConfigError."""
+    _run(url, lambda config: command.downgrade(config, revision))
+
+
+def current(url: str) -> str | None:
+    """The revision the database is at; None for one that was never migrated. Raises ConfigError."""
+    with _connection(url) as connection:
+        return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _run(url: str, action: Callable[[Config], None]) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    with _connection(url) as connection, connection.begin():
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+        # Of the transaction, not of the session: it ends with the commit, even one that a crash turned into a rollback.
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK_ID})")
+        config.attributes["connection"] = connection
+        try:
+            action(config)
+        except CommandError as error:
+            raise ConfigError(f"migrations: {error}") from None
+
+
+@contextmanager
+def _connection(url: str) -> Iterator[Connection]:
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except sqlalchemy.exc.OperationalError as error:
+        raise ConfigError(f"database {redacted(url)}: {error.orig}", param="database") from error
+    finally:
+        engine.dispose()

@@ -1,0 +1,162 @@
+"""Migrations on a real PostgreSQL: up, down, up again, all at once, and against the tables that queries use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy.pool import NullPool
+
+from contracts.errors import ConfigError
+from gateway.db.engine import sqlalchemy_url
+from gateway.db.tables import SCHEMA, metadata
+from migrations import run
+
+CATALOG = """
+SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default)
+  FROM information_schema.columns WHERE table_schema = 'gateway'
+UNION ALL
+SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+  FROM pg_constraint WHERE connamespace = 'gateway'::regnamespace
+UNION ALL
+SELECT 'index', indexname::text, indexdef FROM pg_indexes WHERE schemaname = 'gateway'
+"""
+
+
+def rows(url: str, query: str) -> set[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return set(connection.execute(query.encode()).fetchall())
+
+
+def objects(url: str) -> set[tuple[object, ...]]:
+    """Everything in the schema that a downgrade could forget, functions and triggers included."""
+    functions = "SELECT 'function', proname::text, '' FROM pg_proc WHERE pronamespace = 'gateway'::regnamespace"
+    triggers = "SELECT 'trigger', tgname::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"
+    return rows(url, f"{CATALOG} UNION ALL {functions} UNION ALL {triggers}")
+
+
+def test_up_down_and_up_again_leave_the_same_schema(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    assert run.current(url) is None
+    run.upgrade(url)
+    first = objects(url)
+    assert run.current(url) == "0001"
+    assert {row[0] for row in first} == {"column", "constraint", "index", "function", "trigger"}
+
+    run.downgrade(url, "base")
+    assert run.current(url) is None
+    assert rows(url, f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}'") == set()
+
+    run.upgrade(url)
+    assert objects(url) == first
+
+
+def test_upgrading_twice_changes_nothing_and_keeps_rows(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    run.upgrade(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO gateway.organizations (name) VALUES ('kept')")
+    run.upgrade(url)
+    assert rows(url, "SELECT name FROM gateway.organizations") == {("kept",)}
+
+
+def test_alembic_sees_no_difference_to_the_metadata(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    run.upgrade(url)
+    engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=NullPool)
+    with engine.connect() as connection:
+        options = {
+            "include_schemas": True,
+            "include_name": lambda name, kind, _: kind != "schema" or name == SCHEMA,
+            "compare_server_default": True,
+        }
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrated_schema_equals_the_created_one(empty_database: Callable[[], str]) -> None:
+    """Compares what Alembic leaves out: CHECK constraints, predicates and methods of indices, names."""
+    migrated, created = empty_database(), empty_database()
+    run.upgrade(migrated)
+    engine = sqlalchemy.create_engine(sqlalchemy_url(created), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.schema.CreateSchema(SCHEMA))
+        metadata.create_all(connection)
+    assert rows(migrated, CATALOG) == rows(created, CATALOG)
+
+
+def test_migrators_that_start_together_do_not_collide(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    failures: list[BaseException] = []
+    barrier = threading.Barrier(4)
+
+    def migrate() -> None:
+        barrier.wait(30)
+        try:
+            run.upgrade(url)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert run.current(url) == "0001"
+
+
+def test_a_failed_migration_leaves_nothing_behind(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        # The triggers come last: everything before them succeeds, then the step fails.
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "RAISE EXCEPTION 'no triggers today'; END $$"
+        )
+        connection.execute(
+            "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TRIGGER') EXECUTE FUNCTION refuse()"
+        )
+    with pytest.raises(sqlalchemy.exc.DBAPIError, match="no triggers today"):
+        run.upgrade(url)
+    assert run.current(url) is None
+    assert rows(url, f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}'") == set()
+
+
+def test_unknown_revision_and_unreachable_database_are_config_errors(empty_database: Callable[[], str]) -> None:
+    with pytest.raises(ConfigError, match="no_such_revision"):
+        run.upgrade(empty_database(), "no_such_revision")
+    with pytest.raises(ConfigError, match="database postgresql://slipstream@/slipstream"):
+        run.upgrade("postgresql://slipstream@/slipstream?host=/nonexistent")
+
+
+def test_ledger_refuses_a_second_billed_attempt(empty_database: Callable[[], str]) -> None:
+    url = empty_database()
+    run.upgrade(url)
+    columns = {
+        "request_id": "'req_1'",
+        "attempt": "%s",
+        "billed": "%s",
+        **dict.fromkeys(("organization_id", "project_id", "key_id"), "gen_random_uuid()"),
+        **dict.fromkeys(("model", "endpoint", "gateway_id"), "'x'"),
+        **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"), "1"),
+        **dict.fromkeys(("opened_at", "closed_at"), "now()"),
+        "tier": "'chat'",
+        "stream": "true",
+        "outcome": "'exact'",
+        "finish": "'complete'",
+        "phases_ms": "'{}'",
+    }
+    insert = f"INSERT INTO gateway.usage_events ({', '.join(columns)}) VALUES ({', '.join(columns.values())})".encode()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(insert, (1, False))
+        connection.execute(insert, (2, True))
+        with pytest.raises(psycopg.errors.UniqueViolation, match="one_billed_attempt"):
+            connection.execute(insert, (3, True))
+        with pytest.raises(psycopg.errors.UniqueViolation, match="usage_events_pkey"):
+            connection.execute(insert, (1, False))
