@@ -1,0 +1,127 @@
+"""A gateway's side of the lease protocol, without I/O: who waits, what is live, which endings the router has not heard.
+
+`router.client` moves its messages; the stateful test drives the same book over a channel that misbehaves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+
+from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.proto import router_pb2 as pb
+from contracts.usage import Finish
+from router import wire
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """An ask without an answer. deadline_at: on the caller's monotonic clock, seconds."""
+
+    ask: Ask
+    deadline_at: float
+
+
+class LiveLease(msgspec.Struct, frozen=True):
+    """A granted lease that has not been released."""
+
+    lease_id: str
+    replica_id: str
+    prompt_tokens: int
+    max_output_tokens: int
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A release that is still to be told, with the lease it ends: a hello must name the lease until then."""
+
+    lease: LiveLease
+    end: LeaseEnd
+
+
+class Crossing(Enum):
+    """What a grant met on arrival."""
+
+    AWAITED = "awaited"
+    KNOWN = "known"
+    """A second copy of the answer to a live lease."""
+    UNWANTED = "unwanted"
+    """The ask was withdrawn or answered already: the place must be given back."""
+
+
+class LeaseBook:
+    """Every lease of one gateway epoch.
+
+    endings_limit: how many releases are remembered while the router is away; beyond it the oldest is forgotten, and
+    the next hello ends that lease by leaving it out.
+    """
+
+    def __init__(self, endings_limit: int) -> None:
+        self.pending: dict[str, Pending] = {}
+        self.live: dict[str, LiveLease] = {}
+        self.endings: OrderedDict[str, Ending] = OrderedDict()
+        self._endings_limit = endings_limit
+
+    def asked(self, ask: Ask, now: float) -> None:
+        """Start waiting for an answer. Raises ValueError when the lease id is in use."""
+        if ask.lease_id in self.pending or ask.lease_id in self.live:
+            raise ValueError(f"lease id {ask.lease_id} is in use")
+        self.pending[ask.lease_id] = Pending(ask, now + ask.deadline_s)
+
+    def granted(self, lease: Lease) -> Crossing:
+        """Record a grant; when it is AWAITED the lease is live from here on."""
+        pending = self.pending.pop(lease.lease_id, None)
+        if pending is None:
+            return Crossing.KNOWN if lease.lease_id in self.live else Crossing.UNWANTED
+        ask = pending.ask
+        self.live[lease.lease_id] = LiveLease(
+            lease.lease_id, lease.engine.replica_id, ask.prompt_tokens, ask.max_output_tokens
+        )
+        return Crossing.AWAITED
+
+    def refused(self, lease_id: str) -> bool:
+        """Record a shed. False: nobody waited."""
+        return self.pending.pop(lease_id, None) is not None
+
+    def withdrawn(self, lease_id: str) -> Ending | None:
+        """Stop waiting. The ending to tell when a grant had already come; None: the router is to be sent a Cancel."""
+        if self.pending.pop(lease_id, None) is not None:
+            return None
+        return self.released(LeaseEnd(lease_id, Finish.NOT_PLACED))
+
+    def released(self, end: LeaseEnd) -> Ending | None:
+        """End a live lease; the ending is to be told to the router. None: it was not live (any more)."""
+        lease = self.live.pop(end.lease_id, None)
+        return None if lease is None else Ending(lease, end)
+
+    def remember(self, endings: Iterable[Ending]) -> None:
+        """Keep endings that could not be told until the next hello."""
+        for ending in endings:
+            self.endings[ending.lease.lease_id] = ending
+        while len(self.endings) > self._endings_limit:
+            self.endings.popitem(last=False)
+
+    def hello(self, gateway_id: str, epoch: str) -> pb.GatewayMessage:
+        """The first message of a connection: everything this gateway holds, untold endings included."""
+        held = [*self.live.values(), *(ending.lease for ending in self.endings.values())]
+        leases = [
+            pb.LiveLease(
+                lease_id=lease.lease_id,
+                replica_id=lease.replica_id,
+                prompt_tokens=lease.prompt_tokens,
+                max_output_tokens=lease.max_output_tokens,
+            )
+            for lease in held
+        ]
+        return pb.GatewayMessage(hello=pb.Hello(gateway_id=gateway_id, epoch=epoch, leases=leases))
+
+    def told(self) -> list[Ending]:
+        """Take the remembered endings, to be sent after a welcome."""
+        endings = list(self.endings.values())
+        self.endings.clear()
+        return endings
+
+    def asks(self, now: float) -> list[pb.GatewayMessage]:
+        """An Acquire for every ask without an answer, to be sent (again) after a welcome."""
+        return [wire.acquire(pending.ask, pending.deadline_at - now) for pending in self.pending.values()]

@@ -1,0 +1,181 @@
+"""Translates between the contracts and the router's proto, for both ends of the stream.
+
+Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from contracts.desired_state import DesiredState
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from contracts.lease import Ask, Engine, Lease, LeaseEnd
+from contracts.proto import router_pb2 as pb
+from contracts.usage import Finish, Usage
+
+AUTHORIZATION = "authorization"
+MAX_UINT32 = 2**32 - 1
+HASH_BYTES = 16
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""A hello names every live lease of a gateway, a desired state every replica: both outgrow gRPC's 4 MB."""
+
+MessageT = TypeVar("MessageT", pb.GatewayMessage, pb.RouterMessage)
+
+
+def acquire(ask: Ask, remaining_s: float) -> pb.GatewayMessage:
+    """Ask for a place. remaining_s: what is left of the ask's deadline."""
+    return pb.GatewayMessage(
+        acquire=pb.Acquire(
+            lease_id=ask.lease_id,
+            request_id=ask.request_id,
+            attempt=ask.attempt,
+            tier=ask.tier.value,
+            model=ask.model,
+            prompt_tokens=ask.prompt_tokens,
+            max_output_tokens=ask.max_output_tokens,
+            deadline_ms=milliseconds(remaining_s),
+            organization_id=ask.organization_id,
+            prefix_kind=ask.prefix_kind,
+            prefix_hashes=b"".join(ask.prefix_hashes),
+            excluded_replicas=ask.excluded_replicas,
+        )
+    )
+
+
+def ask_of(message: pb.Acquire) -> Ask:
+    """The ask inside an Acquire. Raises ValueError on an unknown tier or a torn hash list."""
+    hashes = message.prefix_hashes
+    if len(hashes) % HASH_BYTES:
+        raise ValueError(f"prefix_hashes: {len(hashes)} bytes, not a multiple of {HASH_BYTES}")
+    return Ask(
+        lease_id=message.lease_id,
+        request_id=message.request_id,
+        attempt=message.attempt,
+        tier=Tier(message.tier),
+        model=message.model,
+        prompt_tokens=message.prompt_tokens,
+        max_output_tokens=message.max_output_tokens,
+        deadline_s=message.deadline_ms / 1000,
+        organization_id=message.organization_id,
+        prefix_kind=message.prefix_kind,
+        prefix_hashes=tuple(hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)) if hashes else (),
+        excluded_replicas=tuple(message.excluded_replicas),
+    )
+
+
+def cancel(lease_id: str) -> pb.GatewayMessage:
+    """Withdraw an acquire, or give back a grant nobody waits for."""
+    return pb.GatewayMessage(cancel=pb.Cancel(lease_id=lease_id))
+
+
+def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayMessage:
+    """The engine began to answer."""
+    return pb.GatewayMessage(
+        first_token=pb.FirstToken(lease_id=lease_id, ttft_ms=milliseconds(ttft_s), cached_tokens=cached_tokens)
+    )
+
+
+def release(end: LeaseEnd) -> pb.GatewayMessage:
+    """A lease is over, with what it used."""
+    return pb.GatewayMessage(
+        release=pb.Release(
+            lease_id=end.lease_id,
+            finish=end.finish.value,
+            prompt_tokens=end.usage.prompt_tokens,
+            cached_tokens=end.usage.cached_tokens,
+            completion_tokens=end.usage.completion_tokens,
+            engine_fault=end.engine_fault,
+        )
+    )
+
+
+def end_of(message: pb.Release) -> LeaseEnd:
+    """The end inside a Release. Raises ValueError on an unknown finish."""
+    usage = Usage(
+        prompt_tokens=message.prompt_tokens,
+        completion_tokens=message.completion_tokens,
+        cached_tokens=message.cached_tokens,
+    )
+    return LeaseEnd(message.lease_id, Finish(message.finish), usage, message.engine_fault)
+
+
+def desired_state(state: DesiredState) -> pb.GatewayMessage:
+    """One version of the fleet's desired state."""
+    document = msgspec.json.encode(state)
+    return pb.GatewayMessage(desired_state=pb.DesiredStateVersion(version=state.version, document=document))
+
+
+def desired_state_of(message: pb.DesiredStateVersion) -> DesiredState:
+    """The checked state inside a version. Raises ValueError when it cannot be read or contradicts itself."""
+    try:
+        state = msgspec.json.decode(message.document, type=DesiredState)
+        state.check()
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise ValueError(f"desired state version {message.version}: {error}") from error
+    return state
+
+
+def grant(lease: Lease) -> pb.RouterMessage:
+    """The answer that places an ask."""
+    engine = lease.engine
+    return pb.RouterMessage(
+        grant=pb.Grant(
+            lease_id=lease.lease_id,
+            replica_id=engine.replica_id,
+            url=engine.url,
+            driver=engine.driver,
+            engine_model=engine.model,
+            queued_us=min(round(lease.queued_s * 1e6), MAX_UINT32),
+        )
+    )
+
+
+def lease_of(message: pb.Grant) -> Lease:
+    """The lease inside a Grant."""
+    engine = Engine(message.replica_id, message.url, message.driver, message.engine_model)
+    return Lease(message.lease_id, engine, message.queued_us / 1e6)
+
+
+def shed(lease_id: str, code: str, reason: str, retry_after_s: float | None) -> pb.RouterMessage:
+    """The answer that refuses an ask. retry_after_s None: asking again will not help."""
+    wait = 0 if retry_after_s is None else max(1, milliseconds(retry_after_s))
+    return pb.RouterMessage(shed=pb.Shed(lease_id=lease_id, code=code, reason=reason, retry_after_ms=wait))
+
+
+def welcome(router_epoch: str, grace_s: float, version: int) -> pb.RouterMessage:
+    """The first answer on a stream."""
+    return pb.RouterMessage(
+        welcome=pb.Welcome(router_epoch=router_epoch, grace_ms=milliseconds(grace_s), desired_state_version=version)
+    )
+
+
+def joined_for_router(messages: Sequence[pb.GatewayMessage]) -> pb.GatewayMessage:
+    """One message that carries all of them, in order."""
+    return messages[0] if len(messages) == 1 else pb.GatewayMessage(batch=pb.GatewayBatch(messages=messages))
+
+
+def joined_for_gateway(messages: Sequence[pb.RouterMessage]) -> pb.RouterMessage:
+    """One message that carries all of them, in order."""
+    return messages[0] if len(messages) == 1 else pb.RouterMessage(batch=pb.RouterBatch(messages=messages))
+
+
+def parts(message: MessageT) -> Iterable[MessageT]:
+    """The messages inside one read from the stream; a batch holds no batches."""
+    if message.WhichOneof("body") == "batch":
+        return message.batch.messages
+    return (message,)
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, rounded up, within what the proto can hold."""
+    return max(0, min(math.ceil(seconds * 1000), MAX_UINT32))
+
+
+def bearer(token: str) -> str:
+    """The value of the authorization metadata."""
+    return f"Bearer {token}"
