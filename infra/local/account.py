@@ -1,0 +1,63 @@
+"""The unprivileged account a child runs under when we are root, and whether it can reach a path."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user of this machine, by number: children drop to it and lose every supplementary group."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def reaches(self, path: Path) -> bool:
+        """Whether this account may pass every folder above `path` and read (for a folder: enter) `path` itself.
+
+        Judges by mode bits alone, which is what decides for an account without groups or capabilities.
+        """
+        resolved = path.resolve()
+        return all(self._may(folder, stat.S_IXOTH) for folder in resolved.parents) and self._may(
+            resolved, stat.S_IXOTH | stat.S_IROTH if resolved.is_dir() else stat.S_IROTH
+        )
+
+    def _may(self, path: Path, bits_other: int) -> bool:
+        status = path.stat()
+        if status.st_uid == self.uid:
+            wanted = bits_other << 6
+        elif status.st_gid == self.gid:
+            wanted = bits_other << 3
+        else:
+            wanted = bits_other
+        return status.st_mode & wanted == wanted
+
+
+def account_for_postgres(name: str) -> Account | None:
+    """The account PostgreSQL must drop to, or None when we are an ordinary user and simply stay who we are.
+
+    Raises ConfigError when we are root and `name` does not exist or is root itself.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise ConfigError(
+            f"local.postgres_account: this machine has no account {name!r}; name an ordinary one, "
+            "or start Slipstream as an ordinary user",
+            param="local.postgres_account",
+        ) from None
+    if entry.pw_uid == 0:
+        raise ConfigError(
+            f"local.postgres_account: {name!r} is root and PostgreSQL refuses to run as root; name an ordinary account",
+            param="local.postgres_account",
+        )
+    return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)

@@ -1,0 +1,203 @@
+"""One watched process: started, probed until ready, restarted with growing waits when it dies, stopped in steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ConfigError
+from infra.local.backoff import Backoff
+from infra.local.log_file import last_line, rotate
+from infra.local.spawn import Launch, spawn
+
+CONFIG_EXIT_CODE = 2
+"""What our own processes exit with on ConfigError: starting them again would not help."""
+PROBE_INTERVAL_S = 0.05
+FIRST_STARTS = 3
+"""Attempts before the first readiness: after that a process that never worked is given up, not retried for ever."""
+
+
+class State(enum.StrEnum):
+    """Where a child is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    WAITING = "waiting to restart"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+async def _always() -> bool:
+    return True
+
+
+async def _nothing() -> None:
+    return None
+
+
+class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run and how to know that it runs."""
+
+    name: str
+    launch: Launch
+    url: str = ""
+    """Where it listens, for people."""
+    probe: Callable[[], Awaitable[bool]] = _always
+    """True once it serves. Asked again and again until then; must not raise."""
+    before_start: Callable[[], Awaitable[None]] = _nothing
+    """Runs before every start, restarts included: removes what a killed predecessor left."""
+    stop_signal: int = signal.SIGTERM
+    stop_timeout_s: float = 10.0
+    ready_timeout_s: float = 90.0
+    backoff: tuple[float, float, float] = (0.2, 10.0, 30.0)
+    """First wait, longest wait, and the run time after which waits start small again; seconds."""
+
+
+class ChildStatus(msgspec.Struct, frozen=True):
+    """A child as `slipstream status` shows it."""
+
+    name: str
+    state: State
+    pid: int | None
+    restarts: int
+    uptime_s: float
+    url: str
+
+
+class Child:
+    """Owns one process and the task that watches it."""
+
+    def __init__(self, spec: ChildSpec, log: Path, *, log_max_bytes: int = 20_000_000, log_keep: int = 3) -> None:
+        self.spec = spec
+        self.log = log
+        self.state = State.STOPPED
+        self.restarts = 0
+        self._log_limits = (log_max_bytes, log_keep)
+        self._process: asyncio.subprocess.Process | None = None
+        self._started_at = 0.0
+        self._watcher: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._settled = asyncio.Event()  # set once READY or FAILED for the first time
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def status(self) -> ChildStatus:
+        """A snapshot."""
+        uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0
+        return ChildStatus(self.spec.name, self.state, self.pid, self.restarts, round(uptime_s, 1), self.spec.url)
+
+    def start(self) -> None:
+        """Begin to run and watch it; returns at once."""
+        rotate(self.log, *self._log_limits)
+        self.state = State.STARTING
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
+
+    async def ready(self) -> None:
+        """Return once it served for the first time. Raises ConfigError, naming the log, when it never does."""
+        await self._settled.wait()
+        if self.state is State.FAILED:
+            line = last_line(self.log) or "it wrote nothing"
+            raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")
+
+    async def stop(self) -> None:
+        """Stop it: the stop signal, then SIGKILL after its timeout. Idempotent; never raises."""
+        self._stopping.set()
+        self._settled.set()
+        if self._process is not None and self._process.returncode is None:
+            self.state = State.STOPPING
+            await self._end(self._process)
+        if self._watcher is not None:
+            await asyncio.wait([self._watcher])
+        self.state = State.STOPPED
+
+    async def _watch(self) -> None:
+        backoff = Backoff(first_s=self.spec.backoff[0], max_s=self.spec.backoff[1], stable_after_s=self.spec.backoff[2])
+        starts = 0
+        while not self._stopping.is_set():
+            starts += 1
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            never_ready = not self._settled.is_set()
+            if never_ready and (code == CONFIG_EXIT_CODE or starts >= FIRST_STARTS):
+                self.state = State.FAILED
+                self._settled.set()
+                return
+            self.state = State.WAITING
+            self.restarts += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), backoff.after(time.monotonic() - self._started_at))
+
+    async def _run_once(self) -> int:
+        """One life of the process; returns its exit code (negative: the signal that killed it)."""
+        self.state = State.STARTING
+        self._started_at = time.monotonic()
+        try:
+            await self.spec.before_start()
+            process = await spawn(self.spec.launch, self.log)
+        except (OSError, ConfigError) as error:
+            self._note(f"cannot be started: {error}")
+            return CONFIG_EXIT_CODE
+        self._process = process
+        if self._stopping.is_set():  # stop() ran while we were starting and saw no process
+            await self._end(process)
+            return process.returncode or 0
+        probing = asyncio.create_task(self._probe(process), name=f"probe {self.spec.name}")
+        code = await process.wait()
+        probing.cancel()
+        await asyncio.wait([probing])
+        _kill_group(process.pid)  # helpers it left behind must not hold the port or the folder of the next one
+        if not self._stopping.is_set():
+            self._note(f"pid {process.pid} ended with {_spoken(code)}")
+        return code
+
+    async def _probe(self, process: asyncio.subprocess.Process) -> None:
+        deadline = time.monotonic() + self.spec.ready_timeout_s
+        while not await self.spec.probe():
+            if time.monotonic() > deadline:
+                self._note(f"was not ready after {self.spec.ready_timeout_s:g} s; killed")
+                _kill_group(process.pid)
+                return
+            await asyncio.sleep(PROBE_INTERVAL_S)
+        if not self._stopping.is_set():
+            self.state = State.READY
+            self._settled.set()
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        for signal_number in dict.fromkeys((self.spec.stop_signal, self.spec.launch.death_signal)):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal_number)
+            try:
+                await asyncio.wait_for(process.wait(), self.spec.stop_timeout_s)
+                return
+            except TimeoutError:
+                self._note(f"was still running {self.spec.stop_timeout_s:g} s after signal {signal_number}")
+        _kill_group(process.pid)
+        await process.wait()
+
+    def _note(self, text: str) -> None:
+        """Say something in the child's own log, where a person looks first."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with contextlib.suppress(OSError), self.log.open("a") as file:
+            file.write(f"{stamp} supervisor: {self.spec.name} {text}\n")
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _spoken(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"

@@ -1,0 +1,57 @@
+"""Settings of one machine's `up`: where data lives, what is started here and what is reached by URL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+
+
+class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `slipstream up` starts on this machine, and how it watches over it."""
+
+    data: str = ".slipstream"
+    """Folder that holds everything that lasts: database, journals, logs, secrets. Made when absent."""
+    host: str = "127.0.0.1"
+    """Address the gateways listen on. Anything but a loopback address opens the API to the network."""
+    port: Port = 8000
+    """Port all gateway instances share."""
+    gateways: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Gateway processes; each is one core's worth of relaying."""
+    database_url: str | None = None
+    """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started."""
+    valkey_url: str | None = None
+    """Valkey or Redis to use instead of the embedded one; then none is started."""
+    chat_model: str | None = None
+    """Hugging Face Llama folder for the chat tier; unset: the small model that comes with Slipstream."""
+    code_model: str | None = None
+    """Hugging Face Llama folder for the autocomplete tier; unset: the small model that comes with Slipstream."""
+    chat_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    """Embedded engine processes for the chat tier."""
+    code_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    """Embedded engine processes for the autocomplete tier."""
+    engine_nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
+    """Niceness of embedded engines, so that gateways win the processor when both want it."""
+    engine_threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    """Compute threads of one embedded engine."""
+    postgres_account: str = "nobody"
+    """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root."""
+    ready_timeout_s: Seconds = 90.0
+    """How long one process may take from start to ready before `up` gives up."""
+    drain_timeout_s: Seconds = 30.0
+    """How long a gateway may finish its streams after Ctrl-C."""
+    stop_timeout_s: Seconds = 10.0
+    """How long any other process may take to stop before it is killed."""
+    restart_first_s: Seconds = 0.2
+    """Wait before the first restart of a process that died; doubles each time."""
+    restart_max_s: Seconds = 10.0
+    """Longest wait between two restarts."""
+    stable_after_s: Seconds = 30.0
+    """A process that ran this long is healthy again: its next restart waits `restart_first_s`."""
+    log_max_bytes: Annotated[int, msgspec.Meta(ge=4096)] = 20_000_000
+    """A log file larger than this is rotated when its process starts."""
+    log_keep: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
+    """Rotated log files kept per process."""

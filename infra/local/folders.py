@@ -1,0 +1,81 @@
+"""The data folder: where each thing lives, made with the right modes before anything starts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from contracts.errors import ConfigError
+from infra.local.private import claim_folder, folder_error, secret_text
+
+SOCKET_PATH_BYTES = 107
+"""Longest unix socket path Linux takes (macOS: 103, which the longest name below still leaves room for)."""
+LONGEST_SOCKET_NAME = "postgres/.s.PGSQL.5432.lock.x"
+PATH_BYTES = 900
+"""PostgreSQL takes data paths below 1,024 bytes; room is left for the names below it."""
+
+
+class DataFolder:
+    """The paths below one data folder. Constructing it touches nothing; `prepare` makes what is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links the user put there on purpose
+        self.token_file = self.path / "token"
+        self.pepper_file = self.path / "pepper"
+        self.postgres = self.path / "postgres"
+        self.valkey = self.path / "valkey"
+        self.journal = self.path / "journal"
+        self.logs = self.path / "logs"
+        self.metrics = self.path / "metrics"
+        self.lock_file = self.path / "supervisor.lock"
+        self.ports_file = self.path / "ports.json"
+        self.run = self._run()
+        self.control_socket = self.run / "supervisor.sock"
+        self.valkey_socket = self.run / "valkey.sock"
+        self.postgres_socket = self.run / "postgres"
+        self.settings_file = self.run / "settings.toml"
+
+    @property
+    def database_url(self) -> str:
+        """URL of the embedded PostgreSQL."""
+        return f"postgresql://slipstream@/slipstream?host={self.postgres_socket}"
+
+    @property
+    def valkey_url(self) -> str:
+        """URL of the embedded Valkey."""
+        return f"unix://{self.valkey_socket}"
+
+    def log(self, name: str) -> Path:
+        """The log file of the process called `name`."""
+        return self.logs / f"{name}.log"
+
+    def prepare(self) -> None:
+        """Make the folders and secrets. Raises ConfigError with one sentence when the place cannot be used."""
+        if len(os.fsencode(self.path)) > PATH_BYTES:
+            raise ConfigError(
+                f"data folder: its path has {len(os.fsencode(self.path))} bytes and at most {PATH_BYTES} work; "
+                "choose a shorter one with --data"
+            )
+        claim_folder(self.path)
+        self._require_writable()
+        for folder in (self.journal, self.logs, self.metrics, self.valkey, self.run):
+            claim_folder(folder)
+        secret_text(self.token_file)
+        secret_text(self.pepper_file)
+
+    def _run(self) -> Path:
+        beside = self.path / "run"
+        if len(os.fsencode(beside / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_BYTES:
+            return beside
+        key = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:10]
+        return Path(tempfile.gettempdir()) / f"slipstream-{os.geteuid()}-{key}"
+
+    def _require_writable(self) -> None:
+        probe = self.path / f".writable-{os.getpid()}"
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise folder_error(self.path, error) from None

@@ -1,0 +1,52 @@
+"""Finds what a killed PostgreSQL left behind: processes still inside its data folder, and its lock files.
+
+A pid in a file proves nothing: pids are reused, in a container almost at once. What counts is a process that runs the
+program `postgres` and stands in our data folder, which every postmaster and backend does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+LEAVE_TIMEOUT_S = 5.0
+
+
+def processes_in(folder: Path, program: str) -> list[int]:
+    """Pids that run `program` with `folder` as working directory. Empty where there is no /proc (macOS)."""
+    try:
+        wanted = folder.stat()
+    except FileNotFoundError:
+        return []
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            here = (entry / "cwd").stat()
+            name = (entry / "exe").readlink().name.removesuffix(" (deleted)")
+        except OSError:  # gone meanwhile, or not ours to look at
+            continue
+        if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) and name == program:
+            found.append(int(entry.name))
+    return found
+
+
+async def clear_postgres(data: Path, sockets: Path) -> None:
+    """Make orphaned PostgreSQL processes of `data` leave, then remove its stale lock files.
+
+    Must be called under the data folder's lock, with no postmaster of our own running.
+    """
+    deadline = time.monotonic() + LEAVE_TIMEOUT_S
+    number = signal.SIGQUIT  # immediate shutdown: backends drop their work and leave, the write-ahead log is kept
+    while orphans := processes_in(data, "postgres"):
+        if time.monotonic() > deadline:
+            number = signal.SIGKILL
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        await asyncio.sleep(0.02)
+    for stale in (data / "postmaster.pid", *sockets.glob(".s.PGSQL.*")):
+        stale.unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""Log files of children: rotated by size when a process starts, read back for messages and `slipstream logs`."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+TAIL_BYTES = 64 * 1024
+
+
+def rotate(path: Path, max_bytes: int, keep: int) -> None:
+    """Move `path` to `path.1` (and `.1` to `.2`, up to `keep`) when it has more than `max_bytes`."""
+    try:
+        if path.stat().st_size <= max_bytes:
+            return
+    except FileNotFoundError:
+        return
+    if keep == 0:
+        path.unlink()
+        return
+    for number in range(keep - 1, 0, -1):
+        with contextlib.suppress(FileNotFoundError):
+            _numbered(path, number).rename(_numbered(path, number + 1))
+    path.rename(_numbered(path, 1))
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last `lines` lines; empty when there is no such file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    return text.splitlines()[-lines:] if lines else []
+
+
+def last_line(path: Path) -> str:
+    """The last line the process itself wrote that says something, without our own notes."""
+    for line in reversed(tail(path, 200)):
+        if line.strip() and " supervisor: " not in line:
+            return line.strip()
+    return ""
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")

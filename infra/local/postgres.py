@@ -1,0 +1,172 @@
+"""The embedded PostgreSQL: one cluster in the data folder, one socket in a private folder, nothing on the network.
+
+Started by root it drops to an ordinary account. That account may be barred from folders above ours, so data and socket
+folder are handed to it as open descriptors and named through /proc/self/fd: no parent folder is ever opened up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from contracts.errors import ConfigError
+from infra.local.account import Account, account_for_postgres
+from infra.local.binaries import postgres_binaries
+from infra.local.child import ChildSpec
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.leftovers import clear_postgres
+from infra.local.postgres_wire import NotReady, execute
+from infra.local.private import claim_folder, folder_error
+from infra.local.spawn import Launch
+
+NAME = "postgres"
+MAJOR = "18"
+# PostgreSQL reads these from the environment and would listen somewhere else than we look.
+ENVIRONMENT = {"LC_ALL": "C", "PGPORT": "5432", "PGOPTIONS": "", "PGDATA": ""}
+
+
+class Postgres:
+    """Makes the cluster when there is none and describes the child that serves it."""
+
+    def __init__(self, data: DataFolder, config: LocalConfig, *, durable: bool = True) -> None:
+        """durable=False is for tests: a machine crash may lose the cluster, a process crash still may not."""
+        self._data = data
+        self._config = config
+        self._durable = durable
+        self._account = account_for_postgres(config.postgres_account)
+        self._binaries = postgres_binaries(self._account)
+        self._descriptors: tuple[int, ...] = ()
+
+    def prepare(self) -> bool:
+        """Make folders and cluster; True when the cluster is new. Blocking, up to a few seconds.
+
+        Raises ConfigError when another major version made the cluster, or when it cannot be made.
+        """
+        owner = None if self._account is None else (self._account.uid, self._account.gid)
+        claim_folder(self._data.postgres_socket, owner=owner)
+        version = self._data.postgres / "PG_VERSION"
+        if version.exists():
+            found = version.read_text().strip()
+            if found != MAJOR:
+                raise ConfigError(
+                    f"{self._data.postgres}: made by PostgreSQL {found}, this is {MAJOR}; dump it with the old "
+                    "release and load it into a new data folder"
+                )
+            claim_folder(self._data.postgres, owner=owner)
+            return False
+        if self._data.postgres.exists() and any(self._data.postgres.iterdir()):
+            raise ConfigError(f"{self._data.postgres}: is not empty and not a PostgreSQL cluster; move it away")
+        self._initialise(owner)
+        return True
+
+    def spec(self) -> ChildSpec:
+        """The child. Call `prepare` first."""
+        data, sockets = str(self._data.postgres), str(self._data.postgres_socket)
+        if self._account is not None:
+            self._descriptors = tuple(os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (data, sockets))
+            data, sockets = (_by_descriptor(number) for number in self._descriptors)
+        settings = {
+            "listen_addresses": "",
+            "port": "5432",
+            "unix_socket_directories": sockets,
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+            "shared_buffers": "32MB",
+            "dynamic_shared_memory_type": "mmap",
+            "fsync": "on",
+            "full_page_writes": "on",
+            "synchronous_commit": "on" if self._durable else "off",
+            "log_checkpoints": "off",
+        }
+        argv = [str(self._binaries / "postgres"), "-D", data]
+        for name, value in settings.items():
+            argv += ["-c", f"{name}={value}"]
+        return ChildSpec(
+            name=NAME,
+            launch=Launch(
+                argv=tuple(argv),
+                environment=ENVIRONMENT,
+                account=self._account,
+                # SIGQUIT is PostgreSQL's immediate shutdown. SIGKILL would leave backends running without a postmaster.
+                death_signal=signal.SIGQUIT,
+                descriptors=self._descriptors,
+            ),
+            url=self._data.database_url,
+            probe=self._probe,
+            before_start=self._recover,
+            stop_signal=signal.SIGINT,
+            stop_timeout_s=self._config.stop_timeout_s,
+            ready_timeout_s=self._config.ready_timeout_s,
+            backoff=(self._config.restart_first_s, self._config.restart_max_s, self._config.stable_after_s),
+        )
+
+    def close(self) -> None:
+        """Close the descriptors `spec` opened; after the child has stopped."""
+        for number in self._descriptors:
+            os.close(number)
+        self._descriptors = ()
+
+    async def _recover(self) -> None:
+        await clear_postgres(self._data.postgres, self._data.postgres_socket)
+
+    async def _probe(self) -> bool:
+        """Ready means: our database exists and answers."""
+        try:
+            exists = await execute(
+                self._data.postgres_socket, "postgres", "select 1 from pg_database where datname = 'slipstream'"
+            )
+            if not exists:
+                await execute(self._data.postgres_socket, "postgres", "create database slipstream", timeout_s=60)
+        except NotReady:
+            return False
+        return True
+
+    def _initialise(self, owner: tuple[int, int] | None) -> None:
+        """Run initdb beside its final place and rename: a half-made cluster is never mistaken for a good one."""
+        draft = self._data.postgres.with_name("postgres.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        claim_folder(draft, owner=owner)
+        descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            target = str(draft) if self._account is None else _by_descriptor(descriptor)
+            command = [str(self._binaries / "initdb"), "-D", target, "--username=slipstream", "--auth=trust"]
+            command += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+            command += [] if self._durable else ["--no-sync"]
+            result = _run(command, self._account, descriptor)
+        finally:
+            os.close(descriptor)
+        if result.returncode != 0:
+            lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no reason given"]
+            raise ConfigError(f"{self._data.postgres}: the database could not be made: {lines[-1]}")
+        try:
+            if self._data.postgres.exists():
+                self._data.postgres.rmdir()
+            draft.rename(self._data.postgres)
+        except OSError as error:
+            raise folder_error(self._data.postgres, error) from None
+
+
+def _run(command: list[str], account: Account | None, descriptor: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, **ENVIRONMENT},
+        cwd="/",
+        pass_fds=(descriptor,),
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else [],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+def _by_descriptor(number: int) -> str:
+    """A path that reaches an inherited descriptor without walking the folders above it."""
+    return f"/proc/self/fd/{number}" if sys.platform == "linux" else f"/dev/fd/{number}"

@@ -1,0 +1,72 @@
+"""Folders and files that only their owner may enter or read, made safely even inside a shared temporary folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from contracts.errors import ConfigError
+
+
+def claim_folder(path: Path, *, mode: int = 0o700, owner: tuple[int, int] | None = None) -> Path:
+    """Make `path` (parents too), or take over one that already is ours, and give it `mode` and `owner` (uid, gid).
+
+    Raises ConfigError with one sentence when it cannot be made, is not a folder, or belongs to somebody else.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=mode, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise folder_error(path, error) from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{path}: is not a folder; remove it or choose another data folder with --data")
+    expected = {os.geteuid()} | ({owner[0]} if owner else set())
+    if status.st_uid not in expected:
+        raise ConfigError(
+            f"{path}: belongs to uid {status.st_uid}, we are uid {os.geteuid()}; start Slipstream as that user or "
+            "choose another data folder with --data"
+        )
+    try:
+        if owner is not None and (status.st_uid, status.st_gid) != owner:
+            os.chown(path, *owner)
+        if stat.S_IMODE(status.st_mode) != mode:
+            path.chmod(mode)
+    except OSError as error:
+        raise folder_error(path, error) from None
+    return path
+
+
+def secret_text(path: Path) -> str:
+    """The secret kept in `path`, made (256 random bits, mode 0600) on first use.
+
+    Raises ConfigError when the file cannot be read or written, or is empty.
+    """
+    try:
+        if not path.exists():
+            # Written aside and linked: a second process, or a crash, never sees half a secret.
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        text = path.read_text().strip()
+    except OSError as error:
+        raise folder_error(path, error) from None
+    if not text:
+        raise ConfigError(f"{path}: is empty; restore it from a backup, or remove it to make a new secret")
+    return text
+
+
+def folder_error(path: Path, error: OSError) -> ConfigError:
+    """One sentence about a path that cannot be used, with what to do about it."""
+    return ConfigError(f"{path}: {(error.strerror or str(error)).lower()}; choose another data folder with --data")

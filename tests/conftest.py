@@ -1,0 +1,114 @@
+"""Fixtures every test may use: a real PostgreSQL and a real Valkey, started by the project's own supervisor code."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local.child import Child
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.postgres import Postgres
+from infra.local.postgres_wire import execute
+from infra.local.valkey import Valkey
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def services_folder() -> Iterator[DataFolder]:
+    """The data folder of the session's servers, in a short path because unix sockets need one."""
+    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = DataFolder(path)
+    folder.prepare()
+    yield folder
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+async def postgres_server(services_folder: DataFolder) -> AsyncIterator[Path]:
+    """A running PostgreSQL; the value is its socket folder (the `host` of a URL)."""
+    postgres = Postgres(services_folder, LocalConfig(), durable=False)
+    postgres.prepare()
+    child = Child(postgres.spec(), services_folder.log("postgres"))
+    child.start()
+    await child.ready()
+    yield services_folder.postgres_socket
+    await child.stop()
+    postgres.close()
+
+
+@pytest.fixture(scope="session")
+async def valkey_server(services_folder: DataFolder) -> AsyncIterator[Path]:
+    """A running Valkey; the value is its socket."""
+    child = Child(Valkey(services_folder, LocalConfig()).spec(), services_folder.log("valkey"))
+    child.start()
+    await child.ready()
+    yield services_folder.valkey_socket
+    await child.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_url(valkey_server: Path) -> str:
+    """URL of the session's Valkey; shared, so tests use keys of their own."""
+    return f"unix://{valkey_server}"
+
+
+@pytest.fixture(scope="session")
+async def _migrated_template(postgres_server: Path) -> str:
+    """A database migrated once; the others are copies of it, which takes milliseconds instead of a second."""
+    name = "template_migrated"
+    await execute(postgres_server, "postgres", f"create database {name}", timeout_s=60)
+    try:
+        from slipstream.migrate import upgrade
+    except ImportError:  # the migrations are not written yet
+        return name
+    upgrade(_url(postgres_server, name))
+    return name
+
+
+@pytest.fixture(scope="session")
+async def postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+    """URL of a migrated database shared by the session."""
+    return await _fresh(postgres_server, _migrated_template)
+
+
+@pytest.fixture(scope="module")
+async def module_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+    """URL of a migrated database of this test module's own."""
+    return await _fresh(postgres_server, _migrated_template)
+
+
+@pytest.fixture
+async def fresh_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+    """URL of a migrated database of this test's own."""
+    return await _fresh(postgres_server, _migrated_template)
+
+
+@pytest.fixture
+async def empty_postgres_url(postgres_server: Path) -> str:
+    """URL of a database without any table, for tests of the migrations themselves."""
+    return await _fresh(postgres_server, "template1")
+
+
+@pytest.fixture
+def data_folder() -> Iterator[Path]:
+    """An absent data folder with a short path."""
+    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    yield path / "d"
+    shutil.rmtree(path, ignore_errors=True)
+
+
+async def _fresh(server: Path, template: str) -> str:
+    name = f"test_{next(_numbers)}"
+    await execute(server, "postgres", f"create database {name} template {template}", timeout_s=60)
+    return _url(server, name)
+
+
+def _url(server: Path, database: str) -> str:
+    return f"postgresql://slipstream@/{database}?host={server}"
