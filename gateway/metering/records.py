@@ -1,0 +1,96 @@
+"""The three things the journal remembers about one attempt: it was opened, it was placed on an engine, it was closed.
+
+Encoded as arrays: a later version may add fields at the end, with defaults, and still read older journals. A `Closed`
+is a whole ledger row by itself, so that shipping never has to look for the record it belongs to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import Tier
+from contracts.usage import Finish, Outcome, Usage
+
+AttemptKey = tuple[str, int]
+"""(request id, attempt): the ledger's key."""
+
+
+class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An attempt was admitted. One for every attempt; written before the router is asked."""
+
+    request_id: str
+    attempt: int
+    """0 for the first."""
+    organization_id: str
+    project_id: str
+    key_id: str
+    model: str
+    """The public name."""
+    tier: Tier
+    endpoint: str
+    """The path the client called, such as `/v1/completions`."""
+    stream: bool
+    max_tokens: int
+    """Most output tokens this attempt may produce, all choices together: what was reserved."""
+    prompt_tokens_estimate: int
+    opened_at: float
+    """Epoch seconds."""
+
+    @property
+    def key(self) -> AttemptKey:
+        """(request id, attempt)."""
+        return self.request_id, self.attempt
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The attempt is about to be sent to an engine: from here on tokens may exist. Written before the engine is called.
+
+    `url` and `driver` are what recovery needs to ask that engine for the usage after a crash.
+    """
+
+    request_id: str
+    attempt: int
+    replica_id: str
+    url: str
+    driver: str
+
+    @property
+    def key(self) -> AttemptKey:
+        """(request id, attempt)."""
+        return self.request_id, self.attempt
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
+    """The attempt is over: everything its ledger row needs."""
+
+    opened: Opened
+    """The very record the attempt was opened with."""
+    outcome: Outcome
+    """How far `usage` is known."""
+    finish: Finish
+    usage: Usage
+    status: int
+    """HTTP status the client was given; 499 when it left before it had one, 0 when it is not known (a crash)."""
+    closed_at: float
+    """Epoch seconds."""
+    replica_id: str | None = None
+    """None: no engine was reached."""
+    error_code: str | None = None
+    """A code of `contracts/errors.py`."""
+    phases_ms: dict[str, float] = {}
+    billed: bool = False
+    """Whether these tokens are charged. True for at most one attempt of a request, never for an unknown outcome."""
+
+    @property
+    def key(self) -> AttemptKey:
+        """(request id, attempt)."""
+        return self.opened.request_id, self.opened.attempt
+
+
+def engine_request_id(request_id: str, attempt: int) -> str:
+    """The engine's id for one attempt: `req_…` for the first, `req_…-1` for the next.
+
+    Two attempts of one request may meet on one engine and must not share an id there: aborting or asking after one
+    would hit the other.
+    """
+    return request_id if attempt == 0 else f"{request_id}-{attempt}"
