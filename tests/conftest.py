@@ -16,6 +16,7 @@ from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres
 from infra.local.postgres_wire import execute
 from infra.local.valkey import Valkey
+from migrations.run import upgrade
 
 _numbers = itertools.count(1)
 
@@ -64,10 +65,6 @@ async def _migrated_template(postgres_server: Path) -> str:
     """A database migrated once; the others are copies of it, which takes milliseconds instead of a second."""
     name = "template_migrated"
     await execute(postgres_server, "postgres", f"create database {name}", timeout_s=60)
-    try:
-        from slipstream.migrate import upgrade
-    except ImportError:  # the migrations are not written yet
-        return name
     upgrade(_url(postgres_server, name))
     return name
 

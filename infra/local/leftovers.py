@@ -48,5 +48,9 @@ async def clear_postgres(data: Path, sockets: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         await asyncio.sleep(0.02)
+    _unlink_locks(data, sockets)
+
+
+def _unlink_locks(data: Path, sockets: Path) -> None:
     for stale in (data / "postmaster.pid", *sockets.glob(".s.PGSQL.*")):
         stale.unlink(missing_ok=True)

@@ -17,6 +17,9 @@ async def test_postgres_is_18_and_durable(postgres_url: str, postgres_server: Pa
         assert await connection.fetchval("show listen_addresses") == ""
     finally:
         await connection.close()
+
+
+def test_sockets_lie_in_a_private_folder(postgres_server: Path) -> None:
     assert stat.S_IMODE(postgres_server.stat().st_mode) == 0o700
 
 

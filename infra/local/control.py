@@ -1,0 +1,89 @@
+"""The supervisor's control socket: one JSON line in, one JSON line out. `slipstream status` and `down` talk to it.
+
+Whoever may enter the run folder may ask; nothing listens on the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from infra.local.child import ChildStatus
+from infra.local.supervisor import Supervisor
+
+ASK_TIMEOUT_S = 10.0
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client may ask."""
+
+    command: Literal["status", "stop"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What it hears; `error` says why nothing was done."""
+
+    url: str = ""
+    processes: tuple[ChildStatus, ...] = ()
+    error: str = ""
+
+
+class ControlServer:
+    """Answers on a unix socket while the supervisor runs."""
+
+    def __init__(self, socket: Path, supervisor: Supervisor, url: str) -> None:
+        self._socket = socket
+        self._supervisor = supervisor
+        self._url = url
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. The caller holds the data folder's lock, so a socket file that is there is a dead one."""
+        self._socket.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
+        self._socket.chmod(0o600)
+
+    async def stop(self) -> None:
+        """Close and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+            self._socket.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                line = await reader.readline()
+            writer.write(msgspec.json.encode(self._answer(line)) + b"\n")
+            await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            pass  # the client left, or never said anything whole
+        finally:
+            writer.close()
+
+    def _answer(self, line: bytes) -> Answer:
+        try:
+            asked = msgspec.json.decode(line, type=Command)
+        except msgspec.DecodeError as error:
+            return Answer(error=str(error))
+        if asked.command == "stop":
+            self._supervisor.stop_requested.set()
+        return Answer(url=self._url, processes=self._supervisor.status())
+
+
+async def ask(socket: Path, command: Literal["status", "stop"]) -> Answer | None:
+    """The supervisor's answer, or None when none is running there."""
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            reader, writer = await asyncio.open_unix_connection(str(socket))
+            try:
+                writer.write(msgspec.json.encode(Command(command)) + b"\n")
+                line = await reader.readline()
+            finally:
+                writer.close()
+                await writer.wait_closed()
+    except (OSError, TimeoutError):
+        return None
+    return msgspec.json.decode(line, type=Answer) if line else None

@@ -1,0 +1,58 @@
+"""One supervisor per data folder: a file lock that the kernel drops when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from contracts.errors import ConfigError
+from infra.local.private import folder_error
+
+
+class FolderLock:
+    """Held from `acquire` to `release`. The file's text is for people; only the kernel's lock counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock or raise ConfigError naming the process that has it."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise folder_error(self._path, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise ConfigError(
+                f"{self._path.parent}: Slipstream is already up on this data folder (pid {holder}); stop it with "
+                "`slipstream down`, or give this one its own folder with --data"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give it back. Idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def held(path: Path) -> bool:
+    """Whether a living process holds the lock at `path`."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

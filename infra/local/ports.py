@@ -1,0 +1,72 @@
+"""TCP ports of the processes on this machine: free ones are picked once and kept, so that URLs stay the same."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise ConfigError in one sentence when nobody can listen on `host`:`port`."""
+    try:
+        _bind(host, port).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = "is in use by another program; stop that one, or choose another port with --port"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            reason = "needs privileges we do not have; choose a port above 1023 with --port"
+        else:
+            reason = f"cannot be opened: {error.strerror or error}; check --host"
+        raise ConfigError(f"port {port} on {host} {reason}", param="local.port") from None
+
+
+class Ports:
+    """Names to ports, kept in a file. A kept port that somebody else took meanwhile is replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept = self._read()
+        self._given: dict[str, int] = {}
+
+    def pick(self, name: str) -> int:
+        """The port for `name` on 127.0.0.1: as last time when it is still free, else a free one."""
+        kept = self._kept.get(name)
+        candidates = [kept] if kept is not None and kept not in self._given.values() else []
+        for port in (*candidates, 0):
+            try:
+                with _bind("127.0.0.1", port) as listener:
+                    chosen = int(listener.getsockname()[1])
+            except OSError:
+                continue
+            self._given[name] = chosen
+            return chosen
+        raise ConfigError("no free TCP port on 127.0.0.1")
+
+    def save(self) -> None:
+        """Keep what was given, for the next start."""
+        self._path.write_bytes(msgspec.json.encode({**self._kept, **self._given}))
+
+    def _read(self) -> dict[str, int]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.DecodeError):  # absent, or cut short by a crash: new ports will do
+            return {}
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of the last run in TIME_WAIT do not count; a listener does.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

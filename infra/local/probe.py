@@ -1,0 +1,47 @@
+"""Readiness checks: does a port accept, does an HTTP path answer 200. Never raise, so that a watcher can just ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+PROBE_TIMEOUT_S = 3.0
+
+
+def accepts(host: str, port: int) -> Callable[[], Awaitable[bool]]:
+    """A check that a TCP connection is accepted."""
+
+    async def check() -> bool:
+        return await _ask(host, port, b"") is not None
+
+    return check
+
+
+def answers(host: str, port: int, path: str) -> Callable[[], Awaitable[bool]]:
+    """A check that GET `path` answers with status 200."""
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+
+    async def check() -> bool:
+        line = await _ask(host, port, request)
+        return line is not None and line.split()[1:2] == [b"200"]
+
+    return check
+
+
+async def _ask(host: str, port: int, request: bytes) -> bytes | None:
+    """The first line of the answer (empty when nothing was asked), or None when nobody is there."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                if not request:
+                    return b""
+                writer.write(request)
+                line = await reader.readline()
+                await reader.read()  # to the end, or closing would reset the connection under the server
+                return line
+            finally:
+                writer.close()
+                await writer.wait_closed()
+    except (OSError, TimeoutError, ValueError):
+        return None

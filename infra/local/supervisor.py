@@ -1,0 +1,46 @@
+"""Holds the children of one data folder: starts them, reports on them, stops them in the order that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from infra.local.child import Child, ChildSpec, ChildStatus
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+
+
+class Supervisor:
+    """Children by name, in start order."""
+
+    def __init__(self, data: DataFolder, config: LocalConfig) -> None:
+        self._data = data
+        self._config = config
+        self._children: dict[str, Child] = {}
+        self.stop_requested = asyncio.Event()
+
+    def add(self, spec: ChildSpec) -> Child:
+        """Start a child and watch it from now on; does not wait for its readiness."""
+        child = Child(
+            spec,
+            self._data.log(spec.name),
+            log_max_bytes=self._config.log_max_bytes,
+            log_keep=self._config.log_keep,
+        )
+        self._children[spec.name] = child
+        child.start()
+        return child
+
+    def status(self) -> tuple[ChildStatus, ...]:
+        """Every child, in start order."""
+        return tuple(child.status() for child in self._children.values())
+
+    async def stop(self, stages: Sequence[str]) -> None:
+        """Stop all children: those whose name starts with the first stage's word together, then the next stage.
+
+        Children that no stage names go last. Never raises.
+        """
+        remaining = dict(self._children)
+        for stage in (*stages, ""):
+            together = [name for name in remaining if name.startswith(stage)]
+            await asyncio.gather(*(remaining.pop(name).stop() for name in together), return_exceptions=True)
