@@ -1,0 +1,415 @@
+"""The HTTP client towards engines: split anywhere, cut anywhere, reused, aborted, slowed down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import ConfigError, EngineFailed, EngineTimeout
+from engines.base import EngineRequest
+from engines.connection import BUFFER_BYTES, EngineConnections, EngineStream, Origin, _Connection, _Pool
+
+GET = EngineRequest("GET", "/health")
+POST = EngineRequest("POST", "/v1/completions", b'{"a":1}')
+EVENTS = b'data: {"text":"a"}\n\ndata: {"text":"\xc3\xa9"}\n\ndata: [DONE]\n\n'
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (EVENTS[:20], EVENTS[20:21], EVENTS[21:]))
+    + b"0\r\n\r\n"
+)
+SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(EVENTS), EVENTS)
+CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED
+UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + EVENTS
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+        self.paused = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+def exchange() -> tuple[_Connection, FakeTransport, EngineStream]:
+    connection, transport = _Connection(_Pool(Origin.parse("http://engine:1"))), FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport, connection.send(b"", "engine:1")
+
+
+async def read_all(stream: EngineStream) -> bytes:
+    body = b""
+    while piece := await stream.read():
+        body += piece
+    return body
+
+
+async def outcome(pieces: list[bytes], *, lost: bool) -> tuple[int, bytes, bool]:
+    """Status, body, and whether the end was clean, when these pieces arrive."""
+    connection, _, stream = exchange()
+    for piece in pieces:
+        connection.data_received(piece)
+    if lost:
+        connection.connection_lost(None)
+    body = b""
+    try:
+        while piece := await asyncio.wait_for(stream.read(), 5):
+            body += piece
+    except EngineFailed:
+        return stream.status, body, False
+    return stream.status, body, True
+
+
+@pytest.mark.parametrize("answer", [CHUNKED, SIZED, CONTINUED, UNTIL_CLOSE])
+async def test_an_answer_split_at_every_byte_reads_the_same(answer: bytes) -> None:
+    for cut in range(len(answer) + 1):
+        lost = answer is UNTIL_CLOSE
+        assert await outcome([answer[:cut], answer[cut:]], lost=lost) == (200, EVENTS, True)
+    assert await outcome([answer[i : i + 1] for i in range(len(answer))], lost=lost) == (200, EVENTS, True)
+
+
+@pytest.mark.parametrize("answer", [CHUNKED, SIZED, CONTINUED])
+async def test_an_answer_cut_at_any_byte_fails_after_what_came(answer: bytes) -> None:
+    for cut in range(len(answer)):
+        _, body, clean = await outcome([answer[:cut]], lost=True)
+        assert not clean
+        assert EVENTS.startswith(body)
+
+
+@given(cuts=st.lists(st.integers(0, len(CHUNKED)), max_size=6), leftover=st.binary(max_size=30))
+async def test_bytes_beyond_the_answer_spoil_the_connection_and_not_the_answer(
+    cuts: list[int], leftover: bytes
+) -> None:
+    connection, transport, stream = exchange()
+    whole = CHUNKED + leftover
+    edges = [0, *sorted(cuts), len(whole)]
+    for start, end in zip(edges, edges[1:], strict=False):
+        if end > start:
+            connection.data_received(whole[start:end])
+    assert await read_all(stream) == EVENTS
+    if leftover.strip(b"\r\n"):
+        assert transport.closed
+
+
+async def test_read_returns_everything_that_came_since_the_last_read() -> None:
+    connection, _, stream = exchange()
+    for piece in (CHUNKED[:70], CHUNKED[70:75], CHUNKED[75:]):
+        connection.data_received(piece)
+    assert await stream.read() == EVENTS
+    assert await stream.read() == b""
+    assert await stream.read() == b"", "the end stays the end"
+
+
+async def test_an_engine_that_is_faster_than_its_reader_is_paused() -> None:
+    connection, transport, stream = exchange()
+    body = b"x" * (BUFFER_BYTES + 1)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (2 * len(body)) + body)
+    assert transport.paused
+    assert await stream.read() == body
+    assert not transport.paused
+    connection.data_received(body)
+    assert not transport.paused, "a complete answer leaves the connection readable for the next one"
+    assert await read_all(stream) == body
+
+
+async def test_what_is_not_http_fails() -> None:
+    connection, transport, stream = exchange()
+    connection.data_received(b"SSH-2.0-OpenSSH\r\n")
+    with pytest.raises(EngineFailed, match="engine:1 failed: its answer is not valid HTTP"):
+        await stream.read()
+    assert transport.closed
+
+
+async def test_endless_headers_fail() -> None:
+    connection, transport, stream = exchange()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(70):
+        connection.data_received(b"x: " + b"y" * 1_000 + b"\r\n")
+    with pytest.raises(EngineFailed, match="headers are too large"):
+        await stream.read()
+    assert transport.closed
+
+
+async def test_closing_an_unfinished_answer_aborts_the_connection() -> None:
+    connection, transport, stream = exchange()
+    connection.data_received(CHUNKED[:60])
+    stream.close()
+    assert transport.closed
+    stream.close()
+    with pytest.raises(EngineFailed):
+        await read_all(stream)
+
+
+async def test_cancelling_a_read_loses_nothing() -> None:
+    connection, _, stream = exchange()
+    reading = asyncio.ensure_future(stream.read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    connection.data_received(SIZED)
+    assert await read_all(stream) == EVENTS
+
+
+class Server:
+    """A raw server that counts its connections and answers with whatever the test's handler writes."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.gone = asyncio.Event()
+        self.handle: Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] = answer_sized
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self.handle(self, reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def request(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = [
+            int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        ]
+        self.requests.append(head + await reader.readexactly(sum(length)))
+
+
+async def answer_sized(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        await server.request(reader)
+        writer.write(SIZED)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    raw = Server()
+    listening = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
+    raw.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening:
+        yield raw
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[EngineConnections]:
+    connections = EngineConnections("secret")
+    yield connections
+    await connections.close()
+
+
+async def test_a_connection_is_used_again_and_sends_only_what_is_meant(
+    server: Server, engines: EngineConnections
+) -> None:
+    for _ in range(3):
+        stream = await engines.open(server.url, POST)
+        assert (stream.status, await read_all(stream)) == (200, EVENTS)
+        stream.close()
+    assert server.connections == 1
+    lines = server.requests[0].split(b"\r\n")
+    assert lines[0] == b"POST /v1/completions HTTP/1.1"
+    assert sorted(line.split(b":")[0] for line in lines[1:5]) == [
+        b"Authorization",
+        b"Content-Length",
+        b"Content-Type",
+        b"Host",
+    ]
+    assert b"Authorization: Bearer secret" in lines
+    assert lines[5:] == [b"", b'{"a":1}']
+
+
+async def test_a_path_in_the_replicas_url_stays(server: Server, engines: EngineConnections) -> None:
+    assert await engines.fetch(server.url + "/base/", GET, 10) == (200, EVENTS)
+    assert server.requests[0].startswith(b"GET /base/health HTTP/1.1\r\n")
+
+
+async def test_two_answers_at_once_need_two_connections(server: Server, engines: EngineConnections) -> None:
+    streams = await asyncio.gather(*(engines.open(server.url, GET) for _ in range(2)))
+    assert server.connections == 2
+    for stream in streams:
+        assert await read_all(stream) == EVENTS
+
+
+async def test_nagle_is_off(server: Server, engines: EngineConnections) -> None:
+    await engines.fetch(server.url, GET, 10)
+    (connection,) = engines._pools[server.url].connections
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+async def test_a_connection_that_died_idle_is_replaced(server: Server, engines: EngineConnections) -> None:
+    async def answer_once(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(SIZED)
+        if server.connections == 1:
+            # take the second request and die without a byte, as an engine does whose keep-alive ran out meanwhile
+            await server.request(reader)
+
+    server.handle = answer_once
+    for _ in range(2):
+        assert await engines.fetch(server.url, POST, 10) == (200, EVENTS)
+    assert server.connections == 2
+    assert len(server.requests) == 3
+
+
+async def test_a_fresh_connection_that_dies_is_not_tried_again(server: Server, engines: EngineConnections) -> None:
+    async def die(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+
+    server.handle = die
+    with pytest.raises(EngineFailed, match="closed the connection before its answer was complete"):
+        await engines.open(server.url, POST)
+    assert server.connections == 1
+
+
+async def test_an_answer_that_began_is_not_tried_again(server: Server, engines: EngineConnections) -> None:
+    async def die_late(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(SIZED)
+        await server.request(reader)
+        writer.write(b"HTTP/1.1 200")
+
+    server.handle = die_late
+    await engines.fetch(server.url, POST, 10)
+    with pytest.raises(EngineFailed):
+        await engines.open(server.url, POST)
+    assert server.connections == 1
+
+
+async def test_an_engine_notices_that_the_reader_left(server: Server, engines: EngineConnections) -> None:
+    async def stream_for_ever(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(CHUNKED[:60])
+        assert await reader.read() == b""
+        server.gone.set()
+
+    server.handle = stream_for_ever
+    stream = await engines.open(server.url, POST)
+    await stream.read()
+    stream.close()
+    await asyncio.wait_for(server.gone.wait(), 30)
+
+
+async def test_cancelling_before_the_answer_closes_the_connection(server: Server, engines: EngineConnections) -> None:
+    asked = asyncio.Event()
+
+    async def stay_silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        asked.set()
+        await reader.read()
+        server.gone.set()
+
+    server.handle = stay_silent
+    opening = asyncio.ensure_future(engines.open(server.url, POST))
+    await asyncio.wait_for(asked.wait(), 30)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await asyncio.wait_for(server.gone.wait(), 30)
+
+
+async def test_silence_is_a_timeout_and_closes_the_connection(server: Server, engines: EngineConnections) -> None:
+    async def stay_silent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        await reader.read()
+        server.gone.set()
+
+    server.handle = stay_silent
+    with pytest.raises(EngineTimeout, match=r"127\.0\.0\.1:\d+ did not answer within 0.05 s"):
+        await engines.open(server.url, POST, response_timeout_s=0.05)
+    await asyncio.wait_for(server.gone.wait(), 30)
+
+
+async def test_fetch_limits_time_and_size(server: Server, engines: EngineConnections) -> None:
+    with pytest.raises(EngineFailed, match="more than 10 bytes"):
+        await engines.fetch(server.url, GET, 10, max_bytes=10)
+
+    async def trickle(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(SIZED[:-1])
+        await reader.read()
+
+    server.handle = trickle
+    with pytest.raises(EngineTimeout):
+        await engines.fetch(server.url, POST, 0.05)
+
+
+async def test_a_closed_port_is_an_engine_failure(engines: EngineConnections) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    with pytest.raises(EngineFailed, match=f"127.0.0.1:{port} cannot be reached"):
+        await engines.open(f"http://127.0.0.1:{port}", GET)
+
+
+async def test_an_engine_that_does_not_accept_is_an_engine_failure(engines: EngineConnections) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        fillers = []
+        try:
+            for _ in range(8):  # a full backlog: further SYNs are dropped
+                filler = socket.socket()
+                filler.setblocking(False)
+                filler.connect_ex(listening.getsockname())
+                fillers.append(filler)
+            with pytest.raises(EngineFailed, match=r"did not accept a connection within 0.1 s"):
+                await engines.open(f"http://127.0.0.1:{listening.getsockname()[1]}", GET, 0.1)
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+async def test_close_cuts_running_streams(server: Server) -> None:
+    async def stream_for_ever(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(CHUNKED[:60])
+        await reader.read()
+
+    server.handle = stream_for_ever
+    engines = EngineConnections("secret")
+    stream = await engines.open(server.url, POST)
+    await engines.close()
+    with pytest.raises(EngineFailed):
+        await read_all(stream)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "x:80", "http://h:99999", "http://h/?a", "http://a b", "http://u@h"]
+)
+def test_a_bad_replica_url_is_a_configuration_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="replica url"):
+        Origin.parse(url)
+
+
+def test_urls_are_read(engines: EngineConnections) -> None:
+    assert Origin.parse("https://Engine/x/") == Origin(True, "engine", 443, "/x")
+    assert Origin.parse("http://[::1]:8000").place == "[::1]:8000"
+
+
+def test_a_token_that_could_smuggle_a_header_is_refused() -> None:
+    with pytest.raises(ConfigError, match="token"):
+        EngineConnections("a\r\nx: y")
