@@ -1,0 +1,55 @@
+"""The limiter's metrics. One instance per registry; nothing is registered at import."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+NORMAL, LOCAL, REFUSING = 0, 1, 2
+
+
+class LimitsMetrics:
+    """Registers everything in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decisions = Counter(
+            "slipstream_limits_decisions",
+            "Reservations asked for, by result and by the counter that refused (empty when admitted).",
+            ("result", "counter"),
+            registry=registry,
+        )
+        self.admitted = self.decisions.labels("admitted", "")
+        self.unavailable = Counter(
+            "slipstream_limits_unavailable",
+            "Reservations decided without Valkey, by what became of them: refused, or left to the local share.",
+            ("handled",),
+            registry=registry,
+        )
+        self.mode = Gauge(
+            "slipstream_limits_mode",
+            "How limits are enforced: 0 exactly, in Valkey; 1 by this instance's share; 2 limited keys are refused.",
+            multiprocess_mode="livemax",
+            registry=registry,
+        )
+        self.reserve_seconds = Histogram(
+            "slipstream_limits_reserve_seconds",
+            "Time to an answer about a reservation.",
+            buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
+            registry=registry,
+        )
+        self.open = Gauge(
+            "slipstream_limits_open_reservations",
+            "Reservations of this instance not settled yet, at the last heartbeat.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self.delayed = Gauge(
+            "slipstream_limits_delayed_settlements",
+            "Settlements waiting for Valkey to come back.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self.dropped = Counter(
+            "slipstream_limits_dropped_settlements",
+            "Settlements given up: too many or too old. The reservation stays spent until the bucket refills.",
+            registry=registry,
+        )

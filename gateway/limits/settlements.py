@@ -1,0 +1,108 @@
+"""Settlements on their way to Valkey: sent at once, tried again when that failed, never in anybody's way.
+
+Trying again is safe because settling an id twice is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+import hiredis
+
+from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.valkey import ConnectionLost, Valkey
+
+RETRY_S = 0.1
+RETRY_BATCH = 500
+
+
+class Settlements:
+    """load: the packed command that loads the script. capacity: delayed settlements kept. lifetime_s: how long each."""
+
+    def __init__(self, valkey: Valkey, load: bytes, capacity: int, lifetime_s: float, metrics: LimitsMetrics) -> None:
+        self._valkey = valkey
+        self._load = load
+        self._lifetime_s = lifetime_s
+        self._capacity = capacity
+        self._metrics = metrics
+        self._delayed: deque[tuple[float, bytes]] = deque()
+        """Given up at (loop time), packed command."""
+        self._in_flight = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def post(self, command: bytes) -> None:
+        """Settle in the background. Never raises."""
+        self._idle.clear()
+        self._send(command, asyncio.get_running_loop().time() + self._lifetime_s)
+
+    async def drain(self) -> None:
+        """Return once every settlement posted so far has been answered or given up."""
+        await self._idle.wait()
+
+    def retry(self) -> None:
+        """Send delayed settlements again, if there is a connection; called when there is one again, and by a timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        for _ in range(min(RETRY_BATCH, len(self._delayed)) if self._valkey.connected else 0):
+            until_s, command = self._delayed.popleft()
+            if until_s > now_s:
+                self._send(command, until_s)
+            else:
+                self._metrics.dropped.inc()
+        self._metrics.delayed.set(len(self._delayed))
+        self._after()
+
+    def close(self) -> None:
+        """Stop trying; what is left lapses in Valkey by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._metrics.dropped.inc(len(self._delayed))
+        self._delayed.clear()
+        self._metrics.delayed.set(0)
+
+    def _send(self, command: bytes, until_s: float) -> None:
+        try:
+            self._valkey.send(command, partial(self._answered, command, until_s))
+            self._in_flight += 1
+        except ConnectionLost:
+            self._delay(command, until_s)
+
+    def _answered(self, command: bytes, until_s: float, reply: object) -> None:
+        self._in_flight -= 1
+        if isinstance(reply, Exception):
+            if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+                try:
+                    self._valkey.send(self._load, _ignore)
+                    self._send(command, until_s)
+                    return
+                except ConnectionLost:
+                    pass
+            self._delay(command, until_s)
+        if not self._in_flight:
+            self._after()
+
+    def _delay(self, command: bytes, until_s: float) -> None:
+        if len(self._delayed) >= self._capacity:
+            self._delayed.popleft()
+            self._metrics.dropped.inc()
+        self._delayed.append((until_s, command))
+        self._metrics.delayed.set(len(self._delayed))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.retry)
+
+    def _after(self) -> None:
+        if self._delayed:
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.retry)
+        elif not self._in_flight:
+            self._idle.set()
+
+
+def _ignore(reply: object) -> None:
+    pass
