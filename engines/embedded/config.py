@@ -1,0 +1,80 @@
+"""Settings of the embedded engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much is run at once, and how much may wait."""
+
+    max_batch_tokens: Annotated[int, Meta(ge=1)] = 512
+    """Tokens computed in one step, all sequences together. Running sequences come first; prompts are cut to what is left,
+    so this bounds how long a step can hold up running streams."""
+
+    max_running: Annotated[int, Meta(ge=1, le=1024)] = 64
+    """Sequences (choices) that run at once; the rest queue."""
+
+    max_queued: Annotated[int, Meta(ge=0)] = 512
+    """Sequences that may wait; beyond it a request is refused with 503."""
+
+    output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
+    """Share of a request's max_tokens that must be free before it is admitted. 1 never preempts; lower values run more at
+    once and recompute the youngest when pages run out."""
+
+
+class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The memory for keys and values."""
+
+    budget_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
+    """Bytes for all pages. One token takes 2 * layers * kv heads * head dim * bytes per element."""
+
+    page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
+    """Tokens in one page."""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One engine process: one model, one port."""
+
+    model: str = ""
+    """The model's folder: config.json, safetensors, tokenizer.json."""
+
+    name: str = ""
+    """The name it is served under; empty: the folder's name."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+
+    port: Annotated[int, Meta(ge=0, le=65535)] = 30000
+    """TCP port; 0 lets the system choose, and the log says which."""
+
+    threads: Annotated[int, Meta(ge=1, le=256)] = 1
+    """CPU threads for the model."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of weights and activations. auto: bfloat16 where the checkpoint has it and the CPU computes it
+    natively, else float32."""
+
+    context_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Longest prompt and output together; 0: what the model was made for."""
+
+    max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    """Largest request body."""
+
+    max_choices: Annotated[int, Meta(ge=1)] = 128
+    """Most choices (n times prompts) in one request."""
+
+    drain_s: Annotated[float, Meta(ge=0.0)] = 30.0
+    """After SIGTERM, how long running requests may take to finish before they are aborted."""
+
+    usage_history: Annotated[int, Meta(ge=0)] = 20_000
+    """Finished requests whose usage can still be asked for by id."""
+
+    scheduler: SchedulerConfig = SchedulerConfig()
+    """Batching and admission."""
+
+    kv: KVConfig = KVConfig()
+    """Key and value memory."""

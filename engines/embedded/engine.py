@@ -1,0 +1,123 @@
+"""The step loop's body: take in what was asked, schedule, run, hand out what was produced.
+
+One thread calls `step`; a test may call it by hand. It knows token ids, sequences and pages, and no HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engines.embedded.config import EngineConfig
+from engines.embedded.kv.pages import PagePool
+from engines.embedded.kv.store import KVStore
+from engines.embedded.models.registry import Model
+from engines.embedded.output import Delta, TokenLogprob
+from engines.embedded.request import Request
+from engines.embedded.runner import Runner
+from engines.embedded.sampler import Picked
+from engines.embedded.scheduler import Scheduler
+from engines.embedded.sequence import Sequence, TextStream
+from engines.embedded.stats import Stats
+
+
+class Engine:
+    """Serves requests step by step. Not thread-safe: `submit`, `abort` and `step` belong to one thread."""
+
+    def __init__(
+        self,
+        model: Model,
+        store: KVStore,
+        config: EngineConfig,
+        text_stream: Callable[[], TextStream],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """text_stream: makes a decoder for one choice. clock: monotonic seconds."""
+        self.stats = Stats()
+        self.store = store
+        self.pages = PagePool(store.total_pages)
+        self.scheduler = Scheduler(config.scheduler, self.pages, store.page_tokens, clock)
+        self._runner = Runner(model, store)
+        self._vocabulary = model.config.vocab_size
+        self._text_stream = text_stream
+        self._clock = clock
+        self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def submit(self, request: Request) -> None:
+        """Queue all choices of a request. The caller has checked that each fits the context."""
+        now = self._clock()
+        self.stats.requests += 1
+        for index in range(request.choices):
+            self.scheduler.add(Sequence(request, index, self._text_stream(), self._vocabulary, now))
+
+    def abort(self, prefix: str) -> list[Delta]:
+        """End every sequence whose request id starts with `prefix`, running or waiting; "" ends all.
+
+        Their pages are free when this returns. Each gets a last delta with the exact count.
+        """
+
+        def meant(sequence: Sequence) -> bool:
+            return sequence.request.rid.startswith(prefix)
+
+        ended = self.scheduler.waiting.remove(meant)
+        for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
+            self.scheduler.remove(sequence)
+            ended.append(sequence)
+        self.stats.aborted_requests += len({sequence.request.rid for sequence in ended})
+        return [self._delta(sequence, sequence.abort()) for sequence in ended]
+
+    def step(self) -> list[Delta]:
+        """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet."""
+        started = self._clock()
+        works = self.scheduler.schedule()
+        if not works:
+            self.stats.idle()
+            return []
+        picked = self._runner.run(works)
+        for sequence, tokens in works:
+            sequence.computed += tokens
+        now = self._clock()
+        deltas = [delta for sequence, pick in picked if (delta := self._accept(sequence, pick, now)) is not None]
+        self.stats.count_step(now, now - started, len(picked))
+        return deltas
+
+    def _accept(self, sequence: Sequence, picked: Picked, now: float) -> Delta | None:
+        """Add a token to its sequence; None while there is nothing to tell (half a character, perhaps a stop string)."""
+        self._observe(sequence, now)
+        text = sequence.append(picked.id)
+        if picked.logprob is not None:
+            self._pending_logprobs.setdefault(sequence, []).append(picked.logprob)
+        if sequence.finish is not None:
+            self.scheduler.remove(sequence)
+            self.stats.request_s.observe(now - sequence.arrived_s)
+        elif not text:
+            return None
+        return self._delta(sequence, text)
+
+    def _delta(self, sequence: Sequence, text: str) -> Delta:
+        return Delta(
+            sequence.request.rid,
+            sequence.index,
+            text,
+            sequence.prompt_tokens,
+            sequence.completion_tokens,
+            sequence.cached_tokens,
+            tuple(self._pending_logprobs.pop(sequence, ())),
+            sequence.finish,
+        )
+
+    def _observe(self, sequence: Sequence, now: float) -> None:
+        stats = self.stats
+        if sequence.last_token_s is None:
+            stats.first_token_s.observe(now - sequence.arrived_s)
+            stats.queue_s.observe((sequence.admitted_s or now) - sequence.arrived_s)
+            stats.prompt_tokens += sequence.prompt_tokens
+            stats.cached_tokens += sequence.cached_tokens
+        else:
+            stats.inter_token_s.observe(now - sequence.last_token_s)
+        sequence.last_token_s = now

@@ -1,0 +1,44 @@
+"""The memory for keys and values of all layers, cut into pages."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.config import KVConfig
+from engines.embedded.models.config import ModelConfig
+
+
+class KVStore:
+    """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim). The budget decides the number of pages."""
+
+    def __init__(self, model: ModelConfig, config: KVConfig, dtype: torch.dtype, context_tokens: int) -> None:
+        """Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
+        self.page_tokens = config.page_tokens
+        self.token_bytes = model.kv_elements_per_token * dtype.itemsize
+        self.page_bytes = self.token_bytes * config.page_tokens
+        self.total_pages = config.budget_bytes // self.page_bytes
+        least = -(-context_tokens // config.page_tokens)
+        if self.total_pages < least:
+            raise ConfigError(
+                f"kv.budget_bytes: {config.budget_bytes} bytes hold {self.total_pages * config.page_tokens} tokens of "
+                f"{self.token_bytes} bytes; one request may need {context_tokens}. Give at least "
+                f"{least * self.page_bytes} or lower context_tokens.",
+                param="kv.budget_bytes",
+            )
+        # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
+        self.pages: Tensor = torch.zeros(
+            model.num_hidden_layers,
+            self.total_pages,
+            config.page_tokens,
+            2,
+            model.num_key_value_heads,
+            model.head_dim,
+            dtype=dtype,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """How many tokens all pages hold."""
+        return self.total_pages * self.page_tokens

@@ -1,0 +1,74 @@
+"""Reads tensors by name from a model folder's safetensors files, one file or several with an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from contracts.errors import ConfigError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+class Checkpoint:
+    """The tensors of one folder. Every tensor asked for must be there with the shape the model's config implies."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ConfigError naming the file that is missing or broken."""
+        self._folder = folder
+        self._files: dict[Path, safe_open] = {}
+        index = folder / INDEX
+        if (folder / SINGLE).exists():
+            self._where = dict.fromkeys(self._open(folder / SINGLE).keys(), folder / SINGLE)
+        elif index.exists():
+            self._where = _read_index(index)
+        else:
+            raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} is there; only safetensors weights are read")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """One tensor, converted to `dtype`. Raises ConfigError naming it when it is missing or has another shape."""
+        path = self._where.get(name)
+        if path is None:
+            raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
+        try:
+            tensor: Tensor = self._open(path).get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise ConfigError(f"{path}: the tensor {name} cannot be read: {error}") from None
+        if tuple(tensor.shape) != shape:
+            raise ConfigError(f"{path}: {name} has shape {tuple(tensor.shape)}; config.json implies {shape}")
+        if not tensor.is_floating_point():
+            raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
+        return tensor.to(dtype)
+
+    def _open(self, path: Path) -> safe_open:
+        file = self._files.get(path)
+        if file is None:
+            try:
+                file = self._files[path] = safe_open(str(path), framework="pt")
+            except FileNotFoundError:
+                raise ConfigError(f"{path}: file not found, though {INDEX} names it") from None
+            except (SafetensorError, OSError) as error:
+                raise ConfigError(f"{path}: not a whole safetensors file: {error}") from None
+        return file
+
+
+def _read_index(path: Path) -> dict[str, Path]:
+    class Index(msgspec.Struct):
+        weight_map: dict[str, str]
+
+    try:
+        index = msgspec.json.decode(path.read_bytes(), type=Index)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path}: not a weight index: {error}") from None
+    for name, file in index.weight_map.items():
+        if Path(file).name != file:
+            raise ConfigError(f"{path}: {name} points outside the folder: {file!r}")
+    return {name: path.parent / file for name, file in index.weight_map.items()}

@@ -1,0 +1,98 @@
+"""The Llama decoder: RMSNorm, rotary positions, grouped-query attention over pages, SwiGLU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engines.embedded.models.checkpoint import Checkpoint
+from engines.embedded.models.config import ModelConfig
+from engines.layers.attention import AttentionPlan, PagedAttention
+from engines.layers.linear import Linear
+from engines.layers.norm import RMSNorm
+from engines.layers.rotary import Rotary, llama3_frequencies, plain_frequencies
+
+
+class LlamaLayer:
+    """One block. Query, key and value projections are one matrix, and so are gate and up: fewer calls per step."""
+
+    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, index: int, dtype: torch.dtype) -> None:
+        hidden, head_dim = config.hidden_size, config.head_dim
+        self._q_width = config.num_attention_heads * head_dim
+        self._qk_heads = config.num_attention_heads + config.num_key_value_heads
+        self._qk_width = self._qk_heads * head_dim
+        self._head_dim = head_dim
+        self._ff = config.intermediate_size
+        kv_width = config.num_key_value_heads * head_dim
+        self._attention = PagedAttention(config.num_attention_heads, config.num_key_value_heads, head_dim)
+        prefix = f"model.layers.{index}"
+
+        def norm(name: str) -> RMSNorm:
+            return RMSNorm(checkpoint.take(f"{prefix}.{name}.weight", (hidden,), dtype), config.rms_norm_eps)
+
+        def linear(parts: dict[str, int], inputs: int, bias: bool) -> Linear:
+            weights = [checkpoint.take(f"{prefix}.{n}.weight", (out, inputs), dtype) for n, out in parts.items()]
+            biases = [checkpoint.take(f"{prefix}.{n}.bias", (out,), dtype) for n, out in parts.items()] if bias else []
+            return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+
+        attention_bias, mlp_bias = config.attention_bias, config.mlp_bias
+        self._input_norm = norm("input_layernorm")
+        self._post_norm = norm("post_attention_layernorm")
+        self._qkv = linear(
+            {"self_attn.q_proj": self._q_width, "self_attn.k_proj": kv_width, "self_attn.v_proj": kv_width},
+            hidden,
+            attention_bias,
+        )
+        self._output = linear({"self_attn.o_proj": hidden}, self._q_width, attention_bias)
+        self._gate_up = linear({"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
+        self._down = linear({"mlp.down_proj": hidden}, self._ff, mlp_bias)
+
+    def __call__(
+        self, x: Tensor, rotary: Rotary, cos: Tensor, sin: Tensor, pages: Tensor, plan: AttentionPlan
+    ) -> Tensor:
+        """x: (tokens, hidden). pages: this layer's store."""
+        qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
+        rotary.rotate_(qkv[:, : self._qk_width].unflatten(1, (self._qk_heads, self._head_dim)), cos, sin)
+        attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], pages, plan)
+        x = x + self._output(attended)
+        gate_up = self._gate_up(self._post_norm(x))  # (tokens, gate | up)
+        return x + self._down(F.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :]))
+
+
+class Llama:
+    """A whole decoder: token ids in, logits out. It keeps no state between steps; keys and values are the caller's."""
+
+    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+        """Raises ConfigError naming a tensor that is missing or has the wrong shape."""
+        self.config = config
+        self.dtype = dtype
+        table = (config.vocab_size, config.hidden_size)
+        self._embedding = checkpoint.take("model.embed_tokens.weight", table, dtype)
+        self._layers = [LlamaLayer(config, checkpoint, i, dtype) for i in range(config.num_hidden_layers)]
+        self._norm = RMSNorm(checkpoint.take("model.norm.weight", (config.hidden_size,), dtype), config.rms_norm_eps)
+        tied = config.tie_word_embeddings
+        self._head = Linear(self._embedding if tied else checkpoint.take("lm_head.weight", table, dtype))
+        frequencies = plain_frequencies(config.head_dim, config.rope_theta)
+        if (scaling := config.rope_scaling) is not None:
+            frequencies = llama3_frequencies(
+                frequencies,
+                scaling.factor,
+                scaling.low_freq_factor,
+                scaling.high_freq_factor,
+                scaling.original_max_position_embeddings,
+            )
+        self._rotary = Rotary(frequencies, config.max_position_embeddings, dtype)
+
+    def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
+        """Run a flat batch. ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim),
+        written to. Returns the normalised final states, (tokens, hidden)."""
+        x = self._embedding.index_select(0, ids)
+        cos, sin = self._rotary.at(positions)
+        for layer, layer_pages in zip(self._layers, pages, strict=True):
+            x = layer(x, self._rotary, cos, sin, layer_pages, plan)
+        return self._norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden: (rows, hidden), only the rows that are sampled from. Returns (rows, vocabulary) float32."""
+        return self._head(hidden).float()

@@ -1,0 +1,37 @@
+"""What a step produced, as the HTTP side receives it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural logarithms of the model's own probabilities, before temperature, penalties and bias."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    """The likeliest ids, best first."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Why a sequence ended."""
+
+    reason: str
+    """`stop`, `length` or `abort`."""
+    matched: int | str | None = None
+    """The stop id or stop string that was met."""
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """News of one sequence: new text, its end, or both. Counts are running totals."""
+
+    rid: str
+    index: int
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    """Tokens generated so far, a final stop token included, as SGLang counts."""
+    cached_tokens: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None

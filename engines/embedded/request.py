@@ -1,0 +1,45 @@
+"""What is asked of the engine: prompts as token ids, and how to sample. No HTTP, no templates."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How to pick tokens, and when to stop."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    """0: always the likeliest token."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this share of the likeliest."""
+    seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
+    """Ids that end the text, the model's own end tokens included unless they are to be ignored."""
+    logprobs: int | None = None
+    """Alternatives reported per token; 0: the chosen token alone; None: off."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request: `choices_per_prompt` sequences for each prompt, numbered prompt by prompt."""
+
+    rid: str
+    prompts: tuple[tuple[int, ...], ...]
+    sampling: Sampling
+    choices_per_prompt: int = 1
+    priority: int = 0
+    """Higher is admitted first; equal ones in order of arrival."""
+    cache_salt: str = ""
+    """Prompts with different salts never share cached keys and values."""
+
+    @property
+    def choices(self) -> int:
+        """Number of sequences."""
+        return len(self.prompts) * self.choices_per_prompt

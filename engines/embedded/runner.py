@@ -1,0 +1,31 @@
+"""Runs one step: batch, model, sampler."""
+
+from __future__ import annotations
+
+import torch
+
+from engines.embedded.batch import BatchBuilder
+from engines.embedded.kv.store import KVStore
+from engines.embedded.models.registry import Model
+from engines.embedded.sampler import Picked, pick
+from engines.embedded.scheduler import Work
+from engines.embedded.sequence import Sequence
+
+
+class Runner:
+    """Owns the model and its key and value memory."""
+
+    def __init__(self, model: Model, store: KVStore) -> None:
+        self._model = model
+        self._store = store
+        self._builder = BatchBuilder(store.page_tokens, model.dtype)
+
+    @torch.inference_mode()
+    def run(self, works: list[Work]) -> list[tuple[Sequence, Picked]]:
+        """Compute the work and return a token for every sequence that has caught up. Sequences are not changed."""
+        batch = self._builder.build(works)
+        hidden = self._model.hidden(batch.ids, batch.positions, self._store.pages, batch.plan)
+        if not batch.sampled:
+            return []
+        logits = self._model.logits(hidden.index_select(0, batch.sampled_rows))
+        return list(zip(batch.sampled, pick(logits, batch.sampled), strict=True))

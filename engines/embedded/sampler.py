@@ -1,0 +1,110 @@
+"""Picks the next token of every sequence of a step.
+
+Rows are handled in three groups, each as one batch of tensor operations: greedy, plainly sampled, and filtered (top-k,
+top-p, min-p), which alone pays for a sort. A sampled row spends one uniform number of its own sequence's generator.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from engines.embedded.output import TokenLogprob
+from engines.embedded.sequence import Sequence
+
+
+class Picked(NamedTuple):
+    """The token of one sequence."""
+
+    id: int
+    logprob: TokenLogprob | None
+
+
+def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
+    """One token per row. logits: (rows, vocabulary) float32, may be overwritten; row i belongs to sequences[i]."""
+    reported = _log_probabilities(logits, sequences)
+    _adjust_(logits, sequences)
+    groups: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for row, sequence in enumerate(sequences):
+        groups[_kind(sequence)].append(row)
+    greedy, plain, filtered = groups
+    if len(greedy) == len(sequences):
+        ids = logits.argmax(-1)
+    else:
+        ids = torch.empty(len(sequences), dtype=torch.int64)
+        if greedy:
+            ids[greedy] = logits[greedy].argmax(-1)
+        for rows, draw in ((plain, _draw), (filtered, _draw_filtered)):
+            if rows:
+                ids[rows] = draw(logits[rows], [sequences[row] for row in rows])
+    chosen: list[int] = ids.tolist()  # the step's only synchronisation
+    return [Picked(id_, _report(reported, row, id_, sequences[row])) for row, id_ in enumerate(chosen)]
+
+
+def _kind(sequence: Sequence) -> int:
+    """0: greedy, 1: plain, 2: filtered."""
+    sampling = sequence.sampling
+    if sampling.temperature == 0 or sampling.top_k == 1:
+        return 0
+    return 2 if sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0 else 1
+
+
+def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
+    """Apply bias and penalties in place, row by row: few rows have any."""
+    for row, sequence in enumerate(sequences):
+        if sequence.bias is not None:
+            logits[row] += sequence.bias
+        if sequence.counts is not None:
+            sampling, counts = sequence.sampling, sequence.counts
+            logits[row] -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
+
+
+def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    # float64 temperatures below 1e-5 would overflow float32 logits
+    temperatures = torch.tensor([max(sequence.sampling.temperature, 1e-5) for sequence in sequences])
+    return torch.softmax(logits / temperatures[:, None], -1)
+
+
+def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    return _invert(_probabilities(logits, sequences), sequences)
+
+
+def _draw_filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    vocabulary = logits.shape[1]
+    probabilities, order = _probabilities(logits, sequences).sort(-1, descending=True, stable=True)
+    top_p = torch.tensor([sequence.sampling.top_p for sequence in sequences])[:, None]
+    top_k = torch.tensor([sequence.sampling.top_k or vocabulary for sequence in sequences])[:, None]
+    min_p = torch.tensor([sequence.sampling.min_p for sequence in sequences])[:, None]
+    # a token stays while the mass before it is below top_p, so the first one always stays
+    before = probabilities.cumsum(-1) - probabilities
+    keep = (before < top_p) & (torch.arange(vocabulary) < top_k) & (probabilities >= min_p * probabilities[:, :1])
+    keep[:, 0] = True
+    return order.gather(1, _invert(probabilities * keep, sequences)[:, None])[:, 0]
+
+
+def _invert(weights: Tensor, sequences: list[Sequence]) -> Tensor:
+    """The index at which the cumulated weight passes a uniform share of the total; never one of weight 0."""
+    cumulated = weights.double().cumsum(-1)
+    shares = torch.tensor([sequence.draw() for sequence in sequences], dtype=torch.float64)
+    targets = (shares * cumulated[:, -1])[:, None]
+    return torch.searchsorted(cumulated, targets, right=True)[:, 0].clamp_(max=weights.shape[1] - 1)
+
+
+def _log_probabilities(logits: Tensor, sequences: tuple[Sequence, ...]) -> dict[int, tuple[Tensor, int]]:
+    """Row to its log probabilities and the number of alternatives, for the rows that report them."""
+    return {
+        row: (torch.log_softmax(logits[row], -1), sequence.sampling.logprobs)
+        for row, sequence in enumerate(sequences)
+        if sequence.sampling.logprobs is not None
+    }
+
+
+def _report(reported: dict[int, tuple[Tensor, int]], row: int, id_: int, sequence: Sequence) -> TokenLogprob | None:
+    if row not in reported:
+        return None
+    values, count = reported[row]
+    top = values.topk(count) if count else None
+    pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else ()
+    return TokenLogprob(id_, float(values[id_]), pairs)

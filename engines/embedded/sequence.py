@@ -1,0 +1,114 @@
+"""One choice of one request while it is served: the only object that travels between the engine's parts."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engines.embedded.output import Finish
+from engines.embedded.request import Request, Sampling
+from engines.embedded.stops import StopMatcher
+
+
+class TextStream(Protocol):
+    """Decodes ids into text, never splitting a character."""
+
+    def step(self, id_: int) -> str:
+        """The text this id completes."""
+        ...
+
+    def flush(self) -> str:
+        """What is still held back."""
+        ...
+
+
+class Sequence:
+    """Tokens, how many of them are computed, and the pages that hold the computed ones.
+
+        tokens   p p p p p p p p o o o
+                 '--- computed ---'       computed catches up with len(tokens); then a token is sampled
+    """
+
+    def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:
+        """index: number of the choice. arrived_s: monotonic seconds."""
+        prompt = request.prompts[index // request.choices_per_prompt]
+        self.request = request
+        self.index = index
+        self.sampling: Sampling = request.sampling
+        self.tokens: list[int] = list(prompt)
+        self.prompt_tokens = len(prompt)
+        self.computed = 0
+        self.cached_tokens = 0
+        self.pages: list[int] = []
+        self.committed_pages = 0
+        """Pages that admission set aside for it, taken or not yet."""
+        self.running = False
+        self.finish: Finish | None = None
+        self.text = text
+        self.stops = StopMatcher(request.sampling.stop)
+        self.preemptions = 0
+        self.order = 0
+        """Place in the order of arrival; set by the queue."""
+        self.arrived_s = arrived_s
+        self.admitted_s: float | None = None
+        self.last_token_s: float | None = None
+
+        sampling = request.sampling
+        # a generator of its own: the text depends on the seed, never on what else is in the batch
+        seed = sampling.seed
+        self._random = random.Random() if seed is None else random.Random(f"{seed}:{index}")  # noqa: S311
+        penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
+        self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
+        """How often each id was generated, where a penalty needs it."""
+        self.bias: Tensor | None = None
+        if sampling.logit_bias:
+            self.bias = torch.zeros(vocabulary)
+            for id_, value in sampling.logit_bias:
+                self.bias[id_] = value
+
+    @property
+    def pending(self) -> int:
+        """Tokens not computed yet."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def most_tokens(self) -> int:
+        """Its length if it generates all it may."""
+        return self.prompt_tokens + self.sampling.max_tokens
+
+    def draw(self) -> float:
+        """The next uniform number in [0, 1) of this sequence's own generator."""
+        return self._random.random()
+
+    def append(self, id_: int) -> str:
+        """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent."""
+        self.tokens.append(id_)
+        if self.counts is not None:
+            self.counts[id_] += 1
+        if id_ in self.sampling.stop_ids:
+            self.finish = Finish("stop", id_)
+            return self._rest()
+        text, matched = self.stops.push(self.text.step(id_))
+        if matched is not None:
+            self.finish = Finish("stop", matched)
+        elif self.completion_tokens >= self.sampling.max_tokens:
+            self.finish = Finish("length")
+            return text + self._rest()
+        return text
+
+    def abort(self) -> str:
+        """End it from outside; returns the text that was held back."""
+        self.finish = Finish("abort")
+        return self._rest()
+
+    def _rest(self) -> str:
+        text, matched = self.stops.push(self.text.flush())
+        return text if matched is not None else text + self.stops.flush()

@@ -1,0 +1,73 @@
+"""Counters and histograms of one engine, kept as plain numbers: they are touched for every token."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+
+class Histogram:
+    """Counts of observations by upper bound, in seconds."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Add one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulated counts by upper bound, as Prometheus wants them."""
+        running = 0
+        result: list[tuple[str, float]] = []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            result.append((bound, float(running)))
+        return result
+
+
+FIRST_TOKEN_BOUNDS_S = (0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60)
+TOKEN_BOUNDS_S = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 1, 2)
+REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 800)
+
+
+class Stats:
+    """Written by the engine's thread, read by anyone; a reader may see a step half counted."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.generation_tokens = 0
+        self.requests = 0
+        self.aborted_requests = 0
+        self.steps = 0
+        self.step_s = 0.0
+        """Time spent in steps."""
+        self.first_token_s = Histogram(FIRST_TOKEN_BOUNDS_S)
+        self.inter_token_s = Histogram(TOKEN_BOUNDS_S)
+        self.request_s = Histogram(REQUEST_BOUNDS_S)
+        self.queue_s = Histogram(REQUEST_BOUNDS_S)
+        self.throughput = 0.0
+        """Generated tokens per second over the last whole window."""
+        self._window_start_s: float | None = None
+        self._window_tokens = 0
+
+    def count_step(self, now_s: float, elapsed_s: float, generated: int) -> None:
+        """One step ended."""
+        self.steps += 1
+        self.step_s += elapsed_s
+        self.generation_tokens += generated
+        if self._window_start_s is None:
+            self._window_start_s = now_s - elapsed_s
+        self._window_tokens += generated
+        window_s = now_s - self._window_start_s
+        if window_s >= 1.0:
+            self.throughput = self._window_tokens / window_s
+            self._window_start_s, self._window_tokens = now_s, 0
+
+    def idle(self) -> None:
+        """Nothing is running."""
+        self.throughput = 0.0
+        self._window_start_s, self._window_tokens = None, 0
