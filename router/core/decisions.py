@@ -1,0 +1,47 @@
+"""What the router's core wants done. The service does it; the simulator models it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.lease import Lease
+
+
+class Welcomed(msgspec.Struct, frozen=True):
+    """Answer a hello. version: the desired state held, 0 for none."""
+
+    connection: int
+    version: int
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """Answer an ask with a place."""
+
+    connection: int
+    lease: Lease
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Answer an ask with a no. code: of contracts/errors.py. retry_after_s None: asking again will not help."""
+
+    connection: int
+    lease_id: str
+    code: str
+    reason: str
+    retry_after_s: float | None
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    """Close a stream: a newer one has taken its place, or its epoch is over."""
+
+    connection: int
+    reason: str
+
+
+class ProbeNow(msgspec.Struct, frozen=True):
+    """Poll this replica without waiting for its turn."""
+
+    replica_id: str
+
+
+Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow

@@ -1,0 +1,69 @@
+"""What must hold in the core after every event. Walks everything: for tests and for the simulator, not for service."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from router.core.dispatcher import Dispatcher
+
+
+def check_integrity(dispatcher: Dispatcher) -> None:
+    """Raise AssertionError, naming the rule, when the core's books disagree with each other."""
+    _check_counts(dispatcher)
+    _check_sessions(dispatcher)
+    _check_queues(dispatcher)
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise AssertionError(rule)
+
+
+def _check_counts(dispatcher: Dispatcher) -> None:
+    leases: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for session in dispatcher.sessions.values():
+        for live in session.leases.values():
+            leases[live.replica_id] += 1
+            tokens[live.replica_id] += live.tokens
+    replicas = dispatcher.fleet.replicas
+    for replica in replicas.values():
+        _require(replica.leases == leases[replica.id], f"{replica.id}: counted leases are the live leases")
+        _require(replica.tokens == tokens[replica.id], f"{replica.id}: counted tokens are those of the live leases")
+        _require(replica.peak >= replica.leases, f"{replica.id}: the peak is at least the present")
+        _require(replica.wanted or replica.leases > 0, f"{replica.id}: unwanted and unused replicas are forgotten")
+    _require(set(leases) <= set(replicas), "every lease is on a replica that is remembered")
+
+
+def _check_sessions(dispatcher: Dispatcher) -> None:
+    for gateway_id, session in dispatcher.sessions.items():
+        _require(session.gateway_id == gateway_id, "sessions are filed under their gateway")
+        connected = session.connection is not None
+        _require(connected == (session.grace_ends_at is None), f"{gateway_id}: grace runs exactly while disconnected")
+        _require(connected or not session.waiting, f"{gateway_id}: nobody waits for a gateway that is away")
+        if session.connection is not None:
+            _require(dispatcher.connections.get(session.connection) is session, f"{gateway_id}: its stream leads to it")
+        _require(not session.ended.keys() & session.leases.keys(), f"{gateway_id}: no lease lives again")
+        _require(not session.waiting.keys() & session.leases.keys(), f"{gateway_id}: waiting or granted, not both")
+    attached = sum(session.connection is not None for session in dispatcher.sessions.values())
+    _require(attached == len(dispatcher.connections), "every stream belongs to one session")
+
+
+def _check_queues(dispatcher: Dispatcher) -> None:
+    queued = 0
+    for pool in dispatcher.fleet.pools.values():
+        _require(len(pool.queue) <= dispatcher.config.queue_length, f"{pool.name}: the queue is bounded")
+        asked_at = [waiting.asked_at for waiting in pool.queue]
+        _require(asked_at == sorted(asked_at), f"{pool.name}: the queue is in order of arrival")
+        for waiting in pool.queue:
+            queued += 1
+            ask = waiting.ask
+            _require(waiting.pool is pool, f"{ask.lease_id}: knows its queue")
+            _require(
+                waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
+            )
+            others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
+            _require(not any(replica.free for replica in others), f"{ask.lease_id}: nobody waits who could be placed")
+            _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")
+    waiting_in_sessions = sum(len(session.waiting) for session in dispatcher.sessions.values())
+    _require(queued == waiting_in_sessions, "queues and sessions agree on who waits")

@@ -1,0 +1,141 @@
+"""Polls every replica for health and load, and tells the core. The thresholds live in the core, the pauses here.
+
+One task per replica. A replica that is not healthy is polled more often, so that it is back in service a fraction of a
+second after it recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from engines.base import Driver, EngineRequest, Load
+from router.config import RouterConfig
+from router.core.events import ReplicaProbed
+
+logger = logging.getLogger(__name__)
+
+HTTP_OK = 200
+
+
+class Fetch(Protocol):
+    """`EngineConnections`, as far as polling needs it."""
+
+    async def fetch(self, url: str, request: EngineRequest, timeout_s: float) -> tuple[int, bytes]:
+        """Status and body; raises SlipstreamError when there is no answer in time."""
+        ...
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a replica is and what it speaks."""
+
+    url: str
+    driver: str
+
+
+class _Watch:
+    """The polling of one replica."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.wanted_now = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class HealthPoller:
+    """report: called with the outcome of every poll, on the event loop."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        connections: Fetch,
+        driver_of: Callable[[str], Driver],
+        report: Callable[[ReplicaProbed], None],
+    ) -> None:
+        self._config = config
+        self._connections = connections
+        self._driver_of = driver_of
+        self._report = report
+        self._watches: dict[str, _Watch] = {}
+
+    def follow(self, targets: Mapping[str, Target]) -> None:
+        """Poll exactly these replicas from now on; new ones at once."""
+        for replica_id in [known for known, watch in self._watches.items() if targets.get(known) != watch.target]:
+            self._forget(replica_id)
+        for replica_id, target in targets.items():
+            if replica_id not in self._watches:
+                watch = self._watches[replica_id] = _Watch(target)
+                watch.task = asyncio.create_task(self._poll(replica_id, watch), name=f"poll {replica_id}")
+
+    def probe_now(self, replica_id: str) -> None:
+        """Poll it without waiting for its turn; a poll already under way does not count."""
+        watch = self._watches.get(replica_id)
+        if watch is not None:
+            watch.wanted_now.set()
+
+    async def stop(self) -> None:
+        """End all polling."""
+        tasks = [watch.task for watch in self._watches.values() if watch.task is not None]
+        for replica_id in list(self._watches):
+            self._forget(replica_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, replica_id: str) -> None:
+        task = self._watches.pop(replica_id).task
+        if task is not None:
+            task.cancel()
+
+    async def _poll(self, replica_id: str, watch: _Watch) -> None:
+        config = self._config
+        said = ""
+        while True:
+            watch.wanted_now.clear()
+            detail, load = await self._probe(watch.target)
+            healthy = not detail
+            if healthy and watch.wanted_now.is_set():
+                continue  # a fault was met after this poll had begun: its answer may be older than the fault
+            if detail != said:
+                said = detail
+                logger.warning("replica %s: %s", replica_id, detail or "healthy")
+            self._report(ReplicaProbed(replica_id, healthy, detail, load))
+            pause_s = config.poll_interval_s if healthy else config.recovery_interval_s
+            try:
+                # jitter keeps a thousand replicas from being polled in the same instant
+                async with asyncio.timeout(pause_s * random.uniform(0.9, 1.1)):  # noqa: S311  not a secret
+                    await watch.wanted_now.wait()
+            except TimeoutError:
+                pass
+
+    async def _probe(self, target: Target) -> tuple[str, Load | None]:
+        """What is wrong with it ("" for nothing), and its load."""
+        timeout_s = self._config.probe_timeout_s
+        try:
+            driver = self._driver_of(target.driver)
+            status, _ = await self._connections.fetch(target.url, driver.health(), timeout_s)
+            if status != HTTP_OK:
+                return f"health check answered {status}", None
+            return "", await self._load(target, driver)
+        except SlipstreamError as error:
+            return error.message, None
+        except Exception:
+            # a defect in a driver must cost us this replica, not the polling of it
+            logger.exception("polling %s failed", target.url)
+            return "the poll itself failed, see the log", None
+
+    async def _load(self, target: Target, driver: Driver) -> Load | None:
+        """Its own report; None when it has none or none can be read, which says nothing about its health."""
+        request = driver.load()
+        if request is None:
+            return None
+        try:
+            status, body = await self._connections.fetch(target.url, request, self._config.probe_timeout_s)
+            return driver.parse_load(body) if status == HTTP_OK else None
+        except SlipstreamError as error:
+            logger.info("%s reports no load: %s", target.url, error.message)
+            return None

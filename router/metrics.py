@@ -1,0 +1,124 @@
+"""The router's Prometheus metrics. State is read from the core when scraped; what happens is counted as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from contracts.errors import ConfigError
+from router.core.decisions import Decision, Granted, Refused
+from router.core.dispatcher import Dispatcher
+from router.core.replica import Health
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DECISION_BUCKETS_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 50e-3)
+QUEUE_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class RouterMetrics:
+    """One registry per router, so that several can live in one process (tests, simulator)."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.registry = CollectorRegistry()
+        self.grants = Counter("slipstream_router_grants", "Leases granted.", ["replica"], registry=self.registry)
+        self.sheds = Counter(
+            "slipstream_router_sheds", "Asks refused, by error code.", ["code"], registry=self.registry
+        )
+        self.queue_seconds = Histogram(
+            "slipstream_router_queue_seconds",
+            "Time granted asks spent waiting for a place.",
+            buckets=QUEUE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.decision_seconds = Histogram(
+            "slipstream_router_decision_seconds",
+            "Time to decide one acquire, without reading and writing messages.",
+            buckets=DECISION_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.streams_closed = Counter(
+            "slipstream_router_streams_closed",
+            "Gateway streams the router closed because they did not read or were replaced.",
+            registry=self.registry,
+        )
+        self.registry.register(_CoreCollector(dispatcher))
+
+    def decided(self, decision: Decision) -> None:
+        """Count one decision."""
+        if isinstance(decision, Granted):
+            self.grants.labels(decision.lease.engine.replica_id).inc()
+            self.queue_seconds.observe(decision.lease.queued_s)
+        elif isinstance(decision, Refused):
+            self.sheds.labels(decision.code).inc()
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _CoreCollector(Collector):
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        fleet = self._dispatcher.fleet
+        leases = GaugeMetricFamily("slipstream_router_leases", "Live leases.", labels=["pool", "replica"])
+        healthy = GaugeMetricFamily(
+            "slipstream_router_replica_healthy", "1 when the replica may be given leases.", labels=["pool", "replica"]
+        )
+        foreign = GaugeMetricFamily(
+            "slipstream_router_foreign_requests",
+            "Requests the engine reported beyond our leases.",
+            labels=["pool", "replica"],
+        )
+        for replica in fleet.replicas.values():
+            leases.add_metric([replica.pool, replica.id], replica.leases)
+            healthy.add_metric([replica.pool, replica.id], float(replica.health is Health.HEALTHY))
+            foreign.add_metric([replica.pool, replica.id], replica.foreign)
+        queued = GaugeMetricFamily("slipstream_router_queued", "Asks waiting for a place.", labels=["pool"])
+        for pool in fleet.pools.values():
+            queued.add_metric([pool.name], len(pool.queue))
+        gateways = GaugeMetricFamily("slipstream_router_gateways", "Gateways connected.")
+        gateways.add_metric([], len(self._dispatcher.connections))
+        version = GaugeMetricFamily("slipstream_router_desired_state_version", "Version of the desired state held.")
+        version.add_metric([], fleet.version)
+        yield from (leases, healthy, foreign, queued, gateways, version)
+
+
+class MetricsServer:
+    """`/metrics` and `/healthz` over HTTP, without a token: bind it to a private address."""
+
+    def __init__(self, metrics: RouterMetrics) -> None:
+        self._metrics = metrics
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises ConfigError when the port cannot be had."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._text)
+        app.router.add_get("/healthz", self._healthz)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigError(
+                f"router.metrics_port: cannot listen on {host}:{port} ({error.strerror}); free the port or set another",
+                param="router.metrics_port",
+            ) from None
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _text(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")

@@ -1,0 +1,29 @@
+"""The replica with the least to do for its weight.
+
+    load = (own leases + requests the engine reported beyond them + 1) / weight
+
+Own leases are counted when granted: engines report too late to stop a herd. Ties go to the fewest tokens held, then to
+the replica that has rested longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contracts.lease import Ask
+from router.core.replica import Replica
+
+
+class LeastLoad:
+    """See the module."""
+
+    name = "least_load"
+
+    def choose(self, ask: Ask, candidates: Sequence[Replica], now: float) -> Replica:
+        """The candidate with the least load after taking this one."""
+        return min(candidates, key=_burden)
+
+
+def _burden(replica: Replica) -> tuple[float, float, int]:
+    load = (replica.leases + replica.foreign + 1) / replica.weight
+    return load, replica.tokens / replica.weight, replica.chosen
