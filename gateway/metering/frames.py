@@ -1,0 +1,92 @@
+"""How records lie in a journal file, and how to tell a write cut short by a crash from damage.
+
+    "SLJ" | kind (1) | payload length (4, little endian) | CRC-32 of all before it and the payload (4) | payload
+
+A file starts with a HEADER frame; SEAL is the last one of a file that was finished in order. Pure: bytes in, frames
+out.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+
+HEADER = ord("h")
+OPENED = ord("o")
+PLACED = ord("p")
+CLOSED = ord("c")
+SEAL = ord("s")
+KINDS = frozenset({HEADER, OPENED, PLACED, CLOSED, SEAL})
+
+MARK = b"SLJ"
+VERSION = b"\x01"
+"""Payload of the HEADER frame."""
+HEAD_BYTES = 12
+MAX_PAYLOAD_BYTES = 1_048_576
+
+_PREFIX = struct.Struct("<3sBI")
+_CRC = struct.Struct("<I")
+_HEAD = struct.Struct("<3sBII")
+
+Frame = tuple[int, bytes, int]
+"""(kind, payload, offset after the frame)"""
+
+
+class Scan(msgspec.Struct):
+    """What a file turned out to hold."""
+
+    frames: list[Frame]
+    """Everything readable, also from behind damage."""
+    valid_bytes: int
+    """Length up to the first frame that cannot be read."""
+    damaged: bool
+    """A frame that cannot be read is followed by one that can: not a crash, the bytes were changed."""
+
+
+def encode(kind: int, payload: bytes) -> bytes:
+    """One frame. Raises ValueError when the payload is larger than any reader accepts."""
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"journal record of {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES}")
+    prefix = _PREFIX.pack(MARK, kind, len(payload))
+    return prefix + _CRC.pack(zlib.crc32(payload, zlib.crc32(prefix))) + payload
+
+
+def header() -> bytes:
+    """The first frame of every file."""
+    return encode(HEADER, VERSION)
+
+
+def walk(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Frame]:
+    """Whole, intact frames from `start` on; stops before the first that is not."""
+    stop = len(data) if end is None else end
+    offset = start
+    while offset + HEAD_BYTES <= stop:
+        mark, kind, length, crc = _HEAD.unpack_from(data, offset)
+        begin = offset + HEAD_BYTES
+        after = begin + length
+        if mark != MARK or after > stop or length > MAX_PAYLOAD_BYTES:
+            return
+        payload = data[begin:after]
+        if zlib.crc32(payload, zlib.crc32(data[offset : offset + 8])) != crc or kind not in KINDS:
+            return
+        yield kind, payload, after
+        offset = after
+
+
+def scan(data: bytes) -> Scan:
+    """Read a whole file, also past damage, and say whether its end was merely cut short."""
+    frames = list(walk(data))
+    valid_bytes = frames[-1][2] if frames else 0
+    damaged = False
+    position = data.find(MARK, valid_bytes + 1)
+    while position != -1:
+        found = list(walk(data, position))
+        if found:
+            damaged = True
+            frames += found
+            position = found[-1][2] - 1
+        position = data.find(MARK, position + 1)
+    return Scan(frames, valid_bytes, damaged)
