@@ -14,6 +14,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -164,4 +165,19 @@ usage_hourly = Table(
     Column("cached_tokens", BigInteger, nullable=False),
     Column("completion_tokens", BigInteger, nullable=False),
     Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
+
+# Where each request's time went; written best effort, apart from the ledger, once the client has its last byte.
+request_traces = Table(
+    "request_traces",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("organization_id", UUID(), nullable=False),
+    Column("client_request_id", Text),
+    Column("status", SmallInteger, nullable=False),
+    Column("error_code", Text),
+    Column("total_ms", Double, nullable=False),
+    Column("phases_ms", JSONB, nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "recorded_at", postgresql_using="brin"),
 )

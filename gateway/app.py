@@ -1,0 +1,74 @@
+"""Puts the routes together as a Litestar application with OpenAI's error bodies everywhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+
+from contracts.errors import (
+    BodyTooLarge,
+    InternalError,
+    InvalidField,
+    MethodNotAllowed,
+    NotFound,
+    SlipstreamError,
+)
+from gateway.call import mint_request_id
+from gateway.errors import body_of, headers_of, status_of
+from gateway.routes import InferenceController, SystemController
+from gateway.services import Services
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(services: Services, max_body_bytes: int) -> Litestar:
+    """The ASGI application."""
+
+    def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        return _response(_translated(request, error, max_body_bytes))
+
+    return Litestar(
+        route_handlers=[InferenceController, SystemController],
+        dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
+        exception_handlers={HTTPException: translate, Exception: translate},
+        request_max_body_size=max_body_bytes,
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+def _constant(services: Services) -> Callable[[], Services]:
+    def provide() -> Services:
+        return services
+
+    provide.__annotations__ = {"return": Services}
+    return provide
+
+
+def _translated(request: Request[Any, Any, Any], error: Exception, max_body_bytes: int) -> SlipstreamError:
+    if isinstance(error, SlipstreamError):
+        return error
+    if isinstance(error, HTTPException):
+        if error.status_code == 404:
+            return NotFound(f"Unknown request URL: {request.method} {request.url.path}.")
+        if error.status_code == 405:
+            return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}.")
+        if error.status_code == 413:
+            return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
+        if error.status_code < 500:
+            return InvalidField(error.detail)
+    request_id = mint_request_id()
+    logger.exception("request %s failed", request_id, exc_info=error)
+    return InternalError(f"Internal error. Quote request {request_id} when you report it.")
+
+
+def _response(error: SlipstreamError) -> Response[bytes]:
+    headers = {name.decode(): value.decode() for name, value in headers_of(error)}
+    headers["x-request-id"] = mint_request_id()
+    return Response(body_of(error), status_code=status_of(error), headers=headers, media_type="application/json")

@@ -1,0 +1,72 @@
+"""One request on its way through the gateway: what was asked, by which key, and what has been learnt since."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from contracts.generation import Generation
+from contracts.phases import PhaseClock
+from gateway.auth.records import KeyRecord
+from gateway.openai.prepare import Prepared, Target
+
+
+class Call:
+    """The request as the exchange needs it. Mutable fields are filled in as the steps happen."""
+
+    __slots__ = (
+        "client_request_id",
+        "clock",
+        "endpoint",
+        "key",
+        "prepared",
+        "ran",
+        "request_id",
+        "response_id",
+        "target",
+        "used_tokens",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        client_request_id: str | None,
+        endpoint: str,
+        key: KeyRecord,
+        target: Target,
+        prepared: Prepared,
+        clock: PhaseClock,
+    ) -> None:
+        self.request_id = request_id
+        self.response_id = response_id_of(request_id, endpoint)
+        self.client_request_id = client_request_id
+        """What the client called it; recorded, never used."""
+        self.endpoint = endpoint
+        self.key = key
+        self.target = target
+        self.prepared = prepared
+        self.clock = clock
+        self.ran = False
+        """Some attempt reached an engine that took it."""
+        self.used_tokens = 0
+        """Tokens to settle, over all attempts."""
+
+    @property
+    def generation(self) -> Generation:
+        """What is asked."""
+        return self.prepared.generation
+
+
+def mint_request_id() -> str:
+    """Ours; a client's own id is only recorded."""
+    return f"req_{secrets.token_hex(16)}"
+
+
+def response_id_of(request_id: str, endpoint: str) -> str:
+    """The `id` inside answers, in OpenAI's form."""
+    return f"{'chatcmpl' if endpoint == 'chat' else 'cmpl'}-{request_id.removeprefix('req_')}"
+
+
+def salt_of(secret: bytes, organization_id: str) -> str:
+    """The organization's prefix-cache salt: nobody can compute another's, or supply it."""
+    return hmac.digest(secret, b"cache-salt:" + organization_id.encode(), "sha256").hex()[:32]

@@ -1,0 +1,66 @@
+"""Settings of one gateway."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from contracts.generation import Tier
+from gateway.auth.config import AuthConfig
+from gateway.limits.config import LimitsConfig
+from gateway.metering.config import MeteringConfig
+from router.client import RouterClientConfig
+
+Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+
+
+class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a request of each tier may wait for an engine before it is refused."""
+
+    chat: Seconds = 30.0
+    """Seconds a chat request may wait for an engine."""
+    autocomplete: Seconds = 3.0
+    """Seconds an autocomplete request may wait: later than this nobody wants the completion."""
+
+    def __getitem__(self, tier: Tier) -> float:
+        """The deadline of a tier, in seconds."""
+        return self.chat if tier is Tier.CHAT else self.autocomplete
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One gateway instance. The same for all instances of a deployment."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. 0.0.0.0 opens the API to the network."""
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 8000
+    """Port to listen on; several instances share it."""
+    max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_073_741_824)] = 8 * 1024 * 1024
+    """Largest request body taken."""
+    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
+    """Engines tried for one request, as long as none has begun to answer."""
+    queue_deadline_s: QueueDeadlines = QueueDeadlines()
+    """How long a request waits for an engine, by tier."""
+    connect_timeout_s: Seconds = 2.0
+    """Longest wait for a connection to an engine."""
+    first_event_timeout_s: Seconds = 120.0
+    """Longest wait for an engine's first event."""
+    event_timeout_s: Seconds = 60.0
+    """Longest silence of an engine between two events."""
+    client_stall_timeout_s: Seconds = 30.0
+    """A client that does not read for this long is cut."""
+    abort_drain_s: Seconds = 5.0
+    """How long the final count is waited for after a client has left."""
+    drain_timeout_s: Seconds = 30.0
+    """On shutdown, how long running requests may take to finish."""
+    trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
+    """How often phase records are written to the database."""
+    router: RouterClientConfig = RouterClientConfig()
+    """The way to the router."""
+    auth: AuthConfig = AuthConfig()
+    """Key verification."""
+    limits: LimitsConfig = LimitsConfig()
+    """Rate limits."""
+    metering: MeteringConfig = MeteringConfig()
+    """Journal and ledger."""

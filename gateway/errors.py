@@ -1,0 +1,100 @@
+"""Platform errors as HTTP, in the shape OpenAI's clients read. The only place that knows statuses.
+
+Rule for clients: 429 is your limit, 503 is our load, 5xx may be retried after `Retry-After`, 4xx may not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from contracts.errors import RequestTooExpensive, SlipstreamError
+
+Headers = list[tuple[bytes, bytes]]
+
+STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
+    "invalid_config": (500, "server_error"),
+    "invalid_request": (400, "invalid_request_error"),
+    "invalid_json": (400, "invalid_request_error"),
+    "invalid_value": (400, "invalid_request_error"),
+    "missing_required_parameter": (400, "invalid_request_error"),
+    "unknown_parameter": (400, "invalid_request_error"),
+    "unsupported_parameter": (400, "invalid_request_error"),
+    "request_too_large": (413, "invalid_request_error"),
+    "model_not_found": (404, "invalid_request_error"),
+    "wrong_endpoint": (400, "invalid_request_error"),
+    "not_found": (404, "invalid_request_error"),
+    "method_not_allowed": (405, "invalid_request_error"),
+    "context_length_exceeded": (400, "invalid_request_error"),
+    "special_token_in_text": (400, "invalid_request_error"),
+    "engine_refused": (400, "invalid_request_error"),
+    "missing_api_key": (401, "authentication_error"),
+    "invalid_api_key": (401, "authentication_error"),
+    "revoked_api_key": (401, "authentication_error"),
+    "expired_api_key": (401, "authentication_error"),
+    "rate_limit_exceeded": (429, "rate_limit_error"),
+    "request_exceeds_limit": (429, "rate_limit_error"),
+    "service_unavailable": (503, "service_unavailable_error"),
+    "auth_unavailable": (503, "service_unavailable_error"),
+    "limiter_unavailable": (503, "service_unavailable_error"),
+    "journal_unavailable": (503, "service_unavailable_error"),
+    "router_unavailable": (503, "service_unavailable_error"),
+    "no_engine_available": (503, "service_unavailable_error"),
+    "overloaded": (503, "service_unavailable_error"),
+    "draining": (503, "service_unavailable_error"),
+    "engine_failed": (502, "server_error"),
+    "engine_timeout": (504, "server_error"),
+    "internal_error": (500, "server_error"),
+}
+
+
+class ErrorDetail(msgspec.Struct):
+    """OpenAI's error object."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(msgspec.Struct):
+    """What an error response or an error event carries."""
+
+    error: ErrorDetail
+
+
+def status_of(error: SlipstreamError) -> int:
+    """The HTTP status of an error."""
+    return STATUS_AND_TYPE[error.code][0]
+
+
+def body_of(error: SlipstreamError) -> bytes:
+    """OpenAI's error JSON."""
+    detail = ErrorDetail(error.message, STATUS_AND_TYPE[error.code][1], error.param, error.code)
+    return msgspec.json.encode(ErrorBody(detail))
+
+
+def headers_of(error: SlipstreamError) -> Headers:
+    """What tells a client whether and when to come back; OpenAI's SDK honours all three."""
+    headers: Headers = []
+    if error.retry_after_s is not None:
+        milliseconds = math.ceil(error.retry_after_s * 1e3)
+        headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
+        headers.append((b"retry-after-ms", b"%d" % milliseconds))
+    if isinstance(error, RequestTooExpensive):
+        headers.append((b"x-should-retry", b"false"))
+    if status_of(error) == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers
+
+
+def event_of(error: SlipstreamError) -> bytes:
+    """The one event that ends a stream which has already begun; no [DONE] follows it."""
+    return b"data: " + body_of(error) + b"\n\n"
+
+
+def all_codes() -> Sequence[str]:
+    """Every code a client may meet, for the reference and its test."""
+    return tuple(STATUS_AND_TYPE)

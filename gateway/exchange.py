@@ -1,0 +1,357 @@
+"""The path of one request, from reservation to settled books. Read `run`, `_serve`, `_attempt`, `_generate` in order.
+
+    run        client watched; errors become answers; metrics and trace at the end
+    _serve     reserve … settle                          once per request
+    _attempt   journal opened … closed, lease … release  once per attempt
+    _generate  engine's stream opened, relayed, closed
+
+Each level gives back in the same function what it took. The frames that say "finished" are sent only after everything
+has been given back: a client that has its [DONE] finds its slot free and its usage on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+import msgspec
+
+from contracts.errors import (
+    EngineFailed,
+    EngineTimeout,
+    InternalError,
+    NoEngine,
+    Overloaded,
+    RateLimited,
+    ServiceError,
+    SlipstreamError,
+)
+from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.phases import Phase
+from contracts.prefix import of_generation
+from contracts.usage import Finish
+from engines.base import Driver
+from engines.connection import EngineConnections, EngineStream
+from gateway.answer import Answer, Send
+from gateway.books import Books
+from gateway.call import Call
+from gateway.client_watch import ClientGone, ClientWatch, Receive
+from gateway.config import GatewayConfig
+from gateway.errors import Headers, status_of
+from gateway.limits.limiter import Limiter
+from gateway.metering.journal import Journal
+from gateway.metrics import GatewayMetrics
+from gateway.openai.collect import Collector
+from gateway.relay import Relay
+from gateway.stalls import StallSweeper, Wait
+from gateway.traces import Traces
+from router.client import RouterClient
+
+logger = logging.getLogger(__name__)
+
+MAX_ERROR_BYTES = 65_536
+
+
+class Drivers(Protocol):
+    """Finds a driver by name (`engines.drivers`)."""
+
+    def __call__(self, name: str) -> Driver:
+        """Raises ConfigError for an unknown name."""
+        ...
+
+
+class Exchange:
+    """Serves requests; holds what they all share and no request's state."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        limiter: Limiter,
+        journal: Journal,
+        router: RouterClient,
+        connections: EngineConnections,
+        drivers: Drivers,
+        sweeper: StallSweeper,
+        metrics: GatewayMetrics,
+        traces: Traces,
+    ) -> None:
+        self._config = config
+        self._limiter = limiter
+        self._journal = journal
+        self._router = router
+        self._connections = connections
+        self._driver = drivers
+        self._sweeper = sweeper
+        self._metrics = metrics
+        self._traces = traces
+
+    async def run(self, call: Call, receive: Receive, send: Send) -> None:
+        """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
+        answer = Answer(send, [(b"x-request-id", call.request_id.encode())])
+        wait = Wait()
+        tier = call.generation.tier.value
+        self._sweeper.add(wait)
+        self._metrics.active.labels(tier).inc()
+        try:
+            async with ClientWatch(receive) as watch:
+                await self._answer(call, answer, watch, wait)
+        except ClientGone:
+            answer.error_code = answer.error_code or "client_gone"
+        finally:
+            self._sweeper.remove(wait)
+            self._metrics.active.labels(tier).dec()
+            call.clock.end(Phase.STREAM)
+            self._observe(call, answer)
+
+    async def _answer(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> None:
+        """`_serve`, with its last frames on success and its error otherwise."""
+        try:
+            closing = await self._serve(call, answer, watch, wait)
+            wait.begin(self._config.client_stall_timeout_s, watch.cut)
+            if answer.started:
+                await answer.end_stream(closing)
+            else:
+                answer.headers.append(_server_timing(call))
+                await answer.whole(200, closing)
+            wait.end()
+        except SlipstreamError as error:
+            await answer.fail(error, _limit_headers(error))
+        except Exception:
+            logger.exception("request %s failed", call.request_id)
+            await answer.fail(InternalError(f"Internal error. Quote request {call.request_id} when you report it."))
+
+    async def _serve(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
+        """Reserve, run, settle. Returns what to send last."""
+        reservation = await self._limiter.reserve(
+            call.request_id, call.key.caller.key_id, call.key.limits, call.prepared.cost_tokens
+        )
+        if reservation.state is not None:
+            answer.headers.extend(reservation.state.headers())
+        try:
+            return await self._attempts(call, answer, watch, wait)
+        finally:
+            await asyncio.shield(self._limiter.settle(reservation, call.used_tokens, refund_request=not call.ran))
+
+    async def _attempts(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
+        """Try engines until one has begun to answer; the first failure is the one reported."""
+        failure: ServiceError | None = None
+        failed_on: list[str] = []
+        for attempt in range(self._config.max_attempts):
+            books = Books(call, attempt)
+            try:
+                return await self._attempt(call, books, tuple(failed_on), answer, watch, wait)
+            except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
+                if answer.started or books.engine is None:
+                    raise failure or error from None
+                failure = failure or error
+                failed_on.append(books.engine.replica_id)
+        assert failure is not None
+        raise failure
+
+    async def _attempt(
+        self, call: Call, books: Books, failed_on: tuple[str, ...], answer: Answer, watch: ClientWatch, wait: Wait
+    ) -> bytes:
+        """One entry in the journal, one lease."""
+        self._journal.opened(books.opened)
+        call.clock.end(Phase.LIMIT)
+        try:
+            lease = await self._router.acquire(self._ask(call, books, failed_on))
+            call.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
+            try:
+                self._journal.placed(books.placed(lease.engine))
+                closing = await self._generate(call, books, lease, answer, watch, wait)
+                books.status = 200
+                return closing
+            except SlipstreamError as error:
+                books.failed(error)
+                raise
+            finally:
+                self._router.release(
+                    LeaseEnd(lease.lease_id, books.finish, books.usage, engine_fault=books.engine_fault)
+                )
+        except SlipstreamError as error:
+            books.error_code = error.code
+            books.status = answer.status or status_of(error)
+            raise
+        finally:
+            self._metrics.outcomes.labels(call.generation.tier.value, books.finish.value, books.outcome.value).inc()
+            if books.billed:
+                call.used_tokens += books.usage.total_tokens
+                call.ran = True
+                self._metrics.observe_usage(call.generation.tier.value, books.usage)
+            await asyncio.shield(self._journal.closed(books.closed()))
+
+    async def _generate(
+        self, call: Call, books: Books, lease: Lease, answer: Answer, watch: ClientWatch, wait: Wait
+    ) -> bytes:
+        """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
+        engine, generation = lease.engine, call.generation
+        driver = self._driver(engine.driver)
+        request = driver.generate(msgspec.structs.replace(generation, request_id=books.engine_request_id), engine.model)
+        relay: Relay | Collector
+        if generation.stream:
+            relay = Relay(call.response_id, generation.model, generation.choices, generation.include_usage)
+        else:
+            relay = Collector(call.response_id, generation.model, generation.choices)
+        opening = asyncio.ensure_future(
+            self._connections.open(
+                engine.url,
+                request,
+                self._config.connect_timeout_s,
+                books.engine_request_id,
+                response_timeout_s=self._config.first_event_timeout_s,
+            )
+        )
+        try:
+            stream = await asyncio.shield(opening)
+            try:
+                await self._pass_on(call, books, lease, driver, stream, relay, answer, watch, wait)
+            finally:
+                wait.end()
+            if not relay.complete:
+                raise relay.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
+            books.finished(relay.usage)
+        except asyncio.CancelledError:
+            await self._abandon(call, books, driver, opening, relay)
+            raise
+        finally:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().close()
+            if not books.known:
+                books.last_seen(relay.usage)
+            call.clock.end(Phase.DECODE if books.reached else Phase.ENGINE)
+        return relay.closing_events() if isinstance(relay, Relay) else relay.body()
+
+    async def _pass_on(
+        self,
+        call: Call,
+        books: Books,
+        lease: Lease,
+        driver: Driver,
+        stream: EngineStream,
+        relay: Relay | Collector,
+        answer: Answer,
+        watch: ClientWatch,
+        wait: Wait,
+    ) -> None:
+        """Read events until the engine ends; every event leaves before the next is waited for."""
+        silent = False
+
+        def engine_stalled() -> None:
+            nonlocal silent
+            silent = True
+            stream.close()
+
+        if stream.status != 200:
+            raise driver.error(stream.status, await _rest_of(stream))
+        wait.begin(self._config.first_event_timeout_s, engine_stalled)
+        try:
+            while data := await stream.read():
+                events = relay.feed(data)
+                if not books.reached and (relay.events or relay.error):
+                    await self._first_event(call, books, lease, relay, answer)
+                if events:
+                    wait.begin(self._config.client_stall_timeout_s, watch.cut)
+                    await answer.events(events)
+                if not books.text_seen and relay.text_seen:
+                    books.text_seen = True
+                    call.clock.end(Phase.FIRST_TOKEN)
+                wait.begin(self._config.event_timeout_s, engine_stalled)
+        except EngineFailed:
+            if silent:
+                raise EngineTimeout("The engine stopped answering.", retry_after_s=1) from None
+            raise
+
+    async def _first_event(
+        self, call: Call, books: Books, lease: Lease, relay: Relay | Collector, answer: Answer
+    ) -> None:
+        """The engine has begun: our headers may go, with what is known of the phases by now."""
+        if relay.error is not None:
+            raise relay.error
+        books.reached = True
+        call.clock.end(Phase.ENGINE)
+        usage = relay.usage
+        self._router.first_token(lease.lease_id, call.clock.total_s, usage.cached_tokens if usage else 0)
+        if isinstance(relay, Relay):
+            answer.headers.append(_server_timing(call))
+            await answer.start_stream()
+            books.status = answer.status
+
+    async def _abandon(
+        self, call: Call, books: Books, driver: Driver, opening: asyncio.Future[EngineStream], relay: Relay | Collector
+    ) -> None:
+        """The client has gone: stop the engine and learn how much it had generated.
+
+        An engine that stops by id still sends its final count on the open stream. One that only stops when the
+        connection closes leaves the last count seen, a lower bound.
+        """
+        books.finish = Finish.CLIENT_GONE
+        assert books.engine is not None
+        url, abort = books.engine.url, driver.abort(books.engine_request_id)
+        if abort is None:
+            opening.cancel()
+            return
+        try:
+            async with asyncio.timeout(self._config.abort_drain_s):
+                await self._connections.fetch(url, abort, self._config.abort_drain_s)
+                stream = await opening
+                while data := await stream.read():
+                    relay.feed(data)
+                if driver.capabilities.final_count and relay.usage is not None:
+                    books.finished(relay.usage, Finish.CLIENT_GONE)
+                elif ask := driver.usage_by_id(books.engine_request_id):
+                    status, body = await self._connections.fetch(url, ask, self._config.abort_drain_s)
+                    if (usage := driver.parse_usage_by_id(status, body)) is not None:
+                        books.finished(usage, Finish.CLIENT_GONE)
+        except (TimeoutError, ServiceError) as error:
+            logger.warning("request %s: engine %s did not confirm the abort: %s", call.request_id, url, error)
+
+    def _ask(self, call: Call, books: Books, failed_on: tuple[str, ...]) -> Ask:
+        generation = call.generation
+        chain = of_generation(generation)
+        return Ask(
+            lease_id=books.engine_request_id,
+            request_id=call.request_id,
+            attempt=books.attempt,
+            tier=generation.tier,
+            model=generation.model,
+            prompt_tokens=call.prepared.prompt_tokens,
+            max_output_tokens=generation.choices * generation.sampling.max_tokens,
+            deadline_s=self._config.queue_deadline_s[generation.tier],
+            organization_id=call.key.caller.organization_id,
+            prefix_kind=chain.kind,
+            prefix_hashes=chain.hashes,
+            excluded_replicas=failed_on,
+        )
+
+    def _observe(self, call: Call, answer: Answer) -> None:
+        tier = call.generation.tier.value
+        status, code = str(answer.status or 499), answer.error_code or "none"
+        self._metrics.requests.labels(tier, call.endpoint, status, code).inc()
+        durations_s = call.clock.durations_s
+        self._metrics.observe_phases(tier, durations_s)
+        if Phase.FIRST_TOKEN in durations_s:
+            later = durations_s.get(Phase.DECODE, 0.0) + durations_s.get(Phase.STREAM, 0.0)
+            self._metrics.ttft.labels(tier).observe(call.clock.total_s - later)
+        self._traces.add(call, answer)
+
+
+async def _rest_of(stream: EngineStream) -> bytes:
+    """An error's body, as much of it as is worth reading."""
+    body = b""
+    while len(body) < MAX_ERROR_BYTES and (data := await stream.read()):
+        body += data
+    return body
+
+
+def _server_timing(call: Call) -> tuple[bytes, bytes]:
+    """The phases that are over, in the header browsers and curl users know."""
+    entries = ", ".join(f"{phase};dur={duration_ms}" for phase, duration_ms in call.clock.as_ms().items())
+    return (b"server-timing", entries.encode())
+
+
+def _limit_headers(error: SlipstreamError) -> Headers:
+    """A refusal by a limit says where its counters stand."""
+    state = getattr(error, "state", None) if isinstance(error, RateLimited) else None
+    return state.headers() if state is not None else []

@@ -1,0 +1,104 @@
+"""The process of one gateway instance: opens its port, serves until told to stop, drains."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contracts.desired_state import Model, Pool
+from contracts.errors import ConfigError
+from gateway.config import GatewayConfig
+
+BACKLOG = 2_048
+
+
+class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where this instance stands: everything that differs between deployments and instances."""
+
+    database_url: str
+    valkey_url: str
+    journal_folder: Path
+    """Parent of all instances' journals; this one locks the folder named after `instance` in it."""
+    metrics_folder: Path
+    """Shared by the instances that listen on one port."""
+    instance: str
+    """Stable over restarts: `0`, `1`, …"""
+    token: str
+    pepper: bytes
+    models: tuple[Model, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
+
+
+def main(config: GatewayConfig, place: GatewayPlace) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    import uvloop
+
+    # prometheus_client decides at its import whether it works over several processes
+    place.metrics_folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.metrics_folder)
+    uvloop.run(serve(config, place))
+
+
+async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
+    """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
+    import uvicorn
+
+    from gateway.app import create_app
+    from gateway.compose import running_services
+
+    with contextlib.closing(listen(config.host, config.port)) as listener:
+        async with running_services(config, place) as services:
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    create_app(services, config.max_body_bytes),
+                    http="httptools",
+                    lifespan="off",
+                    access_log=False,
+                    log_config=None,
+                    server_header=False,
+                    timeout_keep_alive=75,  # 5 s, the default, cuts keep-alive clients on a busy machine
+                    timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
+                    backlog=BACKLOG,
+                )
+            )
+
+            def begin_draining() -> None:
+                services.draining = True
+
+            server.handle_exit = _after(begin_draining, server.handle_exit)  # type: ignore[method-assign]
+            await server.serve(sockets=[listener])
+
+
+def _after(first: Callable[[], None], then: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
+    """A signal handler that does something before the usual."""
+
+    def handle(signal_number: int, frame: Any) -> None:
+        first()
+        then(signal_number, frame)
+
+    return handle
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket that several instances can share. Raises ConfigError when the port cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"gateway.port: cannot listen on {host}:{port}: {error.strerror}", param="gateway.port"
+        ) from None
+    return listener

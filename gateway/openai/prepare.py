@@ -1,0 +1,296 @@
+"""A typed OpenAI request becomes a Generation: prompt counted and encoded, output limit fixed, tenant's salt set.
+
+Counting and encoding happen here, once: what was reserved, what the journal says and what the engine is told are the
+same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.desired_state import Model
+from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
+from engines.base import Capabilities
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.openai.schema import (
+    MAX_CHOICES,
+    MAX_PROMPTS,
+    ChatRequest,
+    Common,
+    CompletionRequest,
+    DeveloperMessage,
+    ImagePart,
+    Message,
+    StreamOptions,
+    TextFormat,
+    UserMessage,
+)
+
+COMPLETION_DEFAULT_MAX_TOKENS = 16
+"""OpenAI's default for this endpoint."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The model asked for, with what is known about counting for it."""
+
+    model: Model
+    capabilities: Capabilities
+    tokenizer: OffLoopTokenizer | None
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A Generation and its price in tokens."""
+
+    generation: Generation
+    prompt_tokens: int
+    """All prompts together; exact when the target has a tokenizer, else an estimate."""
+    exact: bool
+
+    @property
+    def cost_tokens(self) -> int:
+        """What is reserved: all prompts, and the output limit for every choice."""
+        return self.prompt_tokens + self.generation.choices * self.generation.sampling.max_tokens
+
+
+async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+    """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
+    if request.store:
+        raise UnsupportedField("Nothing is stored here; leave 'store' out.", param="store")
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        raise InvalidField(
+            "Give 'max_completion_tokens' or the older 'max_tokens', not both.", param="max_completion_tokens"
+        )
+    messages = tuple(_message(message, index) for index, message in enumerate(request.messages))
+    tools = tuple(msgspec.to_builtins(tool) for tool in request.tools) if request.tools else None
+    prompt_tokens = await _count_chat(messages, tools, target)
+    asked = request.max_completion_tokens or request.max_tokens
+    param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
+    choice: Any = request.tool_choice
+    generation = Generation(
+        request_id=request_id,
+        caller=caller,
+        tier=target.model.tier,
+        model=target.model.name,
+        prompt=ChatPrompt(
+            messages=messages,
+            tools=tools,
+            tool_choice=choice if choice is None or isinstance(choice, str) else msgspec.to_builtins(choice),
+            parallel_tool_calls=request.parallel_tool_calls if tools else None,
+            response_format=_response_format(request),
+            reasoning_effort=request.reasoning_effort,
+        ),
+        sampling=_sampling(
+            request,
+            _max_tokens(asked, target.model.default_max_tokens, prompt_tokens, target, param),
+            (request.top_logprobs or 0) if request.logprobs else None,
+        ),
+        stream=bool(request.stream),
+        include_usage=_include_usage(request),
+        cache_salt=salt,
+    )
+    return Prepared(generation, prompt_tokens, target.tokenizer is not None)
+
+
+async def prepare_completion(
+    request: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+) -> Prepared:
+    """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
+    if request.best_of is not None and request.best_of != (request.n or 1):
+        raise UnsupportedField("Unsupported value: 'best_of' must equal 'n' here.", param="best_of")
+    prompts = _prompts(request)
+    if len(prompts) * (request.n or 1) > MAX_CHOICES:
+        raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x n).", param="n")
+    prompt, longest, total = await _encode_prompts(prompts, request, target)
+    generation = Generation(
+        request_id=request_id,
+        caller=caller,
+        tier=target.model.tier,
+        model=target.model.name,
+        prompt=prompt,
+        sampling=_sampling(
+            request,
+            _max_tokens(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, longest, target, "max_tokens"),
+            request.logprobs,
+        ),
+        stream=bool(request.stream),
+        include_usage=_include_usage(request),
+        cache_salt=salt,
+    )
+    return Prepared(generation, total, target.tokenizer is not None)
+
+
+def _message(message: Message, index: int) -> dict[str, Any]:
+    """Our own JSON value of a validated message: the client's bytes go no further."""
+    if isinstance(message, UserMessage) and isinstance(message.content, list):
+        for number, part in enumerate(message.content):
+            if isinstance(part, ImagePart) and not part.image_url.url.startswith("data:"):
+                raise UnsupportedField(
+                    "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.",
+                    param=f"messages[{index}].content[{number}].image_url.url",
+                )
+    built: dict[str, Any] = msgspec.to_builtins(message)
+    if isinstance(message, DeveloperMessage):
+        built["role"] = "system"
+    for ours in ("annotations", "audio", "function_call"):
+        built.pop(ours, None)
+    return built
+
+
+def _response_format(request: ChatRequest) -> dict[str, Any] | None:
+    if request.response_format is None or isinstance(request.response_format, TextFormat):
+        return None
+    built: dict[str, Any] = msgspec.to_builtins(request.response_format)
+    return built
+
+
+def _sampling(request: Common, max_tokens: int, logprobs: int | None) -> Sampling:
+    stop = request.stop
+    return Sampling(
+        max_tokens=max_tokens,
+        n=request.n or 1,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        logit_bias=request.logit_bias or None,
+        logprobs=logprobs,
+    )
+
+
+def _include_usage(request: Common) -> bool:
+    options: StreamOptions | None = request.stream_options
+    if options is None:
+        return False
+    if not request.stream:
+        raise InvalidField("'stream_options' is only allowed when 'stream' is true.", param="stream_options")
+    if options.include_obfuscation:
+        raise UnsupportedField(
+            "Padding of stream events is not available here.", param="stream_options.include_obfuscation"
+        )
+    return bool(options.include_usage)
+
+
+def _max_tokens(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:
+    """The output limit that is reserved and written into the engine's request.
+
+    Without a tokenizer the prompt's count is an estimate, so the engine's own check decides instead of ours.
+    """
+    limit = target.model.context_tokens
+    room = limit - prompt_tokens
+    if target.tokenizer is None:
+        return min(asked or default, limit)
+    if room < 1 or (asked is not None and asked > room):
+        raise ContextTooLong(
+            limit_tokens=limit,
+            prompt_tokens=prompt_tokens,
+            output_tokens=asked or 1,
+            param=param if asked else "prompt",
+        )
+    return asked if asked is not None else min(default, room)
+
+
+async def _count_chat(
+    messages: tuple[dict[str, Any], ...], tools: tuple[dict[str, Any], ...] | None, target: Target
+) -> int:
+    tokenizer = target.tokenizer
+    if tokenizer is None:
+        return _estimate(len(msgspec.json.encode(messages)) + len(msgspec.json.encode(tools or ())))
+    if not tokenizer.tokenizer.has_chat_template:
+        raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
+    if not target.capabilities.literal_text:
+        for index, message in enumerate(messages):
+            _require_no_special(tokenizer.tokenizer, _texts(message), f"messages[{index}].content")
+    return len(await tokenizer.chat_ids(list(messages), list(tools) if tools else None))
+
+
+def _texts(message: dict[str, Any]) -> list[str]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] for part in content or () if part.get("type") == "text"]
+
+
+async def _encode_prompts(
+    prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target
+) -> tuple[TextPrompt, int, int]:
+    """The prompts as the engine shall get them, the longest one's tokens and the sum."""
+    tokenizer, echo = target.tokenizer, bool(request.echo)
+    if request.suffix is not None and (len(prompts) != 1 or not isinstance(prompts[0], str)):
+        raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
+    if tokenizer is None:
+        counts = [len(p) if not isinstance(p, str) else _estimate(len(p.encode())) for p in prompts]
+        counts[0] += _estimate(len((request.suffix or "").encode()))
+        return TextPrompt(tuple(prompts), request.suffix, echo=echo), max(counts), sum(counts)
+    _require_known_ids(prompts, tokenizer.tokenizer)
+    if request.suffix is not None:
+        if echo:
+            raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
+        prefix = prompts[0]
+        assert isinstance(prefix, str)
+        ids = tuple(await tokenizer.fill_ids(prefix, request.suffix))
+        if target.capabilities.token_prompts:
+            return TextPrompt((ids,), filled_gap=True), len(ids), len(ids)
+        _require_no_special(tokenizer.tokenizer, [prefix], "prompt")
+        _require_no_special(tokenizer.tokenizer, [request.suffix], "suffix")
+        return TextPrompt(tuple(prompts), request.suffix), len(ids), len(ids)
+    encoded = [tuple(await tokenizer.encode(p)) if isinstance(p, str) else p for p in prompts]
+    counts = [len(ids) for ids in encoded]
+    if target.capabilities.token_prompts:
+        return TextPrompt(tuple(encoded), echo=echo), max(counts), sum(counts)
+    _require_no_special(tokenizer.tokenizer, [p for p in prompts if isinstance(p, str)], "prompt")
+    return TextPrompt(tuple(prompts), echo=echo), max(counts), sum(counts)
+
+
+def _prompts(request: CompletionRequest) -> list[str | tuple[int, ...]]:
+    """One entry per prompt, whichever of the four shapes the client used."""
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise InvalidField("'prompt' must not be an empty list.", param="prompt")
+    ids = [item for item in prompt if isinstance(item, int)]
+    if len(ids) == len(prompt):
+        return [tuple(ids)]
+    if len(prompt) > MAX_PROMPTS:
+        raise InvalidField(f"'prompt' has {len(prompt)} entries; at most {MAX_PROMPTS} are taken.", param="prompt")
+    prompts: list[str | tuple[int, ...]] = []
+    for index, item in enumerate(prompt):
+        if isinstance(item, str):
+            prompts.append(item)
+        elif isinstance(item, list) and item:
+            prompts.append(tuple(item))
+        else:
+            raise InvalidField("Each prompt must be text or a non-empty list of token ids.", param=f"prompt[{index}]")
+    return prompts
+
+
+def _require_known_ids(prompts: list[str | tuple[int, ...]], tokenizer: Tokenizer) -> None:
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, str) and max(prompt, default=0) >= tokenizer.vocabulary_size:
+            raise InvalidField(
+                f"Token id {max(prompt)} is outside this model's vocabulary of {tokenizer.vocabulary_size}.",
+                param=f"prompt[{index}]" if len(prompts) > 1 else "prompt",
+            )
+
+
+def _require_no_special(tokenizer: Tokenizer, texts: list[str], param: str) -> None:
+    for text in texts:
+        found = tokenizer.special_in(text)
+        if found is not None:
+            raise SpecialToken(
+                f"The text contains {found!r}, one of this model's control tokens. Remove it or break it up.",
+                param=param,
+            )
+
+
+def _estimate(length_bytes: int) -> int:
+    """Tokens of a text nobody can count here: three bytes each, on the high side for English and code."""
+    return length_bytes // 3 + 4

@@ -1,0 +1,43 @@
+"""What a running gateway consists of. Made once by `main`, handed to every handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from gateway.auth.keyring import Keyring
+from gateway.errors import status_of
+from gateway.exchange import Exchange
+from gateway.fleet import Fleet
+from gateway.metrics import GatewayMetrics
+from gateway.openai.decode import Decoder
+
+
+class Services(msgspec.Struct, kw_only=True):
+    """References only; each part owns its own state."""
+
+    decoder: Decoder
+    keyring: Keyring
+    fleet: Fleet
+    exchange: Exchange
+    metrics: GatewayMetrics
+    pepper: bytes
+    checks: dict[str, Callable[[], bool]]
+    """What must hold for this instance to take traffic, by name."""
+    render_metrics: Callable[[], tuple[bytes, str]]
+    draining: bool = False
+
+    def readiness(self) -> dict[str, bool]:
+        """Each check's answer now."""
+        return {**{name: check() for name, check in self.checks.items()}, "accepting": not self.draining}
+
+    async def scrape(self) -> tuple[bytes, str]:
+        """Metrics of all instances and their content type; reading the files takes milliseconds, so in a thread."""
+        return await asyncio.to_thread(self.render_metrics)
+
+    def count_refusal(self, endpoint: str, error: SlipstreamError) -> None:
+        """Count a request that was refused before its tier was known."""
+        self.metrics.requests.labels("none", endpoint, str(status_of(error)), error.code).inc()

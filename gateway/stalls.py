@@ -1,0 +1,72 @@
+"""Finds waits that have lasted too long, for all requests at once.
+
+A timer per event would cost more than the event. Each stream notes when it began to wait and for whom; one sweep a
+second looks for the ones that waited too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class Wait:
+    """One stream's current wait. `since_s` is 0 while it does not wait."""
+
+    __slots__ = ("limit_s", "on_stall", "since_s")
+
+    def __init__(self) -> None:
+        self.since_s = 0.0
+        self.limit_s = 0.0
+        self.on_stall: Callable[[], None] | None = None
+
+    def begin(self, limit_s: float, on_stall: Callable[[], None]) -> None:
+        """The stream now waits; `on_stall` is called once if that lasts longer than `limit_s`."""
+        self.limit_s = limit_s
+        self.on_stall = on_stall
+        self.since_s = time.monotonic()
+
+    def end(self) -> None:
+        """What was waited for has come."""
+        self.since_s = 0.0
+
+
+class StallSweeper:
+    """Holds the waits of all live requests."""
+
+    def __init__(self, period_s: float = 1.0) -> None:
+        self._period_s = period_s
+        self._waits: set[Wait] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin sweeping on the running loop."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End sweeping."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def add(self, wait: Wait) -> None:
+        """Watch a request's waits."""
+        self._waits.add(wait)
+
+    def remove(self, wait: Wait) -> None:
+        """Forget a request."""
+        self._waits.discard(wait)
+
+    def sweep(self, now_s: float) -> None:
+        """Call `on_stall` of every wait that is over its limit at `now_s`."""
+        for wait in tuple(self._waits):
+            if wait.since_s and now_s - wait.since_s > wait.limit_s and wait.on_stall is not None:
+                on_stall, wait.on_stall = wait.on_stall, None
+                on_stall()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._period_s)
+            self.sweep(time.monotonic())
