@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,10 +20,8 @@ import asyncpg
 
 from contracts.errors import ConfigError
 
-UNAVAILABLE = (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
-"""What a database that is away, restarting or cut off looks like to a caller of asyncpg."""
-STARTING = (*UNAVAILABLE, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
-"""The same at connect time, where a server that is starting or full says so itself."""
+FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
 _FOREVER_WRONG = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -83,7 +83,7 @@ async def open_pool(
             )
         except _FOREVER_WRONG as error:
             raise ConfigError(f"database {redacted(url)}: {error}", param="database") from None
-        except STARTING as error:
+        except FAILURES as error:
             if time.monotonic() + pause_s >= deadline_s:
                 raise ConfigError(
                     f"database {redacted(url)}: not reachable for {wait_s:g} s, last error: "
@@ -103,3 +103,19 @@ def lazy_pool(url: str, *, size: int, connect_timeout_s: float, name: str = "sli
         timeout=connect_timeout_s,
         server_settings={"application_name": name},
     )
+
+
+@asynccontextmanager
+async def borrow(pool: asyncpg.Pool[Any]) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection of the pool; one whose use failed or was cancelled is thrown away.
+
+    Giving such a connection back would wait for a server that may be the one that does not answer.
+    """
+    connection = await pool.acquire()
+    try:
+        yield connection
+    except BaseException:
+        connection.terminate()
+        raise
+    finally:
+        await pool.release(connection)

@@ -1,0 +1,67 @@
+"""What a gateway remembers about keys. Bounded both ways; decides nothing about time or trust, does no I/O.
+
+Keys are found by a fingerprint that is cheap to compute and only means something in this process; everything that comes
+from the database (refusals, invalidations) names a key by its stored hash. Secrets are never kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from gateway.auth.key_record import KeyRecord, Refusal
+
+
+class KeyCache:
+    """Least recently used of `max_keys` records and `max_refusals` refusals."""
+
+    def __init__(self, max_keys: int, max_refusals: int) -> None:
+        self._max_keys = max_keys
+        self._max_refusals = max_refusals
+        self._records: OrderedDict[bytes, tuple[bytes, KeyRecord]] = OrderedDict()  # fingerprint -> (hash, record)
+        self._fingerprints: dict[bytes, bytes] = {}  # hash -> fingerprint, exactly for what is in _records
+        self._refusals: OrderedDict[bytes, Refusal] = OrderedDict()  # hash -> why
+
+    def __len__(self) -> int:
+        return len(self._records) + len(self._refusals)
+
+    def record(self, fingerprint: bytes) -> KeyRecord | None:
+        """The record, now the most recently used, or None."""
+        entry = self._records.get(fingerprint)
+        if entry is None:
+            return None
+        self._records.move_to_end(fingerprint)
+        return entry[1]
+
+    def refusal(self, key_hash: bytes) -> Refusal | None:
+        """The refusal, now the most recently used, or None."""
+        refusal = self._refusals.get(key_hash)
+        if refusal is not None:
+            self._refusals.move_to_end(key_hash)
+        return refusal
+
+    def put(self, fingerprint: bytes, key_hash: bytes, answer: KeyRecord | Refusal) -> None:
+        """Remember the database's answer, in place of any earlier one."""
+        self.drop(key_hash)
+        if isinstance(answer, Refusal):
+            self._refusals[key_hash] = answer
+            if len(self._refusals) > self._max_refusals:
+                self._refusals.popitem(last=False)
+            return
+        self._records[fingerprint] = (key_hash, answer)
+        self._fingerprints[key_hash] = fingerprint
+        if len(self._records) > self._max_keys:
+            _, (evicted, _) = self._records.popitem(last=False)
+            del self._fingerprints[evicted]
+
+    def drop(self, key_hash: bytes) -> None:
+        """Forget what is known about one key."""
+        self._refusals.pop(key_hash, None)
+        fingerprint = self._fingerprints.pop(key_hash, None)
+        if fingerprint is not None:
+            del self._records[fingerprint]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._records.clear()
+        self._fingerprints.clear()
+        self._refusals.clear()

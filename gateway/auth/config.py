@@ -1,0 +1,31 @@
+"""Settings of key verification."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=60)]
+
+
+class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a gateway may answer from memory, and how it notices that it may not."""
+
+    cached_keys: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 10_000
+    """Keys kept in memory, least recently used first to go."""
+    cached_refusals: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 10_000
+    """Unknown and revoked keys kept in memory, so that a client that insists does not reach the database."""
+    trust_s: Seconds = 1.0
+    """How long memory is believed after the last proof that a revocation would have been heard. This is the longest
+    time for which a revoked key can still be accepted."""
+    heartbeat_s: Seconds = 0.25
+    """Time between two such proofs; shorter than `trust_s`."""
+    heartbeat_timeout_s: Seconds = 2.0
+    """A proof that takes longer: the connection is given up and a new one made."""
+    lookup_timeout_s: Seconds = 1.0
+    """Longest wait for the database about one key; after it the request is refused with 503."""
+    connections: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
+    """Database connections for looking up keys, besides the one that listens."""
+    last_used_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    """How often a key's `last_used_at` is written at most."""

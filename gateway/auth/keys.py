@@ -1,0 +1,72 @@
+"""The form of an API key: made, checked for typing errors, and hashed. Pure; knows no database.
+
+    sk-slip- + 32 random base62 characters (190 bits) + 6 base62 characters of CRC-32 over everything before them
+
+The prefix lets secret scanners find leaks, the checksum refuses a mistyped key without asking anybody. Only
+HMAC-SHA256(pepper, key) is stored: with that many random bits a slow hash would protect nothing, and the pepper makes a
+stolen table useless. A key is found by that HMAC, so no comparison's timing says anything about a stored one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import zlib
+
+import msgspec
+
+from contracts.errors import InvalidKey
+
+PREFIX = "sk-slip-"
+RANDOM_CHARACTERS = 32
+CHECKSUM_CHARACTERS = 6
+LENGTH = len(PREFIX) + RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class MintedKey(msgspec.Struct, frozen=True):
+    """A new key. The secret is shown to its owner once; `hash` is what is stored, `display` what lists show."""
+
+    secret: str
+    hash: bytes
+    display: str
+
+    def __repr__(self) -> str:
+        return f"MintedKey({self.display!r})"
+
+
+def mint(pepper: bytes) -> MintedKey:
+    """A new random key."""
+    body = PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARACTERS))
+    secret = body + _checksum(body)
+    return MintedKey(secret=secret, hash=hash_of(secret, pepper), display=display_of(secret))
+
+
+def check(secret: str) -> None:
+    """Return if the secret is well-formed; raises InvalidKey, which never repeats it."""
+    if not secret.startswith(PREFIX):
+        raise InvalidKey(f"This is not a Slipstream API key: one starts with {PREFIX}.")
+    if len(secret) != LENGTH:
+        raise InvalidKey(f"An API key has {LENGTH} characters, this one has {len(secret)}: it was cut or extended.")
+    body, checksum = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
+    if not secret.isascii() or not hmac.compare_digest(_checksum(body), checksum):
+        raise InvalidKey("This API key is mistyped: its checksum does not match.")
+
+
+def hash_of(secret: str, pepper: bytes) -> bytes:
+    """What is stored instead of the secret, 32 bytes."""
+    return hmac.digest(pepper, secret.encode(), "sha256")
+
+
+def display_of(secret: str) -> str:
+    """How a key is named to people afterwards. The last four characters are checksum, not secret."""
+    return f"{PREFIX}…{secret[-4:]}"
+
+
+def _checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits = []
+    for _ in range(CHECKSUM_CHARACTERS):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))

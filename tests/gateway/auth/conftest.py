@@ -1,0 +1,54 @@
+"""A tenant with keys, keyrings over it, and a wire to the database that a test can cut."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.auth.config import AuthConfig
+from gateway.auth.keyring import Keyring
+from gateway.db.engine import connect
+from tests.gateway.auth.tenant import PEPPER, Tenant
+from tests.gateway.auth.wire import Wire
+
+
+@pytest.fixture
+async def tenant(fresh_postgres_url: str) -> AsyncIterator[Tenant]:
+    """A project in a database of the test's own."""
+    connection = await connect(fresh_postgres_url)
+    organization = await connection.fetchval("INSERT INTO gateway.organizations (name) VALUES ('o') RETURNING id")
+    project = await connection.fetchval(
+        "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'p') RETURNING id", organization
+    )
+    yield Tenant(connection, project)
+    await connection.close()
+
+
+@pytest.fixture
+async def wire(fresh_postgres_url: str, data_folder: Path) -> AsyncIterator[Wire]:
+    """A wire to the test's database, connected."""
+    wire = Wire(fresh_postgres_url, data_folder.parent)
+    await wire.connect()
+    yield wire
+    wire.flowing.set()
+    await wire.cut()
+
+
+@pytest.fixture
+async def keyring_at() -> AsyncIterator[Callable[..., Any]]:
+    """Starts keyrings on a URL, with settings changed by name; stops them after the test."""
+    running: list[Keyring] = []
+
+    async def start(url: str, *, clocks: dict[str, Any] | None = None, **changes: Any) -> Keyring:
+        keyring = Keyring(url, PEPPER, msgspec.structs.replace(AuthConfig(), **changes), **(clocks or {}))
+        running.append(keyring)
+        await keyring.start()
+        return keyring
+
+    yield start
+    for keyring in running:
+        await keyring.stop()

@@ -1,0 +1,118 @@
+"""Keys while the way to PostgreSQL breaks: nothing revoked is accepted, and nobody is refused longer than needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from contracts.errors import AuthUnavailable, RevokedKey
+from tests.gateway.auth.tenant import Tenant
+from tests.gateway.auth.wire import Wire, until
+
+
+async def test_a_killed_listener_reconnects_and_has_missed_nothing(
+    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    keyring, other = await keyring_at(fresh_postgres_url), await keyring_at(fresh_postgres_url)
+    minted = await tenant.add()
+    await keyring.identify(minted.secret)
+    await other.identify(minted.secret)
+    killed = await tenant.listeners()
+    assert len(killed) == 2
+    async with tenant.connection.transaction():
+        # Killed and revoked in one transaction: the announcement comes when nobody listens.
+        await tenant.connection.fetch("SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::int[]) pid", killed)
+        await tenant.revoke(minted)
+    for each in (keyring, other):
+        await until(lambda each=each: each.cached(minted.secret) is None)  # type: ignore[misc]
+        with pytest.raises(RevokedKey):
+            await each.identify(minted.secret)
+        await until(lambda each=each: each.trusted)  # type: ignore[misc]
+
+    async def both_are_back() -> bool:
+        return await tenant.listening_besides(*killed) == 2
+
+    await until(both_are_back)
+
+
+async def test_a_stopped_listener_backend_ends_trust_and_the_database_answers(
+    tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    """SIGSTOP: the connection stays open and silent, the worst case for whoever waits for a notification."""
+    keyring = await keyring_at(fresh_postgres_url, heartbeat_s=0.02, trust_s=0.2, heartbeat_timeout_s=0.5)
+    minted = await tenant.add()
+    await keyring.identify(minted.secret)
+    (stopped,) = await tenant.listeners()
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        await tenant.revoke(minted)
+        await until(lambda: keyring.cached(minted.secret) is None)
+        with pytest.raises(RevokedKey):
+            await keyring.identify(minted.secret)
+        await until(lambda: keyring.trusted)  # through a new connection
+        assert await tenant.listening_besides(stopped) == 1
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+
+async def test_a_held_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:
+    """Everything hangs, nothing is refused: as with a frozen server or a lost network."""
+    changes = {"heartbeat_s": 0.05, "trust_s": 0.3, "heartbeat_timeout_s": 0.3, "lookup_timeout_s": 0.3}
+    keyring = await keyring_at(wire.url, **changes)
+    minted, revoked = await tenant.add(), await tenant.add()
+    await keyring.identify(minted.secret)
+    await keyring.identify(revoked.secret)
+    wire.hold()
+    await tenant.revoke(revoked)
+    await until(lambda: not keyring.trusted)
+    for secret in (minted.secret, revoked.secret):
+        assert keyring.cached(secret) is None
+        with pytest.raises(AuthUnavailable):
+            await keyring.identify(secret)
+    wire.flowing.set()
+    await until(lambda: keyring.trusted)
+    with pytest.raises(RevokedKey):
+        await keyring.identify(revoked.secret)
+    assert (await keyring.identify(minted.secret)).caller.project_id == str(tenant.project_id)
+
+
+async def test_a_cut_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:
+    """The server is gone: what a restart looks like from here."""
+    keyring = await keyring_at(wire.url, heartbeat_s=0.05, trust_s=0.3)
+    minted, revoked = await tenant.add(), await tenant.add()
+    await keyring.identify(minted.secret)
+    await keyring.identify(revoked.secret)
+    await wire.cut()
+    await tenant.revoke(revoked)
+    await until(lambda: not keyring.trusted)
+    with pytest.raises(AuthUnavailable):
+        await keyring.identify(minted.secret)
+    await wire.connect()
+    await until(lambda: keyring.trusted)
+    assert keyring.cached(revoked.secret) is None
+    with pytest.raises(RevokedKey):
+        await keyring.identify(revoked.secret)
+    await keyring.identify(minted.secret)
+
+
+async def test_stop_does_not_wait_for_a_server_that_hangs(
+    tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]
+) -> None:
+    before = asyncio.all_tasks()
+    keyring = await keyring_at(wire.url, lookup_timeout_s=0.2)
+    minted = await tenant.add()
+    wire.hold()
+    asking = asyncio.create_task(keyring.identify(minted.secret))
+    async with asyncio.timeout(20):
+        await wire.asked.wait()
+        await keyring.stop()
+        with pytest.raises(AuthUnavailable):
+            await asking
+    wire.flowing.set()
+    await wire.cut()
+    await until(lambda: asyncio.all_tasks() <= before)

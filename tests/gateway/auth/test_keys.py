@@ -1,0 +1,68 @@
+"""The form of a key: what is refused without asking anybody."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import InvalidKey
+from gateway.auth.keys import ALPHABET, LENGTH, PREFIX, check, hash_of, mint
+
+PEPPER = b"p" * 32
+
+
+def test_minted_key_is_well_formed_and_shows_only_its_end() -> None:
+    minted = mint(PEPPER)
+    check(minted.secret)
+    assert minted.secret.startswith(PREFIX)
+    assert len(minted.secret) == LENGTH == 46
+    assert minted.hash == hash_of(minted.secret, PEPPER)
+    assert len(minted.hash) == 32
+    assert minted.display == f"sk-slip-…{minted.secret[-4:]}"
+    assert minted.secret not in repr(minted)
+    assert mint(PEPPER).secret != minted.secret
+
+
+def test_hash_depends_on_the_pepper() -> None:
+    secret = mint(PEPPER).secret
+    assert hash_of(secret, PEPPER) != hash_of(secret, b"q" * 32)
+
+
+@given(position=st.integers(len(PREFIX), LENGTH - 1), character=st.sampled_from(ALPHABET))
+def test_one_wrong_character_is_noticed(position: int, character: str) -> None:
+    """CRC-32 finds every error that fits in 32 bits, hence every single wrong character."""
+    secret = mint(PEPPER).secret
+    wrong = secret[:position] + character + secret[position + 1 :]
+    if wrong == secret:
+        check(wrong)
+    else:
+        with pytest.raises(InvalidKey):
+            check(wrong)
+
+
+@given(left=st.integers(len(PREFIX), LENGTH - 2))
+def test_swapped_neighbours_are_noticed(left: int) -> None:
+    secret = mint(PEPPER).secret
+    swapped = secret[:left] + secret[left + 1] + secret[left] + secret[left + 2 :]
+    if swapped != secret:
+        with pytest.raises(InvalidKey):
+            check(swapped)
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        ("", "starts with sk-slip-"),
+        ("sk-proj-abcdef", "starts with sk-slip-"),
+        (PREFIX, "46 characters, this one has 8"),
+        (PREFIX + "a" * 39, "this one has 47"),
+        (PREFIX + "ä" * 38, "checksum"),
+        (PREFIX + "\ud800" * 38, "checksum"),
+        (PREFIX + "0" * 38, "checksum"),
+    ],
+)
+def test_malformed_keys_are_refused_with_the_reason(secret: str, message: str) -> None:
+    with pytest.raises(InvalidKey, match=message) as caught:
+        check(secret)
+    assert secret == "" or secret == PREFIX or secret not in caught.value.message
