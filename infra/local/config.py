@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 
-Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
 
@@ -15,10 +14,6 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     data: str = ".slipstream"
     """Folder that holds everything that lasts: database, journals, logs, secrets. Made when absent."""
-    host: str = "127.0.0.1"
-    """Address the gateways listen on. Anything but a loopback address opens the API to the network."""
-    port: Port = 8000
-    """Port all gateway instances share."""
     gateways: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Gateway processes; each is one core's worth of relaying."""
     database_url: str | None = None
@@ -35,16 +30,12 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Embedded engine processes for the autocomplete tier."""
     engine_nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
     """Niceness of embedded engines, so that gateways win the processor when both want it."""
-    engine_threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
-    """Compute threads of one embedded engine."""
     postgres_account: str = "nobody"
     """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root."""
     ready_timeout_s: Seconds = 90.0
     """How long one process may take from start to ready before `up` gives up."""
-    drain_timeout_s: Seconds = 30.0
-    """How long a gateway may finish its streams after Ctrl-C."""
     stop_timeout_s: Seconds = 10.0
-    """How long any other process may take to stop before it is killed."""
+    """How long a process may take to stop before it is killed; gateways and engines get their drain time on top."""
     restart_first_s: Seconds = 0.2
     """Wait before the first restart of a process that died; doubles each time."""
     restart_max_s: Seconds = 10.0

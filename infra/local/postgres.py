@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from contracts.errors import ConfigError
 from infra.local.account import Account, account_for_postgres
@@ -94,6 +96,7 @@ class Postgres:
                 # SIGQUIT is PostgreSQL's immediate shutdown. SIGKILL would leave backends running without a postmaster.
                 death_signal=signal.SIGQUIT,
                 descriptors=self._descriptors,
+                folder="/",  # ours may be one its account cannot enter
             ),
             url=self._data.database_url,
             probe=self._probe,
@@ -127,9 +130,9 @@ class Postgres:
 
     def _initialise(self, owner: tuple[int, int] | None) -> None:
         """Run initdb beside its final place and rename: a half-made cluster is never mistaken for a good one."""
-        draft = self._data.postgres.with_name("postgres.new")
-        shutil.rmtree(draft, ignore_errors=True)
-        claim_folder(draft, owner=owner)
+        for abandoned in self._data.path.glob("postgres.new-*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        draft = claim_folder(Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self._data.path)), owner=owner)
         descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
         try:
             target = str(draft) if self._account is None else _by_descriptor(descriptor)

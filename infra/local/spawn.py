@@ -13,7 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from contracts.errors import ConfigError
+from contracts.settings import PREFIX
 from infra.local.account import Account
+from infra.local.log_file import last_line
 
 PR_SET_PDEATHSIG = 1
 
@@ -31,8 +34,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel sends it when we die, however we die."""
     descriptors: tuple[int, ...] = ()
     """Open file descriptors it inherits under the same numbers."""
-    folder: str = "/"
-    """Its working directory."""
+    folder: str | None = None
+    """Its working directory; None: ours."""
 
 
 async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
@@ -50,7 +53,7 @@ async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **launch.environment},
+            env=environment(launch),
             cwd=launch.folder,
             # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the others in order.
             start_new_session=True,
@@ -60,6 +63,34 @@ async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
             extra_groups=None if account is None else [],
             preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
         )
+
+
+def environment(launch: Launch) -> dict[str, str]:
+    """Our environment without settings (children get theirs by file, decided once), plus the launch's own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**kept, **launch.environment}
+
+
+async def run_once(launch: Launch, log: Path) -> bytes:
+    """Run a program to its end and return what it printed; its errors are appended to `log`.
+
+    Raises ConfigError with its last line when it fails. Main thread only, like `spawn`.
+    """
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *launch.argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=environment(launch),
+            cwd=launch.folder,
+            start_new_session=True,
+            preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
+        )
+    output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise ConfigError(last_line(log) or f"{launch.argv[-1]} failed with exit code {process.returncode}; see {log}")
+    return output
 
 
 def _tie_to_parent(death_signal: int, nice: int) -> Callable[[], None]:

@@ -1,0 +1,47 @@
+"""The command line: `slipstream …` or `python -m slipstream …`. A ConfigError is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from contracts.errors import ConfigError, SlipstreamError
+from slipstream.commands.config import config
+from slipstream.commands.keys import keys
+from slipstream.commands.logs import logs
+from slipstream.commands.migrate import migrate
+from slipstream.commands.processes import engine, gateway, router, worker
+from slipstream.commands.requests import requests
+from slipstream.commands.running import down, status
+from slipstream.commands.up import up
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="slipstream")
+def cli() -> None:
+    """Serve language models to many people: one URL, keys, limits, a ledger."""
+
+
+for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        cli(prog_name="slipstream")
+    except ConfigError as error:
+        _complain(error.message)
+        sys.exit(2)
+    except SlipstreamError as error:
+        _complain(error.message)
+        sys.exit(1)
+
+
+def _complain(message: str) -> None:
+    print(f"slipstream: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

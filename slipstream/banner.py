@@ -1,0 +1,64 @@
+"""The block that `up` ends with: where it is, what it serves, the key, and a line to paste."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from contracts.desired_state import Model, Pool
+from contracts.generation import Tier
+
+LABEL_COLUMNS = 17
+VALUE_COLUMNS = 21
+TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
+
+
+def render(url: str, models: Sequence[Model], pools: Sequence[Pool], key: str | None, *, key_held: bool) -> str:
+    """The block. key: the secret when it was just made. key_held: there is one from an earlier start."""
+    by_name = {pool.name: pool for pool in pools}
+    lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
+    lines += [
+        _line(model.tier, model.name, _served(model, by_name[model.pool]))
+        for tier in TIER_ORDER
+        for model in models
+        if model.tier is tier
+    ]
+    if key is not None:
+        lines.append(_line("your key", key, 'tenant "demo"; shown once, stored hashed'))
+    elif key_held:
+        lines.append(_line("your key", "as shown at the first start", "make another: slipstream keys create"))
+    else:
+        lines.append(_line("your key", "none yet", "make one: slipstream keys create"))
+    attempt = _try(url, models, key)
+    if attempt:
+        lines.append(_line("try", attempt, ""))
+    return "\n".join(lines)
+
+
+def _served(model: Model, pool: Pool) -> str:
+    count = len(pool.replicas)
+    replicas = f"{count} replica{'' if count == 1 else 's'}"
+    engine = "embedded engine" if pool.driver == "embedded" else f"{pool.driver} engine"
+    return f"{engine}, {replicas}, {model.context_tokens:,} tokens"
+
+
+def _line(label: str, value: str, note: str) -> str:
+    padded = f"{value:<{VALUE_COLUMNS}}" if len(value) < VALUE_COLUMNS else f"{value}  "
+    return f"  {label:<{LABEL_COLUMNS - 2}}{padded}{note}".rstrip()
+
+
+def _try(url: str, models: Sequence[Model], key: str | None) -> str:
+    """A shell line that streams an answer; a key made earlier is taken from the shell's SLIPSTREAM_KEY."""
+    secret = key or "$SLIPSTREAM_KEY"
+    for model in models:
+        if model.tier is Tier.CHAT:
+            messages = [{"role": "user", "content": "What is the capital of France?"}]
+            return _curl(f"{url}/v1/chat/completions", secret, {"model": model.name, "messages": messages})
+    for model in models:
+        return _curl(f"{url}/v1/completions", secret, {"model": model.name, "prompt": "def main(", "max_tokens": 16})
+    return ""
+
+
+def _curl(url: str, secret: str, body: dict[str, object]) -> str:
+    text = json.dumps({**body, "stream": True}, ensure_ascii=False, separators=(",", ":")).replace("'", "'\\''")
+    return f"curl -N {url} -H \"Authorization: Bearer {secret}\" -H 'Content-Type: application/json' -d '{text}'"

@@ -1,0 +1,70 @@
+"""`slipstream logs`: what the processes wrote."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from slipstream.commands.options import config_option, data_option, load_settings
+
+FOLLOW_INTERVAL_S = 0.2
+
+
+@click.command()
+@click.argument("name", required=False)
+@data_option
+@config_option
+@click.option("-f", "--follow", is_flag=True, help="Keep printing what is added, until Ctrl-C.")
+@click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Lines from the end.")
+def logs(name: str | None, config_file: Path | None, data: str | None, follow: bool, lines: int) -> None:
+    """Print the logs of process NAME, or of all (each line then begins with the name).
+
+    A NAME without a number means every process of that kind: `slipstream logs gateway`.
+    """
+    from contracts.errors import ConfigError
+    from infra.local.log_file import tail
+
+    folder = load_settings(config_file, local__data=data).data
+    known = {file.stem: file for file in sorted(folder.logs.glob("*.log"))}
+    chosen = {stem: file for stem, file in known.items() if name is None or stem == name or stem.startswith(f"{name}-")}
+    if not chosen:
+        names = ", ".join(known) or f"none in {folder.logs}"
+        raise ConfigError(f"no log called {name!r}; there is: {names}" if name else f"no logs in {folder.logs} yet")
+    named = len(chosen) > 1
+    positions = {}
+    for stem, file in chosen.items():
+        positions[stem] = file.stat().st_size
+        for line in tail(file, lines):
+            print(f"{stem}: {line}" if named else line)
+    if follow:
+        _follow(chosen, positions, named=named)
+
+
+def _follow(files: dict[str, Path], positions: dict[str, int], *, named: bool) -> None:
+    try:
+        while True:
+            for name, file in files.items():
+                for line in _added(file, positions, name):
+                    print(f"{name}: {line}" if named else line)
+            sys.stdout.flush()
+            time.sleep(FOLLOW_INTERVAL_S)
+    except KeyboardInterrupt:
+        return
+
+
+def _added(file: Path, positions: dict[str, int], name: str) -> list[str]:
+    """Whole lines added since the last look. A file that shrank was rotated and is read from its beginning."""
+    try:
+        with file.open("rb") as stream:
+            if stream.seek(0, 2) < positions[name]:
+                positions[name] = 0
+            stream.seek(positions[name])
+            added = stream.read()
+    except FileNotFoundError:
+        return []
+    whole = added[: added.rfind(b"\n") + 1]
+    positions[name] += len(whole)
+    return whole.decode(errors="replace").splitlines()

@@ -1,0 +1,46 @@
+"""Options that several commands share, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from slipstream.settings import Settings
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def config_option(function: Function) -> Function:
+    """`--config FILE`."""
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Settings file (TOML). Default: slipstream.toml here, if there is one.",
+    )(function)
+
+
+def data_option(function: Function) -> Function:
+    """`--data FOLDER`."""
+    return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream here.")(function)
+
+
+def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
+    """Settings with the command line's values on top; names use `__` for the dot, None means not given."""
+    from slipstream import settings
+
+    given = {name.replace("__", "."): value for name, value in overrides.items() if value is not None}
+    return settings.load(config_file, given)
+
+
+def running_settings(config_file: Path | None, data: str | None) -> Settings:
+    """The settings a running deployment uses, if it has ever been up on this data folder, else what they would be."""
+    from slipstream import settings
+
+    asked = load_settings(config_file, local__data=data)
+    decided = asked.data.settings_file
+    return settings.load(decided, {}) if config_file is None and decided.is_file() else asked

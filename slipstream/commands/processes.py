@@ -1,0 +1,84 @@
+"""The process commands. `up` runs them; so does anything else that starts processes, such as Kubernetes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from slipstream.commands.options import config_option, data_option, load_settings
+
+
+@click.command()
+@config_option
+@data_option
+@click.option("--instance", default="0", show_default=True, help="Name of this instance, stable over restarts.")
+def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
+    """Run one gateway instance."""
+    from gateway.main import GatewayPlace, main
+    from infra.local.private import secret_text
+
+    _log_to_stderr()
+    settings = load_settings(config_file, local__data=data)
+    folder = settings.data
+    place = GatewayPlace(
+        database_url=settings.database_url,
+        valkey_url=settings.valkey_url,
+        journal_folder=folder.journal,
+        metrics_folder=folder.metrics,
+        instance=instance,
+        token=secret_text(folder.token_file),
+        pepper=secret_text(folder.pepper_file).encode(),
+        models=settings.models,
+        pools=settings.pools,
+    )
+    main(settings.gateway, place)
+
+
+@click.command()
+@config_option
+@data_option
+def router(config_file: Path | None, data: str | None) -> None:
+    """Run the router."""
+    from infra.local.private import secret_text
+    from router.main import main
+
+    _log_to_stderr()
+    settings = load_settings(config_file, local__data=data)
+    main(settings.router, token=secret_text(settings.data.token_file))
+
+
+@click.command()
+@config_option
+@data_option
+@click.option("--model", "engine__model", metavar="FOLDER", help="Hugging Face Llama folder.")
+@click.option("--name", "engine__name", help="Name it is served under. Default: the folder's.")
+@click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+@click.option("--port", "engine__port", type=int, help="Port to listen on.")
+def engine(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
+    """Run one embedded engine."""
+    from engines.embedded.server import main
+    from infra.local.private import secret_text
+
+    _log_to_stderr()
+    settings = load_settings(config_file, local__data=data, **overrides)
+    main(settings.engine, token=secret_text(settings.data.token_file))
+
+
+@click.command()
+@config_option
+@data_option
+def worker(config_file: Path | None, data: str | None) -> None:
+    """Run the background worker with its schedule."""
+    from slipstream.worker import main
+
+    _log_to_stderr()
+    main(load_settings(config_file, local__data=data))
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )

@@ -1,0 +1,29 @@
+"""`slipstream up`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slipstream.commands.options import config_option, data_option, load_settings
+
+
+@click.command()
+@data_option
+@config_option
+@click.option("--host", "gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+@click.option("--port", "gateway__port", type=int, help="Port to listen on. Default: 8000.")
+@click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
+@click.option("--chat-model", "local__chat_model", metavar="FOLDER", help="Hugging Face Llama folder for chat.")
+@click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face Llama folder for autocomplete.")
+@click.option("--chat-replicas", "local__chat_replicas", type=int, help="Chat engines. Default: 1.")
+@click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
+@click.option("--quiet", is_flag=True, help="Only the final block.")
+def up(config_file: Path | None, data: str | None, quiet: bool, **overrides: Any) -> None:
+    """Start everything on this machine and keep it running until Ctrl-C."""
+    from slipstream.up import up as run
+
+    asyncio.run(run(load_settings(config_file, local__data=data, **overrides), quiet=quiet))

@@ -1,0 +1,64 @@
+"""What `up` serves when the settings name no models: one embedded pool per tier, on the folders that were chosen."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from infra.local.config import LocalConfig
+from infra.local.ports import Ports
+from slipstream import model_folder
+from slipstream.model_folder import ModelFolder
+
+DRIVER = "embedded"
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One embedded engine process to start."""
+
+    name: str
+    folder: ModelFolder
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where gateways and router reach it."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+class EmbeddedFleet(msgspec.Struct, frozen=True):
+    """Models and pools for desired state, and the processes behind them."""
+
+    models: tuple[Model, ...]
+    pools: tuple[Pool, ...]
+    engines: tuple[Engine, ...]
+
+
+def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> EmbeddedFleet:
+    """Read the model folders and give every engine a port.
+
+    context_tokens: the engines' own limit (0: as the models were made). Raises ConfigError.
+    """
+    chat = model_folder.read(config.chat_model, "slipstream-chat", "local.chat_model", needs_chat_template=True)
+    code = model_folder.read(config.code_model, "slipstream-code", "local.code_model", needs_chat_template=False)
+    if chat.name == code.name:
+        raise ConfigError(
+            f"local.code_model: both tiers' folders are called {chat.name!r} and clients choose by that name; rename one",
+            param="local.code_model",
+        )
+    models, pools, engines = [], [], []
+    for tier, folder, replicas in (
+        (Tier.CHAT, chat, config.chat_replicas),
+        (Tier.AUTOCOMPLETE, code, config.code_replicas),
+    ):
+        processes = [
+            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"))
+            for number in range(1, replicas + 1)
+        ]
+        limit = folder.context_tokens if context_tokens == 0 else min(context_tokens, folder.context_tokens)
+        models.append(Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path)))
+        pools.append(Pool(name=tier, driver=DRIVER, replicas=tuple(Replica(id=p.name, url=p.url) for p in processes)))
+        engines += processes
+    return EmbeddedFleet(tuple(models), tuple(pools), tuple(engines))

@@ -1,0 +1,66 @@
+"""Reads what `up` must know of a Hugging Face model folder, and says in one line why a folder will not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+SHIPPED = Path(__file__).parent.parent / "models"
+ARCHITECTURE = "LlamaForCausalLM"
+
+
+class _Config(msgspec.Struct, frozen=True):
+    architectures: tuple[str, ...] = ()
+    max_position_embeddings: int = 0
+
+
+class ModelFolder(msgspec.Struct, frozen=True):
+    """A folder that an embedded engine can serve."""
+
+    path: Path
+    name: str
+    context_tokens: int
+
+
+def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template: bool) -> ModelFolder:
+    """The folder named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
+    path = (Path(folder).expanduser() if folder is not None else SHIPPED / shipped).resolve()
+    if not path.is_dir():
+        raise ConfigError(f"{setting}: {path} is not a folder; give a Hugging Face Llama folder", param=setting)
+    for needed in ("config.json", "tokenizer.json", "*.safetensors"):
+        if not any(path.glob(needed)):
+            raise ConfigError(
+                f"{setting}: {path} has no {needed}; a Hugging Face Llama folder has config.json, safetensors and "
+                "tokenizer.json",
+                param=setting,
+            )
+    if needs_chat_template and not _has_chat_template(path):
+        raise ConfigError(
+            f"{setting}: {path} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja); "
+            "choose a model made for chat",
+            param=setting,
+        )
+    try:
+        config = msgspec.json.decode((path / "config.json").read_bytes(), type=_Config)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{setting}: {path / 'config.json'}: {error}", param=setting) from None
+    if ARCHITECTURE not in config.architectures:
+        found = ", ".join(config.architectures) or "none"
+        raise ConfigError(
+            f"{setting}: {path} has architecture {found}; the embedded engine serves {ARCHITECTURE}", param=setting
+        )
+    if config.max_position_embeddings < 1:
+        raise ConfigError(f"{setting}: {path / 'config.json'} has no max_position_embeddings", param=setting)
+    return ModelFolder(path, path.name, config.max_position_embeddings)
+
+
+def _has_chat_template(path: Path) -> bool:
+    if (path / "chat_template.jinja").is_file():
+        return True
+    try:
+        return "chat_template" in msgspec.json.decode((path / "tokenizer_config.json").read_bytes(), type=dict)
+    except (OSError, msgspec.DecodeError):
+        return False

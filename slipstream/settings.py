@@ -1,0 +1,69 @@
+"""The settings of a whole deployment: one section per process kind, plus the fleet that is seeded as desired state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contracts import settings
+from contracts.desired_state import Model, Pool
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig
+from gateway.config import GatewayConfig
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from router.config import RouterConfig
+from slipstream.worker_config import WorkerConfig
+
+DEFAULT_FILE = "slipstream.toml"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that can be set. Each process reads its own section."""
+
+    local: LocalConfig = LocalConfig()
+    """This machine: data folder, embedded servers, restarts."""
+    gateway: GatewayConfig = GatewayConfig()
+    """Every gateway instance."""
+    router: RouterConfig = RouterConfig()
+    """The router."""
+    engine: EngineConfig = EngineConfig()
+    """Every embedded engine; `up` gives each its model, name and port."""
+    worker: WorkerConfig = WorkerConfig()
+    """Background work."""
+    models: tuple[Model, ...] = ()
+    """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
+    pools: tuple[Pool, ...] = ()
+    """Engines by URL for `models`. Given models, `up` starts no engine of its own."""
+
+    @property
+    def data(self) -> DataFolder:
+        """The paths of this deployment's data folder."""
+        return DataFolder(Path(self.local.data))
+
+    @property
+    def database_url(self) -> str:
+        """The PostgreSQL to use: the one given, else the embedded one."""
+        return self.local.database_url or self.data.database_url
+
+    @property
+    def valkey_url(self) -> str:
+        """The Valkey to use: the one given, else the embedded one."""
+        return self.local.valkey_url or self.data.valkey_url
+
+
+def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read settings from `path` (None: `slipstream.toml` here, if there is one), the environment and the command line.
+
+    Raises ConfigError.
+    """
+    if path is None and Path(DEFAULT_FILE).is_file():
+        path = Path(DEFAULT_FILE)
+    loaded = settings.load(Settings, path, os.environ, overrides)
+    if loaded.pools and not loaded.models:
+        raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
+    return loaded

@@ -1,0 +1,195 @@
+"""`slipstream up`: everything on this machine, in the order that is quickest and safe, until Ctrl-C.
+
+Engines take longest, so they and the router start at once; the databases come up beside them, then migrations, then
+gateways and worker. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ConfigError
+from infra.local.child import Child
+from infra.local.control import ControlServer
+from infra.local.folders import DataFolder
+from infra.local.lock import FolderLock
+from infra.local.ports import Ports, require_free
+from infra.local.postgres import Postgres
+from infra.local.private import folder_error
+from infra.local.spawn import run_once
+from infra.local.supervisor import Supervisor
+from infra.local.valkey import Valkey
+from slipstream import banner, fleet, toml
+from slipstream.first_key import make_first_key
+from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
+from slipstream.progress import Progress
+from slipstream.settings import Settings
+
+
+async def up(settings: Settings, *, quiet: bool = False) -> None:
+    """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start."""
+    progress = Progress(quiet=quiet)
+    data = settings.data
+    data.prepare()
+    lock = FolderLock(data.lock_file)
+    lock.acquire()
+    try:
+        await Up(settings, data, progress).run()
+    finally:
+        lock.release()
+
+
+class Up:
+    """One run of one deployment on this machine, under its data folder's lock."""
+
+    def __init__(self, settings: Settings, data: DataFolder, progress: Progress) -> None:
+        # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
+        require_free(reachable(settings.gateway.host), settings.gateway.port)
+        ports = Ports(data.ports_file)
+        self._engines: tuple[fleet.Engine, ...] = ()
+        if not settings.models:
+            embedded = fleet.embedded(settings.local, ports, settings.engine.context_tokens)
+            settings = msgspec.structs.replace(settings, models=embedded.models, pools=embedded.pools)
+            self._engines = embedded.engines
+        self._settings = _effective(settings, data, ports)
+        ports.save()
+        self._data = data
+        self._progress = progress
+        self._processes = Processes(self._settings)
+        self._supervisor = Supervisor(data, self._settings.local)
+        self._postgres = None if settings.local.database_url else Postgres(data, settings.local)
+
+    async def run(self) -> None:
+        """Start, wait, stop. Whatever happens in between, every child is stopped in order."""
+        control = ControlServer(self._data.control_socket, self._supervisor, public_url(self._settings))
+        _write_settings(self._data.settings_file, self._settings)
+        _clear(self._data.metrics)
+        self._listen_for_signals()
+        starting = asyncio.create_task(self._start(), name="start")
+        stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
+        try:
+            await control.start()
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                print(await starting, flush=True)
+                await stopping
+            self._progress.say("stopping …")
+        finally:
+            for task in (starting, stopping):
+                task.cancel()
+            await asyncio.gather(starting, stopping, return_exceptions=True)
+            await self._supervisor.stop(STOP_STAGES)
+            await control.stop()
+            if self._postgres is not None:
+                self._postgres.close()
+        self._progress.say("stopped")
+
+    async def _start(self) -> str:
+        """Bring everything up; returns the final block."""
+        started_at = time.monotonic()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for engine in self._engines:
+                    group.create_task(self._child(self._supervisor.add(self._processes.engine(engine))))
+                group.create_task(self._child(self._supervisor.add(self._processes.router())))
+                group.create_task(self._databases_then_gateways())
+        except* ConfigError as errors:
+            raise _first(errors) from None
+        self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
+        key = await make_first_key(self._settings)
+        settings = self._settings
+        return banner.render(public_url(settings), settings.models, settings.pools, key.secret, key_held=key.held)
+
+    async def _databases_then_gateways(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._start_postgres())
+            group.create_task(self._start_valkey())
+        migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
+        await self._progress.step("migrations", "done", migrate)
+        numbers = range(1, self._settings.local.gateways + 1)
+        specs = [self._processes.worker(), *(self._processes.gateway(number) for number in numbers)]
+        async with asyncio.TaskGroup() as group:
+            for spec in specs:
+                group.create_task(self._child(self._supervisor.add(spec)))
+
+    async def _start_postgres(self) -> None:
+        if self._postgres is None:
+            self._progress.say("postgres                by URL")
+            return
+        if not (self._data.postgres / "PG_VERSION").exists():
+            await self._progress.step("database folder", "made", asyncio.to_thread(self._postgres.prepare))
+        else:
+            self._postgres.prepare()
+        await self._child(self._supervisor.add(self._postgres.spec()))
+
+    async def _start_valkey(self) -> None:
+        if self._settings.local.valkey_url != self._data.valkey_url:
+            self._progress.say("valkey                  by URL")
+            return
+        await self._child(self._supervisor.add(Valkey(self._data, self._settings.local).spec()))
+
+    async def _child(self, child: Child) -> None:
+        await self._progress.step(child.spec.name, "ready", child.ready())
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ask() -> None:
+            if self._supervisor.stop_requested.is_set():
+                # Asked twice: leave now. The kernel ends our children with us, and nothing committed is lost.
+                os._exit(130)
+            self._supervisor.stop_requested.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ask)
+
+
+def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
+    """The settings as every process shall see them: paths absolute, URLs and ports decided."""
+    local = msgspec.structs.replace(
+        settings.local,
+        data=str(data.path),
+        database_url=settings.database_url,
+        valkey_url=settings.valkey_url,
+    )
+    router = settings.router
+    if router.port == 0 or not _is_free(router.host, router.port):
+        router = msgspec.structs.replace(router, port=ports.pick("router"))
+    return msgspec.structs.replace(settings, local=local, router=router)
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        require_free(host, port)
+    except ConfigError:
+        return False
+    return True
+
+
+def _write_settings(path: Path, settings: Settings) -> None:
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write("# Written by `slipstream up` for its processes at every start; changes here are lost.\n")
+            file.write(toml.dump(settings))
+    except OSError as error:
+        raise folder_error(path, error) from None
+
+
+def _clear(folder: Path) -> None:
+    """Counters of processes that are gone would be added to those of the new ones."""
+    for file in folder.glob("*.db"):
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+
+
+def _first(errors: BaseExceptionGroup[ConfigError]) -> ConfigError:
+    for error in errors.exceptions:
+        return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    raise errors

@@ -1,0 +1,93 @@
+"""The background worker: Celery on Valkey, one process, its schedule inside. Composes the tasks of the packages.
+
+Tasks must bear being run twice: they are acknowledged after the work, and every worker carries the schedule.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from celery import Celery, signals
+from celery.beat import EmbeddedService
+
+from slipstream.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ROLL_UP_USAGE = "usage.roll_up"
+
+
+def create_app(settings: Settings) -> Celery:
+    """The Celery application of this deployment. Connects to nothing."""
+    app = Celery("slipstream", broker=broker_url(settings.valkey_url))
+    app.conf.update(
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # Valkey may be away for long; the worker waits rather than dies
+        broker_transport_options={
+            "visibility_timeout": settings.worker.visibility_timeout_s,
+            "global_keyprefix": "slipstream-worker:",
+        },
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        enable_utc=True,
+        beat_scheduler="celery.beat:Scheduler",  # in memory: what is due is decided from the database, not from a file
+        beat_max_loop_interval=5,
+        beat_schedule={
+            "roll up usage": {
+                "task": ROLL_UP_USAGE,
+                "schedule": settings.worker.rollup_every_s,
+                # A worker that was away finds one waiting run, not one for every missed period.
+                "options": {"expires": settings.worker.rollup_every_s},
+            }
+        },
+    )
+    _add_tasks(app, settings)
+    return app
+
+
+def broker_url(valkey_url: str) -> str:
+    """Celery's spelling of a Valkey URL."""
+    return f"redis+socket://{valkey_url.removeprefix('unix://')}" if valkey_url.startswith("unix://") else valkey_url
+
+
+def ready_file(settings: Settings) -> Path:
+    """Exists while a worker takes tasks; `up` waits for it."""
+    return settings.data.run / "worker.ready"
+
+
+def main(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    app = create_app(settings)
+    # A thread, not Celery's usual second process, which would outlive a killed worker.
+    beat = EmbeddedService(app, thread=True)
+    ready = ready_file(settings)
+
+    def on_ready(**_: Any) -> None:
+        ready.touch()
+        app.send_task(ROLL_UP_USAGE)
+        beat.start()
+
+    def on_shutdown(**_: Any) -> None:
+        ready.unlink(missing_ok=True)
+        beat.stop()
+
+    signals.worker_ready.connect(on_ready, weak=False)
+    signals.worker_shutting_down.connect(on_shutdown, weak=False)
+    # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
+    app.Worker(pool="solo", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True).start()
+
+
+def _add_tasks(app: Celery, settings: Settings) -> None:
+    from gateway.metering.rollup import roll_up
+
+    @app.task(name=ROLL_UP_USAGE, autoretry_for=(OSError,), max_retries=3, retry_backoff=True)  # type: ignore[untyped-decorator]
+    def roll_up_usage() -> int:
+        rows = roll_up(settings.database_url)
+        logger.info("hourly usage is up to date: %d rows written", rows)
+        return rows
