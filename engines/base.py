@@ -23,7 +23,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     final_count: bool
     """After an abort the engine still reports how much it generated: usage stays exact."""
     running_count: bool
-    """Every event carries usage so far, so that a lost engine leaves a lower bound."""
+    """Events carry usage so far, so that a lost engine leaves a lower bound. With several choices an event counts its
+    own choice only; the last event, the one without choices, counts all."""
     token_prompts: bool
     """Completions may be sent as token ids."""
     literal_text: bool
@@ -65,8 +66,11 @@ class Driver(Protocol):
         """
         ...
 
-    def abort(self, request_id: str) -> EngineRequest | None:
-        """How to stop a request by id; None where closing the connection is the only way."""
+    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
+        """How to stop a request by id; None where closing the connection is the only way.
+
+        choices: `Generation.choices`; a dialect may be able to stop one choice by id but not several.
+        """
         ...
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:

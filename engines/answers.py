@@ -1,0 +1,134 @@
+"""Reads what OpenAI-compatible engines answer: usage objects, and error bodies in either of their two shapes.
+
+An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths
+and validation dumps do not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError
+from contracts.usage import Usage
+
+RETRY_AFTER_S = 1.0
+MAX_SENTENCE = 400
+CLIENT_STATUSES = (400, 413, 422)
+
+_TOO_LONG = (
+    # SGLang: prompt alone
+    re.compile(r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+) tokens\)"),
+    # SGLang: prompt and output
+    re.compile(
+        r"maximum context length of (?P<limit>\d+) tokens\. .*?: (?P<prompt>\d+) tokens from the input messages"
+        r" and (?P<output>\d+) tokens for the completion"
+    ),
+    # vLLM: prompt and output; prompt alone
+    re.compile(
+        r"maximum context length is (?P<limit>\d+) tokens.*?\((?P<prompt>\d+) in the (?:messages|prompt), "
+        r"(?P<output>\d+) in the completion\)"
+    ),
+    re.compile(
+        r"maximum (?:context|model) length (?:is|of) (?P<limit>\d+)(?: tokens)?.*? (?P<prompt>\d+) (?:input )?tokens"
+    ),
+    # the embedded engine speaks as the gateway does
+    re.compile(
+        r"context is (?P<limit>\d+) tokens\. The prompt has (?P<prompt>\d+) tokens and (?P<output>\d+) are asked for"
+    ),
+    # llama.cpp
+    re.compile(r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)"),
+)
+_VALIDATION = re.compile(
+    r"'loc': \('body', '(?P<field>\w+)'.*?'msg': (?P<quote>['\"])(?P<said>.*?)(?P=quote)", re.DOTALL
+)
+_INTERNAL = re.compile(r"Traceback|File \"|\w\.py\b|(?:^|\s)/\w+/|0x[0-9a-f]{6,}|https?://")
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What an error body says."""
+
+    message: str
+    code: str
+    """As text; engines send numbers, strings and null."""
+    param: str | None
+
+
+def error_body(body: bytes) -> ErrorBody:
+    """Both shapes: `{"error": {"message", …}}` and the flat `{"object": "error", "message", …}`; else all empty."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ErrorBody("", "", None)
+    if isinstance(decoded, dict) and "error" in decoded:
+        decoded = decoded["error"]
+    if isinstance(decoded, str):
+        return ErrorBody(decoded, "", None)
+    if not isinstance(decoded, dict):
+        return ErrorBody("", "", None)
+    message, code, param = decoded.get("message"), decoded.get("code"), decoded.get("param")
+    return ErrorBody(
+        message if isinstance(message, str) else "",
+        "" if code is None else str(code),
+        param if isinstance(param, str) else None,
+    )
+
+
+def engine_error(status: int, body: bytes) -> SlipstreamError:
+    """A non-200 answer, or an error event inside a stream with the code it carries, as one of our errors."""
+    said = error_body(body)
+    too_long = context_too_long(said.message)
+    if too_long is not None:
+        return too_long
+    if status in CLIENT_STATUSES:
+        return EngineRefused(sentence_of(said.message), param=said.param)
+    if status in (429, 503):
+        return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S)
+    if status in (401, 403):
+        # ours to mend: the client's key was good
+        return EngineFailed("The engine does not accept this deployment's token.", retry_after_s=RETRY_AFTER_S)
+    return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S)
+
+
+def context_too_long(message: str) -> ContextTooLong | None:
+    """The engine's complaint about length, in our words; None when the message is about something else."""
+    for pattern in _TOO_LONG:
+        match = pattern.search(message)
+        if match is not None:
+            found = match.groupdict()
+            return ContextTooLong(
+                limit_tokens=int(found["limit"]),
+                prompt_tokens=int(found["prompt"]),
+                output_tokens=int(found.get("output") or 0),
+                param="max_tokens" if found.get("output") else "prompt",
+            )
+    return None
+
+
+def sentence_of(message: str) -> str:
+    """One line that is safe to show to a client."""
+    validation = _VALIDATION.search(message)
+    if validation is not None:
+        return f"{validation['field']}: {validation['said']}"[:MAX_SENTENCE]
+    line = message.strip()
+    if not line or "\n" in line or len(line) > MAX_SENTENCE or _INTERNAL.search(line):
+        return "The engine found the request invalid."
+    return line
+
+
+def usage_of(value: Any) -> Usage:
+    """An OpenAI usage object; counts that are missing or null are 0. Raises EngineFailed when it is not one."""
+    try:
+        prompt_details = value.get("prompt_tokens_details") or {}
+        completion_details = value.get("completion_tokens_details") or {}
+        return Usage(
+            prompt_tokens=int(value.get("prompt_tokens") or 0),
+            completion_tokens=int(value.get("completion_tokens") or 0),
+            cached_tokens=int(prompt_details.get("cached_tokens") or 0),
+            # SGLang reports it beside the counts, OpenAI inside the details
+            reasoning_tokens=int(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens") or 0),
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise EngineFailed("The engine reported a usage that cannot be read.") from None

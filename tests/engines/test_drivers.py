@@ -1,0 +1,284 @@
+"""Drivers are pure: what they send comes from the Generation and nothing else; what they read leaks nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from contracts.usage import Usage
+from engines import drivers
+from engines.base import Driver, EngineRequest, Load
+
+EXTRAS = {"embedded": {"rid", "priority", "cache_salt"}, "sglang": {"rid", "priority", "cache_salt"}, "openai": set()}
+CHAT_FIELDS = {
+    "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logprobs",
+    "top_logprobs",
+}  # fmt: skip
+TEXT_FIELDS = {"prompt", "echo", "suffix", "logprobs"}
+COMMON_FIELDS = {
+    "model", "stream", "stream_options", "max_tokens", "n", "temperature", "top_p", "frequency_penalty",
+    "presence_penalty", "seed", "stop", "logit_bias",
+}  # fmt: skip
+
+unit = st.floats(0, 1)
+words = st.text(max_size=5)
+messages = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": words}), min_size=1, max_size=2).map(
+    tuple
+)
+chats = st.builds(
+    ChatPrompt,
+    messages,
+    tools=st.none() | st.just(({"type": "function", "function": {"name": "f"}},)),
+    tool_choice=st.none() | st.just("auto"),
+    parallel_tool_calls=st.none() | st.booleans(),
+    response_format=st.none() | st.just({"type": "json_object"}),
+    reasoning_effort=st.none() | st.just("low"),
+)
+texts = st.builds(
+    TextPrompt,
+    st.lists(words, min_size=1, max_size=3).map(tuple)
+    | st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(tuple),
+    echo=st.booleans(),
+)
+samplings = st.builds(
+    Sampling,
+    max_tokens=st.integers(1, 99),
+    n=st.integers(1, 3),
+    temperature=st.none() | unit,
+    top_p=st.none() | unit,
+    seed=st.none() | st.integers(0, 9),
+    frequency_penalty=st.none() | unit,
+    presence_penalty=st.none() | unit,
+    stop=st.lists(words, max_size=2).map(tuple),
+    logit_bias=st.none() | st.just({"5": 1.0}),
+    logprobs=st.none() | st.integers(0, 5),
+)
+generations = st.builds(
+    Generation,
+    request_id=st.just("req_1"),
+    caller=st.just(Caller("secret-organization", "secret-project", "secret-key")),
+    tier=st.sampled_from(Tier),
+    model=st.just("public-name"),
+    prompt=chats | texts,
+    sampling=samplings,
+    stream=st.booleans(),
+    include_usage=st.booleans(),
+    priority=st.integers(0, 3),
+    cache_salt=st.sampled_from(["", "salt"]),
+)
+every_driver = pytest.mark.parametrize("name", drivers.names())
+
+
+def body_of(request: EngineRequest) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(request.body)
+    return decoded
+
+
+def generation(**fields: Any) -> Generation:
+    defaults: dict[str, Any] = {
+        "request_id": "req_1",
+        "caller": Caller("o", "p", "k"),
+        "tier": Tier.CHAT,
+        "model": "public-name",
+        "prompt": ChatPrompt(({"role": "user", "content": "hi"},)),
+        "sampling": Sampling(max_tokens=7),
+    }
+    return Generation(**{**defaults, **fields})
+
+
+@every_driver
+@given(asked=generations)
+def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Generation) -> None:
+    request = drivers.get(name).generate(asked, "engine-name")
+    body = body_of(request)
+    is_chat = isinstance(asked.prompt, ChatPrompt)
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions" if is_chat else "/v1/completions")
+    assert set(body) <= COMMON_FIELDS | (CHAT_FIELDS if is_chat else TEXT_FIELDS) | EXTRAS[name]
+    assert b"secret" not in request.body
+    assert b"public-name" not in request.body
+    assert body["model"] == "engine-name"
+    assert body["stream"] is True, "whole answers are collected by the gateway"
+    assert body["stream_options"]["include_usage"] is True
+    sampling = asked.sampling
+    for field, default in {"temperature": 1, "top_p": 1, "frequency_penalty": 0, "presence_penalty": 0}.items():
+        value = getattr(sampling, field)
+        assert body[field] == (default if value is None else value)
+    assert (body["max_tokens"], body["n"]) == (sampling.max_tokens, sampling.n)
+    assert body.get("seed") == sampling.seed
+    assert tuple(body.get("stop", ())) == sampling.stop
+    assert body.get("logit_bias") == sampling.logit_bias
+    if "rid" in EXTRAS[name]:
+        assert body["rid"] == "req_1"
+        assert body.get("priority", 0) == asked.priority
+        assert body.get("cache_salt", "") == asked.cache_salt
+        assert body["stream_options"]["continuous_usage_stats"] is True
+    if isinstance(asked.prompt, TextPrompt):
+        prompts = asked.prompt.prompts
+        assert body["prompt"] == msgspec.to_builtins(prompts[0] if len(prompts) == 1 else prompts)
+        assert body["echo"] == asked.prompt.echo
+        assert body.get("logprobs") == sampling.logprobs
+    else:
+        assert body["messages"] == list(asked.prompt.messages)
+        assert body.get("logprobs", False) == (sampling.logprobs is not None)
+        assert body.get("top_logprobs") == sampling.logprobs
+        for field in ("tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"):
+            assert body.get(field) == getattr(asked.prompt, field)
+        assert body.get("tools") == (None if asked.prompt.tools is None else list(asked.prompt.tools))
+
+
+@every_driver
+def test_prompts_of_mixed_kind_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedField, match="all text or all token ids"):
+        drivers.get(name).generate(generation(prompt=TextPrompt(("a", (1, 2)))), "m")
+
+
+def test_a_gap_as_text_goes_only_to_engines_that_fill_it() -> None:
+    asked = generation(prompt=TextPrompt(("a",), suffix="b"))
+    for name in ("embedded", "openai"):
+        assert body_of(drivers.get(name).generate(asked, "m"))["suffix"] == "b"
+    with pytest.raises(UnsupportedField, match="tokenizer") as caught:
+        drivers.get("sglang").generate(asked, "m")
+    assert caught.value.param == "suffix"
+
+
+def test_abort_by_id_where_the_engine_can() -> None:
+    for name, choices in (("embedded", 1), ("embedded", 2), ("sglang", 1)):
+        assert drivers.get(name).abort("req_1", choices) == EngineRequest("POST", "/abort_request", b'{"rid":"req_1"}')
+    assert drivers.get("sglang").abort("req_1", 2) is None, "it gives the choices ids of its own"
+    assert drivers.get("openai").abort("req_1") is None
+
+
+@every_driver
+def test_capabilities_agree_with_what_the_methods_offer(name: str) -> None:
+    driver = drivers.get(name)
+    assert driver.capabilities.abort_by_id == (driver.abort("x") is not None)
+    assert driver.capabilities.usage_by_id == (driver.usage_by_id("x") is not None)
+
+
+def test_usage_by_id() -> None:
+    driver = drivers.get("embedded")
+    assert driver.usage_by_id("a b&c") == EngineRequest("GET", "/usage?rid=a%20b%26c")
+    answer = (
+        b'{"rid":"x","usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}'
+    )
+    assert driver.parse_usage_by_id(200, answer) == Usage(5, 2, 3)
+    assert driver.parse_usage_by_id(404, b"{}") is None
+    for status, body in (
+        (500, b""),
+        (200, b"no"),
+        (200, b"[]"),
+        (200, b'{"usage":[]}'),
+        (200, b'{"usage":{"prompt_tokens":"x"}}'),
+    ):
+        with pytest.raises(EngineFailed):
+            driver.parse_usage_by_id(status, body)
+
+
+SGLANG_PATHS = (
+    "1 validation error:\n  {'type': 'float_parsing', 'loc': ('body', 'temperature'), 'msg': 'Input should be a valid "
+    "number', 'input': 'x'}\n\n  File \"/opt/venv/sglang/srt/entrypoints/http_server.py\", line 1860, in openai_v1"
+)
+
+
+def flat(message: str, code: int = 400) -> bytes:
+    return msgspec.json.encode(
+        {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": code}
+    )
+
+
+def nested(message: str, code: Any = None) -> bytes:
+    return msgspec.json.encode({"error": {"message": message, "type": "x", "param": None, "code": code}})
+
+
+@every_driver
+@pytest.mark.parametrize("wrap", [flat, nested])
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "text"),
+    [
+        (400, "top_p must be in (0, 1], got 2.0.", EngineRefused, "top_p must be in (0, 1], got 2.0."),
+        (400, SGLANG_PATHS, EngineRefused, "temperature: Input should be a valid number"),
+        (422, 'Traceback (most recent call last):\n  File "x.py"', EngineRefused, "The engine found the request invalid."),
+        (400, "see /opt/models/secret for details", EngineRefused, "The engine found the request invalid."),
+        (400, "", EngineRefused, "The engine found the request invalid."),
+        (429, "queue of 128 full at 10.0.0.3", Overloaded, "The engine is at its limit. Try again shortly."),
+        (503, "x", Overloaded, "The engine is at its limit. Try again shortly."),
+        (401, "Unauthorized", EngineFailed, "The engine does not accept this deployment's token."),
+        (404, "model not found", EngineFailed, "The engine answered with status 404."),
+        (500, "CUDA error at 0xdeadbeef", EngineFailed, "The engine answered with status 500."),
+    ],
+)  # fmt: skip
+def test_refusals_become_our_errors_without_internals(
+    name: str, wrap: Any, status: int, message: str, kind: type[Exception], text: str
+) -> None:
+    error = drivers.get(name).error(status, wrap(message))
+    assert type(error) is kind
+    assert error.message == text
+
+
+@every_driver
+@pytest.mark.parametrize(
+    ("message", "counts"),
+    [
+        ("The input (3000 tokens) is longer than the model's context length (2048 tokens).", (2048, 3000, 0)),
+        (
+            "Requested token count exceeds the model's maximum context length of 2048 tokens. You requested a total of "
+            "2500 tokens: 2000 tokens from the input messages and 500 tokens for the completion. Please reduce the "
+            "number of tokens in the input messages or the completion to fit within the limit.",
+            (2048, 2000, 500),
+        ),
+        (
+            "This model's maximum context length is 2048 tokens. However, you requested 2500 tokens (2000 in the "
+            "messages, 500 in the completion). Please reduce the length of the messages or completion.",
+            (2048, 2000, 500),
+        ),
+        ("the request (3000 tokens) exceeds the available context size (2048 tokens), try increasing it", (2048, 3000, 0)),
+        (str(ContextTooLong(limit_tokens=2048, prompt_tokens=2000, output_tokens=500, param="x")), (2048, 2000, 500)),
+    ],
+)  # fmt: skip
+def test_a_context_that_is_too_long_is_recognised(name: str, message: str, counts: tuple[int, int, int]) -> None:
+    limit, prompt, output = counts
+    error = drivers.get(name).error(400, flat(message))
+    assert isinstance(error, ContextTooLong)
+    expected = ContextTooLong(limit_tokens=limit, prompt_tokens=prompt, output_tokens=output, param="x")
+    assert error.message == expected.message
+
+
+@every_driver
+@given(status=st.sampled_from([400, 404, 422, 429, 500, 503]), body=st.binary(max_size=40))
+def test_any_error_body_gives_an_error(name: str, status: int, body: bytes) -> None:
+    assert drivers.get(name).error(status, body).message
+
+
+def test_an_id_that_still_runs_is_not_the_clients_fault() -> None:
+    error = drivers.get("sglang").error(400, flat("Duplicate request ID detected: req_1"))
+    assert type(error) is EngineFailed
+    assert "req_1" not in error.message
+
+
+def test_load_is_summed_over_the_ranks() -> None:
+    rank = {"num_running_reqs": 2, "num_waiting_reqs": 1, "num_used_tokens": 96, "max_total_num_tokens": 20000}
+    driver = drivers.get("sglang")
+    assert driver.load() == EngineRequest("GET", "/v1/loads")
+    assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})) == Load(4, 2, 192, 40000)
+    for body in (b"", b"[]", b"{}", b'{"loads":[{}]}', b'{"loads":[3]}', b'{"loads":3}'):
+        with pytest.raises(EngineFailed):
+            driver.parse_load(body)
+    assert drivers.get("openai").load() is None
+
+
+def test_an_unknown_driver_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'sglang'"):
+        drivers.get("sglnag")
+
+
+def test_every_driver_keeps_the_protocol() -> None:
+    for name in drivers.names():
+        driver: Driver = drivers.get(name)
+        assert driver.name == name
+        assert driver.health().method == "GET"
