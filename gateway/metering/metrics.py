@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _COMMIT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class _Unshown:
+    """A gauge nobody sees."""
+
+    def set(self, value: float) -> None:
+        """Nothing."""
 
 
 class MeteringMetrics:
     """Made once per process on the registry it is given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.journal_healthy = Gauge(
+        self.journal_healthy: Gauge | _Unshown = Gauge(
             "slipstream_journal_healthy",
             "1 while the journal can be written; 0 after a disk error: nothing is admitted.",
             registry=registry,
@@ -29,7 +38,7 @@ class MeteringMetrics:
             buckets=_COMMIT_BUCKETS_S,
         )
         self.journal_committed = Counter("slipstream_journal_closed", "Closed records made durable.", registry=registry)
-        self.journal_segments = Gauge(
+        self.journal_segments: Gauge | _Unshown = Gauge(
             "slipstream_journal_segments",
             "Files of the journal that are not yet wholly shipped.",
             registry=registry,
@@ -59,13 +68,13 @@ class MeteringMetrics:
             "Journal folders of vanished instances emptied by this one.",
             registry=registry,
         )
-        self.backlog_rows = Gauge(
+        self.backlog_rows: Gauge | _Unshown = Gauge(
             "slipstream_ledger_backlog_rows",
             "Durable rows that are not yet in the ledger.",
             registry=registry,
             multiprocess_mode="livesum",
         )
-        self.oldest_age_s = Gauge(
+        self.oldest_age_s: Gauge | _Unshown = Gauge(
             "slipstream_ledger_oldest_seconds",
             "Age of the oldest row that is not yet in the ledger.",
             registry=registry,
@@ -90,3 +99,9 @@ class MeteringMetrics:
             "Rows recorded as not billed because another attempt of the request is billed already.",
             registry=registry,
         )
+
+    def without_gauges(self) -> MeteringMetrics:
+        """The same counters for a second journal in this process, whose state must not overwrite the first one's."""
+        other = copy.copy(self)
+        other.journal_healthy = other.journal_segments = other.backlog_rows = other.oldest_age_s = _Unshown()
+        return other

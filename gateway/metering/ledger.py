@@ -1,0 +1,148 @@
+"""The ledger: one row per attempt in `gateway.usage_events`, written once and never changed.
+
+Inserting a row that is there already does nothing, which is what lets the shipper try again after any doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from gateway.metering.records import Closed
+
+REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+"""What PostgreSQL says about a row that it will not take however often it is tried."""
+
+# name, type of the array parameter, expression over it
+_COLUMNS = (
+    ("request_id", "text", "{}"),
+    ("attempt", "int2", "{}"),
+    ("organization_id", "uuid", "{}"),
+    ("project_id", "uuid", "{}"),
+    ("key_id", "uuid", "{}"),
+    ("model", "text", "{}"),
+    ("tier", "text", "{}"),
+    ("endpoint", "text", "{}"),
+    ("stream", "bool", "{}"),
+    ("replica_id", "text", "{}"),
+    ("prompt_tokens", "int4", "{}"),
+    ("cached_tokens", "int4", "{}"),
+    ("completion_tokens", "int4", "{}"),
+    ("reasoning_tokens", "int4", "{}"),
+    ("outcome", "text", "{}"),
+    ("finish", "text", "{}"),
+    ("billed", "bool", "{}"),
+    ("status", "int2", "{}"),
+    ("error_code", "text", "{}"),
+    ("phases_ms", "text", "{}::jsonb"),
+    # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
+    ("opened_at", "float8", "to_timestamp({})"),
+    ("closed_at", "float8", "to_timestamp({})"),
+)
+_NAMES = ", ".join(name for name, _, _ in _COLUMNS)
+_VALUES = ", ".join(expression.format(f"r.{name}") for name, _, expression in _COLUMNS)
+_ARRAYS = ", ".join(f"${number}::{kind}[]" for number, (_, kind, _) in enumerate(_COLUMNS, 2))
+# The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row dropped.
+_INSERT = (
+    f"INSERT INTO gateway.usage_events ({_NAMES}, gateway_id) SELECT {_VALUES}, $1 "  # noqa: S608
+    f"FROM unnest({_ARRAYS}) AS r({_NAMES}) ON CONFLICT (request_id, attempt) DO NOTHING"
+)
+_FIND = (
+    f"SELECT {_NAMES}, gateway_id, recorded_at FROM gateway.usage_events "  # noqa: S608
+    "WHERE request_id = $1 ORDER BY attempt"
+)
+_encode_json = msgspec.json.Encoder().encode
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """One attempt as the ledger has it."""
+
+    request_id: str
+    attempt: int
+    organization_id: str
+    project_id: str
+    key_id: str
+    model: str
+    tier: str
+    endpoint: str
+    stream: bool
+    replica_id: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    outcome: str
+    finish: str
+    billed: bool
+    status: int | None
+    error_code: str | None
+    phases_ms: dict[str, float]
+    opened_at: datetime
+    closed_at: datetime
+    gateway_id: str
+    recorded_at: datetime
+
+
+class Ledger:
+    """Inserts and finds rows by an asyncpg pool; raises what asyncpg raises."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], timeout_s: float = 30.0) -> None:
+        """timeout_s: for one statement, getting a connection included."""
+        self._pool = pool
+        self._timeout_s = timeout_s
+
+    async def insert(self, rows: Sequence[Closed], gateway_id: str) -> int:
+        """Insert all rows in one statement; returns how many of them were new.
+
+        All or nothing. One of `REFUSED` means that a row among them can never be inserted as it is.
+        """
+        async with self._pool.acquire(timeout=self._timeout_s) as connection:
+            done: str = await connection.execute(_INSERT, gateway_id, *_arrays(rows), timeout=self._timeout_s)
+        return int(done.rpartition(" ")[2])
+
+    async def find(self, request_id: str) -> list[LedgerRow]:
+        """Every attempt of a request, first to last; empty when the ledger has none (yet)."""
+        async with self._pool.acquire(timeout=self._timeout_s) as connection:
+            found = await connection.fetch(_FIND, request_id, timeout=self._timeout_s)
+        return [_row(dict(record)) for record in found]
+
+
+def _arrays(rows: Sequence[Closed]) -> list[list[Any]]:
+    """One list for each of `_COLUMNS`."""
+    opened = [row.opened for row in rows]
+    usages = [row.usage for row in rows]
+    return [
+        [each.request_id for each in opened],
+        [each.attempt for each in opened],
+        [each.organization_id for each in opened],
+        [each.project_id for each in opened],
+        [each.key_id for each in opened],
+        [each.model for each in opened],
+        [each.tier for each in opened],
+        [each.endpoint for each in opened],
+        [each.stream for each in opened],
+        [row.replica_id for row in rows],
+        [usage.prompt_tokens for usage in usages],
+        [usage.cached_tokens for usage in usages],
+        [usage.completion_tokens for usage in usages],
+        [usage.reasoning_tokens for usage in usages],
+        [row.outcome for row in rows],
+        [row.finish for row in rows],
+        [row.billed for row in rows],
+        [row.status for row in rows],
+        [row.error_code for row in rows],
+        [_encode_json(row.phases_ms).decode() for row in rows],
+        [each.opened_at for each in opened],
+        [row.closed_at for row in rows],
+    ]
+
+
+def _row(found: dict[str, Any]) -> LedgerRow:
+    for name in ("organization_id", "project_id", "key_id"):
+        found[name] = str(found[name])
+    found["phases_ms"] = msgspec.json.decode(found["phases_ms"])
+    return LedgerRow(**found)
