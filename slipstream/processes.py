@@ -31,7 +31,15 @@ class Processes:
 
     def launch(self, command: str, *arguments: str, nice: int = 0, environment: dict[str, str] | None = None) -> Launch:
         """How to run a command of our own with the deployment's settings."""
-        argv = (sys.executable, "-m", "slipstream", *command.split(), "--config", str(self._data.settings_file), *arguments)
+        argv = (
+            sys.executable,
+            "-m",
+            "slipstream",
+            *command.split(),
+            "--config",
+            str(self._data.settings_file),
+            *arguments,
+        )
         return Launch(argv=argv, environment={**ENVIRONMENT, **(environment or {})}, nice=nice)
 
     def router(self) -> ChildSpec:

@@ -29,7 +29,9 @@ def _table(table: dict[str, Any], trail: str) -> Iterator[str]:
 
 
 def _is_section(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value))
+    return isinstance(value, dict) or (
+        isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value)
+    )
 
 
 def _key(name: str) -> str:

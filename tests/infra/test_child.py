@@ -1,0 +1,131 @@
+"""A watched process that dies is started again, alone; one that never works is given up with its own words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import ConfigError
+from infra.local.child import Child, ChildSpec, State
+from infra.local.spawn import Launch
+
+SLEEPER = "import time; time.sleep(600)"
+
+
+def _spec(name: str, program: str, **fields: object) -> ChildSpec:
+    launch = Launch(argv=(sys.executable, "-S", "-c", program))
+    return ChildSpec(name=name, launch=launch, backoff=(0.01, 0.05, 30.0), **fields)  # type: ignore[arg-type]
+
+
+async def _until(condition: object, timeout_s: float = 30) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_path: Path) -> None:
+    first, second = (Child(_spec(name, SLEEPER), tmp_path / f"{name}.log") for name in ("first", "second"))
+    for child in (first, second):
+        child.start()
+        await child.ready()
+    killed, neighbour = first.pid, second.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    await _until(lambda: first.restarts == 1 and first.state is State.READY)
+    assert first.pid not in (None, killed)
+    assert (second.pid, second.restarts) == (neighbour, 0)
+    assert "signal SIGKILL" in first.log.read_text()
+    await asyncio.gather(first.stop(), second.stop())
+    assert first.pid is None
+    assert first.status().state is State.STOPPED
+
+
+async def test_a_child_that_never_works_is_given_up_with_its_last_line(tmp_path: Path) -> None:
+    child = Child(_spec("broken", "print('the disk is full'); raise SystemExit(1)", probe=_never), tmp_path / "b.log")
+    child.start()
+    with pytest.raises(ConfigError, match="broken did not start: the disk is full"):
+        await child.ready()
+    assert child.restarts == 2
+    await child.stop()
+
+
+async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:
+    child = Child(_spec("wrong", "print('port: 0 is out of range'); raise SystemExit(2)", probe=_never), tmp_path / "w")
+    child.start()
+    with pytest.raises(ConfigError, match="port: 0 is out of range"):
+        await child.ready()
+    assert child.restarts == 0
+    await child.stop()
+
+
+async def test_a_program_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
+    child = Child(ChildSpec(name="ghost", launch=Launch(argv=("/nowhere/ghost",))), tmp_path / "ghost.log")
+    child.start()
+    with pytest.raises(ConfigError, match="ghost did not start"):
+        await child.ready()
+    await child.stop()
+
+
+async def test_a_child_that_ignores_the_stop_signal_is_killed(tmp_path: Path) -> None:
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+    log = tmp_path / "stubborn.log"
+
+    async def is_on() -> bool:
+        return "on" in log.read_text()
+
+    child = Child(_spec("stubborn", program, probe=is_on, stop_timeout_s=0.2), log)
+    child.start()
+    await child.ready()
+    await child.stop()
+    assert child.pid is None
+
+
+async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
+    program = (
+        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-S', '-c', {SLEEPER!r}]);"
+        "print('helper', p.pid, flush=True); time.sleep(600)"
+    )
+    log = tmp_path / "parent.log"
+
+    async def is_on() -> bool:
+        return "helper" in log.read_text()
+
+    child = Child(_spec("parent", program, probe=is_on), log)
+    child.start()
+    await child.ready()
+    helper = int(log.read_text().split()[1])
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    await _until(lambda: not _runs(helper))
+    await child.stop()
+
+
+async def test_stopping_while_it_waits_to_restart_does_not_start_it_again(tmp_path: Path) -> None:
+    spec = ChildSpec(
+        name="patient", launch=Launch(argv=(sys.executable, "-S", "-c", SLEEPER)), backoff=(3600.0, 3600.0, 3600.0)
+    )
+    child = Child(spec, tmp_path / "patient.log")
+    child.start()
+    await child.ready()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    await _until(lambda: child.state is State.WAITING)
+    await child.stop()
+    assert child.pid is None
+
+
+async def _never() -> bool:
+    return False
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process executes; a zombie that nobody has collected yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

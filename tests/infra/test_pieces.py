@@ -1,0 +1,211 @@
+"""The small parts of the local supervisor, each alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import ConfigError
+from infra.local.account import Account, account_for_postgres
+from infra.local.backoff import Backoff
+from infra.local.folders import SOCKET_PATH_BYTES, DataFolder
+from infra.local.leftovers import processes_in
+from infra.local.lock import FolderLock, held
+from infra.local.log_file import last_line, rotate, tail
+from infra.local.ports import Ports, require_free
+from infra.local.private import claim_folder, secret_text
+
+
+@given(runs=st.lists(st.floats(min_value=0, max_value=100), max_size=30))
+def test_waits_double_up_to_the_cap_and_start_small_after_a_good_run(runs: list[float]) -> None:
+    backoff = Backoff(first_s=0.2, max_s=10.0, stable_after_s=30.0)
+    before = 0.1
+    for ran_s in runs:
+        delay = backoff.after(ran_s)
+        assert delay == (0.2 if ran_s >= 30.0 else min(10.0, before * 2))
+        before = delay
+
+
+def test_a_second_holder_is_refused_by_name_and_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "supervisor.lock"
+    program = (
+        "import sys; from pathlib import Path; from infra.local.lock import FolderLock;"
+        "lock = FolderLock(Path(sys.argv[1])); lock.acquire(); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    assert holder.stdout.readline() == "held\n"
+    assert held(path)
+    with pytest.raises(ConfigError, match=rf"already up .*\(pid {holder.pid}\)"):
+        FolderLock(path).acquire()
+    holder.kill()
+    holder.wait()
+    holder.stdin.close()
+    holder.stdout.close()
+    assert not held(path)
+    lock = FolderLock(path)
+    lock.acquire()
+    lock.release()
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use .* --port"):
+            require_free("127.0.0.1", port)
+
+
+def test_picked_ports_stay_unless_somebody_took_them(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    ports = Ports(file)
+    first, second = ports.pick("first"), ports.pick("second")
+    assert first != second
+    ports.save()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", second))
+        listener.listen()
+        again = Ports(file)
+        assert again.pick("first") == first
+        assert again.pick("second") != second
+
+
+def test_a_damaged_ports_file_is_no_obstacle(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    file.write_text('{"first": 80')
+    assert Ports(file).pick("first") > 0
+
+
+def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    first = secret_text(path)
+    assert len(first) == 64
+    assert secret_text(path) == first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pepper").touch()
+    with pytest.raises(ConfigError, match="is empty"):
+        secret_text(tmp_path / "pepper")
+
+
+def test_the_data_folder_is_private(data_folder: Path) -> None:
+    folder = DataFolder(data_folder)
+    folder.prepare()
+    for path in (folder.path, folder.run, folder.logs, folder.journal):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_path_too_long_for_sockets_gets_a_short_private_run_folder(data_folder: Path) -> None:
+    deep = data_folder / ("x" * 100) / "d"
+    folder = DataFolder(deep)
+    folder.prepare()
+    try:
+        assert folder.run.parent == Path(tempfile.gettempdir())
+        assert len(os.fsencode(folder.postgres_socket / ".s.PGSQL.5432")) <= SOCKET_PATH_BYTES
+        assert stat.S_IMODE(folder.run.stat().st_mode) == 0o700
+        assert DataFolder(deep).run == folder.run
+        assert DataFolder(deep / "other").run != folder.run
+    finally:
+        folder.run.rmdir()
+
+
+def test_a_path_too_long_for_postgres_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at most 900 work"):
+        DataFolder(tmp_path.joinpath(*["y" * 200] * 5)).prepare()
+
+
+def test_a_data_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--data"):
+        DataFolder(tmp_path / "file" / "data").prepare()
+
+
+def test_a_name_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--data"):
+        DataFolder(tmp_path / ("z" * 300)).prepare()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a folder to somebody else")
+def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
+    # Root could enter it; in a shared temporary folder that is how a trap would look.
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    os.chown(trap, 65534, 65534)
+    with pytest.raises(ConfigError, match="belongs to uid 65534"):
+        claim_folder(trap)
+
+
+def test_a_link_is_not_taken_for_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="is not a folder"):
+        claim_folder(tmp_path / "link")
+
+
+def test_reach_is_judged_by_every_folder_above(tmp_path: Path) -> None:
+    shut = tmp_path / "shut"
+    (shut / "inner").mkdir(parents=True)
+    (shut / "inner" / "file").write_text("x")
+    stranger = Account("stranger", 64000, 64000)
+    owner = Account("owner", os.getuid(), os.getgid())
+    shut.chmod(0o700)
+    assert not stranger.reaches(shut / "inner" / "file")
+    assert owner.reaches(shut / "inner" / "file")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user never changes account")
+@pytest.mark.parametrize("name", ["root", "no-such-account"])
+def test_postgres_never_gets_an_account_it_cannot_use(name: str) -> None:
+    with pytest.raises(ConfigError, match="postgres_account"):
+        account_for_postgres(name)
+
+
+def test_logs_rotate_by_size_and_keep_some(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    for generation in range(4):
+        log.write_text(f"generation {generation} " * 100)
+        rotate(log, max_bytes=100, keep=2)
+    assert not log.exists()
+    assert (tmp_path / "a.log.1").read_text().startswith("generation 3")
+    assert (tmp_path / "a.log.2").read_text().startswith("generation 2")
+    assert not (tmp_path / "a.log.3").exists()
+    log.write_text("small")
+    rotate(log, max_bytes=100, keep=2)
+    assert log.read_text() == "small"
+
+
+def test_the_last_line_is_the_process_own(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    assert last_line(log) == ""
+    log.write_text("one\ntwo\n\n2026-01-01T00:00:00Z supervisor: a ended with exit code 1\n")
+    assert last_line(log) == "two"
+    assert tail(log, 1)[0].endswith("exit code 1")
+
+
+def test_leftover_processes_are_known_by_folder_and_program_not_by_pid(tmp_path: Path) -> None:
+    sleeper = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE, cwd=tmp_path)
+    try:
+        program = Path(f"/proc/{sleeper.pid}/exe").readlink().name
+        assert processes_in(tmp_path, program) == [sleeper.pid]
+        assert processes_in(tmp_path, "postgres") == []
+        assert processes_in(tmp_path.parent, program) == []
+    finally:
+        assert sleeper.stdin is not None
+        sleeper.stdin.close()
+        sleeper.wait()
