@@ -1,0 +1,21 @@
+"""Settings of following the desired state."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
+
+
+class DesiredConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How soon a new version is noticed."""
+
+    poll_s: Seconds = 5.0
+    """Time between two looks at the table when nothing was announced; a version whose announcement was lost waits this
+    long."""
+    heartbeat_s: Seconds = 1.0
+    """Time between two checks that announcements would arrive."""
+    timeout_s: Seconds = 5.0
+    """Longest wait for the database in one attempt."""

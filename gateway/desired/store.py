@@ -1,0 +1,164 @@
+"""The desired state as this gateway knows it: rows in PostgreSQL, one per version, the highest of which counts.
+
+Follows the table by notification, and by polling for the notification that was lost. While the database is away the
+last known state stays in force: what the fleet should be does not change because nobody can look it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.errors import ConfigError
+from gateway.db.engine import FAILURES, borrow, lazy_pool, redacted
+from gateway.db.listener import Listener
+from gateway.db.tables import DESIRED_CHANNEL
+from gateway.desired import document
+from gateway.desired.config import DesiredConfig
+
+LOCK_ID = 0x64657369
+"""Key of the advisory lock of writers, any constant that nobody else uses: the bytes of `desi`."""
+
+NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
+INSERT = """
+INSERT INTO gateway.desired_states (version, document)
+SELECT coalesce(max(version), 0) + 1, $1::jsonb FROM gateway.desired_states RETURNING version
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class DesiredStateStore:
+    """Reads, follows and writes the desired state. One per gateway process.
+
+    on_change: called on the event loop with each newer state, the first included, in rising versions; must not block.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        config: DesiredConfig | None = None,
+        *,
+        on_change: Callable[[DesiredState], None] = lambda _state: None,
+    ) -> None:
+        self._url = url
+        self._config = config or DesiredConfig()
+        self._on_change = on_change
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self._announced = asyncio.Event()
+        self._problem = ""
+        self.current = DesiredState(version=0)
+        """The newest known; version 0, empty, before there is one."""
+        self._listener = Listener(
+            url,
+            {DESIRED_CHANNEL: lambda _version: self._announced.set()},
+            on_joined=self._announced.set,
+            heartbeat_s=self._config.heartbeat_s,
+            heartbeat_timeout_s=self._config.timeout_s,
+            name="slipstream-desired-listen",
+        )
+
+    async def start(self) -> None:
+        """Load the newest state and begin to follow. Returns even when the database is away: `current` is then empty."""
+        self._pool = await lazy_pool(
+            self._url, size=2, connect_timeout_s=self._config.timeout_s, name="slipstream-desired"
+        )
+        await self._listener.start()
+        await self._refresh()
+        self._follower = asyncio.create_task(self._follow(), name="desired-state")
+
+    async def stop(self) -> None:
+        """Stop following; `current` stays. Idempotent."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.cancel()
+            await asyncio.wait([follower])
+        await self._listener.stop()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.timeout_s):
+                    await pool.close()
+            pool.terminate()
+
+    async def put(self, state: DesiredState) -> int:
+        """Write a new version (the state's own number is not used) and adopt it; returns its number.
+
+        Raises ConfigError when the state contradicts itself or the database cannot be reached.
+        """
+        state.check()
+        return await self._write(state.models, state.pools, only_if_different=False)
+
+    async def seed(self, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
+        """Make what the settings say the newest version, unless it already is; returns that version's number.
+
+        Gateways that start together write one row, not several. Raises ConfigError like `put`, and when the newest row
+        was written by a release this one cannot read.
+        """
+        DesiredState(version=0, models=models, pools=pools).check()
+        return await self._write(models, pools, only_if_different=True)
+
+    async def _write(self, models: tuple[Model, ...], pools: tuple[Pool, ...], only_if_different: bool) -> int:
+        if self._pool is None:
+            raise ConfigError("desired state: the store is not started")
+        try:
+            async with (
+                asyncio.timeout(self._config.timeout_s),
+                borrow(self._pool) as connection,
+                connection.transaction(),
+            ):
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
+                newest = await connection.fetchrow(NEWEST, 0)
+                state = document.decode(*newest) if newest and only_if_different else None
+                if state is None or (state.models, state.pools) != (models, pools):
+                    version = await connection.fetchval(INSERT, document.encode(models, pools))
+                    state = DesiredState(version=version, models=models, pools=pools)
+        except FAILURES as error:
+            raise ConfigError(
+                f"database {redacted(self._url)}: the desired state could not be written: "
+                f"{type(error).__name__}: {error}",
+                param="database",
+            ) from error
+        self._adopt(state)
+        return state.version
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._announced.wait(), self._config.poll_s)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Adopt the newest row, if it can be read; the reason why not is logged once while it lasts."""
+        # Cleared before reading: what is announced while the answer is on its way is read again.
+        self._announced.clear()
+        if self._pool is None:
+            return
+        problem = ""
+        try:
+            async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
+                row = await connection.fetchrow(NEWEST, self.current.version)
+            if row is not None:
+                self._adopt(document.decode(*row))
+        except (*FAILURES, ConfigError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        if problem and problem != self._problem:
+            _log.warning("desired state stays at version %d: %s", self.current.version, problem)
+        self._problem = problem
+
+    def _adopt(self, state: DesiredState) -> None:
+        if state.version <= self.current.version:
+            return
+        self.current = state
+        try:
+            self._on_change(state)
+        except Exception:
+            # A defect of whoever listens must not end the following of every later version.
+            _log.exception("desired state version %d: the gateway could not take it up", state.version)
