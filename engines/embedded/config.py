@@ -12,8 +12,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much is run at once, and how much may wait."""
 
     max_batch_tokens: Annotated[int, Meta(ge=1)] = 512
-    """Tokens computed in one step, all sequences together. Running sequences come first; prompts are cut to what is left,
-    so this bounds how long a step can hold up running streams."""
+    """Tokens computed in one step, all sequences together. Running sequences come first; prompts are cut to what is
+    left, so this bounds how long a step can hold up running streams."""
 
     max_running: Annotated[int, Meta(ge=1, le=1024)] = 64
     """Sequences (choices) that run at once; the rest queue."""
@@ -22,8 +22,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sequences that may wait; beyond it a request is refused with 503."""
 
     output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
-    """Share of a request's max_tokens that must be free before it is admitted. 1 never preempts; lower values run more at
-    once and recompute the youngest when pages run out."""
+    """Share of a request's max_tokens that must be free before it is admitted. 1 never preempts; lower values run more
+    at once and recompute the youngest when pages run out."""
 
 
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -55,14 +55,14 @@ class Engine:
         for index in range(request.choices):
             self.scheduler.add(Sequence(request, index, self._text_stream(), self._vocabulary, now))
 
-    def abort(self, prefix: str) -> list[Delta]:
-        """End every sequence whose request id starts with `prefix`, running or waiting; "" ends all.
+    def abort(self, rid: str, *, prefix: bool = False) -> list[Delta]:
+        """End a request, running or waiting; with `prefix`, every request whose id starts so ("" ends all).
 
-        Their pages are free when this returns. Each gets a last delta with the exact count.
+        Their pages are free when this returns. Each sequence gets a last delta with the exact count.
         """
 
         def meant(sequence: Sequence) -> bool:
-            return sequence.request.rid.startswith(prefix)
+            return sequence.request.rid == rid or (prefix and sequence.request.rid.startswith(rid))
 
         ended = self.scheduler.waiting.remove(meant)
         for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
@@ -87,7 +87,7 @@ class Engine:
         return deltas
 
     def _accept(self, sequence: Sequence, picked: Picked, now: float) -> Delta | None:
-        """Add a token to its sequence; None while there is nothing to tell (half a character, perhaps a stop string)."""
+        """Add a token to its sequence; None while there is nothing to tell (half a character or stop string)."""
         self._observe(sequence, now)
         text = sequence.append(picked.id)
         if picked.logprob is not None:

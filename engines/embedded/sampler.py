@@ -73,7 +73,7 @@ def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
 
 def _draw_filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     vocabulary = logits.shape[1]
-    probabilities, order = _probabilities(logits, sequences).sort(-1, descending=True, stable=True)
+    probabilities, order = _probabilities(logits, sequences).sort(stable=True, dim=-1, descending=True)
     top_p = torch.tensor([sequence.sampling.top_p for sequence in sequences])[:, None]
     top_k = torch.tensor([sequence.sampling.top_k or vocabulary for sequence in sequences])[:, None]
     min_p = torch.tensor([sequence.sampling.min_p for sequence in sequences])[:, None]

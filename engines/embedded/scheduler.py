@@ -1,8 +1,8 @@
 """Decides what the next step computes.
 
-There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a step
-computes some of them (the idea is vLLM V1's). A sequence that generates has one; a new prompt has many and takes what is
-left of the step's budget, so a long prompt is cut into chunks by the same rule.
+There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a
+step computes some of them (the idea is vLLM V1's). A sequence that generates has one; a new prompt has many and takes
+what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class TextStream(Protocol):
 class Sequence:
     """Tokens, how many of them are computed, and the pages that hold the computed ones.
 
-        tokens   p p p p p p p p o o o
-                 '--- computed ---'       computed catches up with len(tokens); then a token is sampled
+    tokens   p p p p p p p p o o o
+             '--- computed ---'       computed catches up with len(tokens); then a token is sampled
     """
 
     def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:

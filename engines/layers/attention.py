@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class PagedAttention:
     def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """Write the batch's keys and values to their slots, then attend.
 
-        q: (tokens, heads * head_dim); kv: (tokens, 2 * kv_heads * head_dim), keys then values; pages: one layer's store,
-        (pages, page_tokens, 2, kv_heads, head_dim). Returns (tokens, heads * head_dim).
+        q: (tokens, heads * head_dim); kv: (tokens, 2 * kv_heads * head_dim), keys then values; pages: one layer's
+        store, (pages, page_tokens, 2, kv_heads, head_dim). Returns (tokens, heads * head_dim).
         """
         pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kv)
         outputs = [self._single(q[group.start : group.stop], pages, group) for group in plan.groups]
@@ -71,7 +71,7 @@ class PagedAttention:
         # the query heads that share a kv head act as its query positions: no key is repeated in memory
         grouped = q.view(rows, self._kv_heads, self._heads // self._kv_heads, self._head_dim)
         keys, values = self._gather(pages, group.pages, rows)
-        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=group.bias).reshape(rows, -1)
+        return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=group.bias).reshape(rows, -1)
 
     def _chunk(self, q: Tensor, kv: Tensor, pages: Tensor, chunk: Chunk) -> Tensor:
         rows = q.shape[0]
@@ -79,10 +79,10 @@ class PagedAttention:
         if chunk.bias is None:
             own = kv.view(1, rows, 2, self._kv_heads, self._head_dim)
             keys, values = own[:, :, 0].transpose(1, 2), own[:, :, 1].transpose(1, 2)
-            out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+            out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
             keys, values = self._gather(pages, chunk.pages, 1)
-            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=chunk.bias, enable_gqa=True)
+            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=chunk.bias, enable_gqa=True)
         return out.transpose(1, 2).reshape(rows, -1)
 
     def _gather(self, pages: Tensor, numbers: Tensor, rows: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Rotary:
-    """Rotates halves of each head by angles that grow with the position (Su et al. 2021, in Llama's half-split form)."""
+    """Rotates halves of each head by angles that grow with the position (Su et al. 2021, in Llama's half-split)."""
 
     def __init__(self, frequencies: Tensor, max_positions: int, dtype: torch.dtype, scale: float = 1.0) -> None:
         """frequencies: (head_dim / 2,) float32, see `plain_frequencies`. scale: multiplies cos and sin (YaRN)."""

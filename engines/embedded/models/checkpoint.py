@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -21,7 +22,8 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         """Raises ConfigError naming the file that is missing or broken."""
         self._folder = folder
-        self._files: dict[Path, safe_open] = {}
+        # the library's reader has no types
+        self._files: dict[Path, Any] = {}
         index = folder / INDEX
         if (folder / SINGLE).exists():
             self._where = dict.fromkeys(self._open(folder / SINGLE).keys(), folder / SINGLE)
@@ -48,7 +50,7 @@ class Checkpoint:
             raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
         return tensor.to(dtype)
 
-    def _open(self, path: Path) -> safe_open:
+    def _open(self, path: Path) -> Any:
         file = self._files.get(path)
         if file is None:
             try:

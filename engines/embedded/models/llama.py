@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
@@ -53,11 +53,12 @@ class LlamaLayer:
     ) -> Tensor:
         """x: (tokens, hidden). pages: this layer's store."""
         qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
-        rotary.rotate_(qkv[:, : self._qk_width].unflatten(1, (self._qk_heads, self._head_dim)), cos, sin)
+        rotated = qkv[:, : self._qk_width].view(-1, self._qk_heads, self._head_dim)
+        rotary.rotate_(rotated, cos, sin)
         attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], pages, plan)
         x = x + self._output(attended)
         gate_up = self._gate_up(self._post_norm(x))  # (tokens, gate | up)
-        return x + self._down(F.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :]))
+        return x + self._down(functional.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :]))
 
 
 class Llama:

@@ -1,0 +1,30 @@
+"""Puts an engine together from its settings and a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig
+from engines.embedded.engine import Engine
+from engines.embedded.kv.store import KVStore
+from engines.embedded.models.registry import load_model
+from engines.tokenizer.tokenizer import Tokenizer
+
+
+def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
+    """Load the model and reserve its key and value memory. Call it in the thread that will run the engine.
+
+    Raises ConfigError naming what is wrong with the model folder or the settings.
+    """
+    torch.set_num_threads(config.threads)
+    model = load_model(Path(config.model), config.dtype)
+    if tokenizer.vocabulary_size > model.config.vocab_size:
+        raise ConfigError(
+            f"{config.model}: tokenizer.json has {tokenizer.vocabulary_size} tokens, config.json says vocab_size "
+            f"{model.config.vocab_size}; they do not belong together"
+        )
+    store = KVStore(model.config, config.kv, model.dtype, context_tokens)
+    return Engine(model, store, config, tokenizer.text_stream)

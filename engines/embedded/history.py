@@ -1,0 +1,45 @@
+"""The final usage of past requests by id, so that a gateway that crashed can learn what its requests used."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+
+class RequestUsage(msgspec.Struct, frozen=True):
+    """Token counts of a whole request: prompts counted once each, all choices together."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+    def wire(self) -> dict[str, object]:
+        """In the shape of a response's `usage`."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "total_tokens": self.total_tokens,
+            "completion_tokens": self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "reasoning_tokens": 0,
+        }
+
+
+class UsageHistory:
+    """Keeps the newest `capacity` requests."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._by_id: OrderedDict[str, RequestUsage] = OrderedDict()
+
+    def put(self, rid: str, usage: RequestUsage) -> None:
+        """Record a finished request; a later one with the same id replaces it."""
+        self._by_id.pop(rid, None)
+        self._by_id[rid] = usage
+        while len(self._by_id) > self._capacity:
+            self._by_id.popitem(last=False)
+
+    def get(self, rid: str) -> RequestUsage | None:
+        """A finished request's usage, or None when it is not known (any more)."""
+        return self._by_id.get(rid)

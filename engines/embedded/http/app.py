@@ -1,0 +1,88 @@
+"""The engine's ASGI application: a route table, the token check, and errors as SGLang writes them."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from contracts.errors import InternalError, InvalidKey, MethodNotAllowed, MissingKey, NotFound, SlipstreamError
+from engines.embedded.http.control import ControlHandlers
+from engines.embedded.http.errors import error_answer
+from engines.embedded.http.exchange import JSON, Exchange, Receive, Send
+from engines.embedded.http.generate import GenerateHandlers
+from engines.embedded.service import Service
+
+logger = logging.getLogger(__name__)
+Handler = Callable[[Exchange], Awaitable[None]]
+OPEN_PATHS = frozenset({"/health"})
+"""Answered without the token."""
+
+
+class App:
+    """Serves one engine over HTTP."""
+
+    def __init__(self, service: Service, token: str | None) -> None:
+        """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded."""
+        generate, control = GenerateHandlers(service), ControlHandlers(service)
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/v1/chat/completions": {"POST": generate.chat},
+            "/v1/completions": {"POST": generate.completion},
+            "/v1/models": {"GET": control.models},
+            "/v1/loads": {"GET": control.loads},
+            "/health": {"GET": control.health},
+            "/health_generate": {"GET": control.health},
+            "/get_model_info": {"GET": control.model_info},
+            "/model_info": {"GET": control.model_info},
+            "/get_server_info": {"GET": control.server_info},
+            "/server_info": {"GET": control.server_info},
+            "/abort_request": {"POST": control.abort},
+            "/usage": {"GET": control.usage},
+            "/metrics": {"GET": control.metrics},
+        }
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            self._require_token(exchange)
+            await self._handler(exchange)(exchange)
+        except SlipstreamError as error:
+            if exchange.started:
+                # a cut connection is the only honest end of a stream whose status was 200
+                raise
+            await self._refuse(exchange, error)
+        except Exception:
+            if exchange.started:
+                raise
+            logger.exception("%s %s failed", exchange.method, exchange.path)
+            await self._refuse(exchange, InternalError("The engine made a mistake; its log says which."))
+
+    def _handler(self, exchange: Exchange) -> Handler:
+        methods = self._routes.get(exchange.path)
+        if methods is None:
+            raise NotFound(f"No such path: {exchange.path}")
+        handler = methods.get(exchange.method)
+        if handler is None:
+            raise MethodNotAllowed(f"{exchange.path} takes {', '.join(methods)}, not {exchange.method}.")
+        return handler
+
+    def _require_token(self, exchange: Exchange) -> None:
+        if self._expected is None or exchange.path in OPEN_PATHS:
+            return
+        given = exchange.header(b"authorization")
+        if not given:
+            raise MissingKey("This engine needs `Authorization: Bearer` with the deployment's token.")
+        if not hmac.compare_digest(given.encode("latin-1"), self._expected):
+            raise InvalidKey("The bearer token is not this deployment's.")
+
+    async def _refuse(self, exchange: Exchange, error: SlipstreamError) -> None:
+        status, body = error_answer(error)
+        headers = [JSON]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
+        await exchange.answer(status, body, *headers)

@@ -1,0 +1,97 @@
+"""The request bodies the engine understands. A field that is not here is refused by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField
+
+Count = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Stop = Annotated[str, Meta(min_length=1, max_length=1024)]
+BodyT = TypeVar("BodyT")
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream carries beside text."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What chat and completions share; the lower half is SGLang's."""
+
+    model: str
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    n: Count | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
+    seed: int | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    rid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Share | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+
+
+class ChatBody(SamplingFields, frozen=True, kw_only=True):
+    """POST /v1/chat/completions"""
+
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    response_format: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class CompletionBody(SamplingFields, frozen=True, kw_only=True):
+    """POST /v1/completions"""
+
+    prompt: str | list[str] | list[int] | list[list[int]] | Any
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+
+class AbortBody(msgspec.Struct, frozen=True):
+    """POST /abort_request"""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+def decode_body(data: bytes, kind: type[BodyT]) -> BodyT:
+    """Decode and check a body. Raises InvalidJson, UnknownField, MissingField or InvalidField, naming the field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _field_error(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidJson(f"The body is not JSON: {error}") from None
+
+
+def _field_error(message: str) -> RequestError:
+    sentence, _, where = message.partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    name = sentence.split("`")[1] if "`" in sentence else None
+    named = f"{path}.{name}" if path and name else name
+    if "unknown field" in sentence:
+        return UnknownField(f"Unknown field: {named}. This engine does not have it.", param=named)
+    if "missing required field" in sentence:
+        return MissingField(f"Missing field: {named}.", param=named)
+    return InvalidField(f"{path or 'body'}: {sentence}.", param=path or None)

@@ -1,0 +1,113 @@
+"""Everything but generation: health, description, load, abort, past usage, metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from contracts.errors import NotFound
+from engines.embedded.http.bodies import AbortBody, decode_body
+from engines.embedded.http.exchange import Exchange
+from engines.embedded.metrics import EngineCollector
+from engines.embedded.service import Service
+
+
+class ControlHandlers:
+    """What operators, routers and gateways ask an engine."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(EngineCollector(service))
+
+    async def health(self, exchange: Exchange) -> None:
+        """200 when a request would be taken, else 503. Needs no token."""
+        await exchange.answer(200 if self._service.ready else 503, b"")
+
+    async def model_info(self, exchange: Exchange) -> None:
+        """What is served."""
+        await exchange.answer_json(
+            {
+                "model_path": self._service.config.model,
+                "tokenizer_path": self._service.config.model,
+                "is_generation": True,
+                "served_model_name": self._service.name,
+                "max_context_length": self._service.context_tokens,
+                "vocab_size": self._service.model.vocab_size,
+            }
+        )
+
+    async def models(self, exchange: Exchange) -> None:
+        """OpenAI's list of models: one."""
+        card = {
+            "id": self._service.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "slipstream",
+            "root": self._service.name,
+            "max_model_len": self._service.context_tokens,
+        }
+        await exchange.answer_json({"object": "list", "data": [card]})
+
+    async def server_info(self, exchange: Exchange) -> None:
+        """Settings and state."""
+        config, load = self._service.config, self._load()
+        await exchange.answer_json(
+            {
+                "model_path": config.model,
+                "served_model_name": self._service.name,
+                "max_total_num_tokens": load["max_total_num_tokens"],
+                "max_running_requests": config.scheduler.max_running,
+                "chunked_prefill_size": config.scheduler.max_batch_tokens,
+                "page_size": config.kv.page_tokens,
+                "context_length": self._service.context_tokens,
+                "engine": "slipstream-embedded",
+                "internal_states": [{"last_gen_throughput": load["gen_throughput"]}],
+            }
+        )
+
+    async def loads(self, exchange: Exchange) -> None:
+        """Running, waiting, memory; one entry, as there is one rank."""
+        await exchange.answer_json({"dp_rank_count": 1, "loads": [{"dp_rank": 0, **self._load()}]})
+
+    async def abort(self, exchange: Exchange) -> None:
+        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error."""
+        body = decode_body(await exchange.body(self._service.config.max_body_bytes), AbortBody)
+        if body.abort_all or body.rid:
+            self._service.abort("" if body.abort_all else body.rid, prefix=True)
+        await exchange.answer(200, b"")
+
+    async def usage(self, exchange: Exchange) -> None:
+        """What a request used so far, or in the end. 404 when it is not known, or no longer."""
+        rid = exchange.query("rid")
+        live = self._service.live.get(rid)
+        usage = live.usage() if live is not None else self._service.history.get(rid)
+        if usage is None:
+            raise NotFound(f"No request with the id {rid!r} is known.", param="rid")
+        await exchange.answer_json({"rid": rid, "finished": live is None, "usage": usage.wire()})
+
+    async def metrics(self, exchange: Exchange) -> None:
+        """Prometheus text."""
+        body = generate_latest(self._registry)
+        await exchange.answer(200, body, (b"content-type", CONTENT_TYPE_LATEST.encode()))
+
+    def _load(self) -> dict[str, Any]:
+        engine = self._service.engine
+        if engine is None:
+            return {"num_running_reqs": 0, "num_waiting_reqs": 0, "max_total_num_tokens": 0, "gen_throughput": 0.0}
+        scheduler, store = engine.scheduler, engine.store
+        running = len(scheduler.running)
+        waiting = max(self._service.unfinished_choices - running, 0)
+        used_tokens = scheduler.used_pages * store.page_tokens
+        return {
+            "num_running_reqs": running,
+            "num_waiting_reqs": waiting,
+            "num_total_reqs": running + waiting,
+            "num_used_tokens": used_tokens,
+            "max_total_num_tokens": store.total_tokens,
+            "token_usage": used_tokens / store.total_tokens,
+            "gen_throughput": engine.stats.throughput,
+            "max_running_requests": self._service.config.scheduler.max_running,
+        }

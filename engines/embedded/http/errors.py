@@ -1,0 +1,52 @@
+"""Our errors as SGLang's flat error bodies; the only place in the engine that knows HTTP statuses."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from contracts.errors import (
+    AuthError,
+    BodyTooLarge,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    RequestError,
+    ServiceError,
+    SlipstreamError,
+)
+
+STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
+    (AuthError, HTTPStatus.UNAUTHORIZED),
+    (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (ModelNotFound, HTTPStatus.NOT_FOUND),
+    (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
+    (RequestError, HTTPStatus.BAD_REQUEST),
+    (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+TYPES = {
+    HTTPStatus.BAD_REQUEST: "BadRequestError",
+    HTTPStatus.UNAUTHORIZED: "AuthenticationError",
+    HTTPStatus.NOT_FOUND: "NotFoundError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
+}
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The flat shape."""
+
+    object: str
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+def error_answer(error: SlipstreamError) -> tuple[int, bytes]:
+    """Status and body."""
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    name = TYPES.get(status, "BadRequestError" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalServerError")
+    return status, msgspec.json.encode(ErrorBody("error", error.message, name, error.param, int(status)))

@@ -1,0 +1,62 @@
+"""A request as the event loop sees it while the engine works on it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engines.embedded.history import RequestUsage
+from engines.embedded.output import Delta
+from engines.embedded.request import Request
+
+
+class LiveRequest:
+    """Collects what the engine reports of one request. One task may wait for news."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.failed = False
+        """The engine broke down; no more news will come."""
+        self._unfinished = request.choices
+        self._completion = [0] * request.choices
+        self._cached = [0] * request.choices
+        self._news: list[Delta] = []
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Every choice has ended."""
+        return self._unfinished == 0
+
+    def put(self, delta: Delta) -> None:
+        """Add news; called by the service for every delta of this request."""
+        self._completion[delta.index] = delta.completion_tokens
+        self._cached[delta.index] = delta.cached_tokens
+        if delta.finish is not None:
+            self._unfinished -= 1
+        self._news.append(delta)
+        self._wake()
+
+    def fail(self) -> None:
+        """The engine broke down."""
+        self.failed = True
+        self._wake()
+
+    async def news(self) -> list[Delta]:
+        """Everything since the last call, at least one delta unless the engine failed; waits if there is none."""
+        while not self._news and not self.failed:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        taken, self._news = self._news, []
+        return taken
+
+    def usage(self) -> RequestUsage:
+        """Counts so far."""
+        per_prompt = self.request.choices_per_prompt
+        prompt = sum(map(len, self.request.prompts))
+        completion = sum(self._completion)
+        # the first choice of a prompt tells how much of it was cached before this request
+        return RequestUsage(prompt, prompt + completion, completion, sum(self._cached[::per_prompt]))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

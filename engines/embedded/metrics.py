@@ -1,0 +1,64 @@
+"""The engine's numbers under SGLang's metric names, read when Prometheus asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engines.embedded.service import Service
+from engines.embedded.stats import Histogram
+
+LABELS = ("model_name",)
+
+
+class EngineCollector(Collector):
+    """Collects from one service; nothing is counted here."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._labels = [service.name]
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; none before the model is loaded."""
+        engine = self._service.engine
+        if engine is None:
+            return
+        stats, scheduler, store = engine.stats, engine.scheduler, engine.store
+        used = scheduler.used_pages * store.page_tokens
+        hits = stats.cached_tokens / stats.prompt_tokens if stats.prompt_tokens else 0.0
+        yield self._gauge("num_running_reqs", "Sequences running", len(scheduler.running))
+        yield self._gauge("num_queue_reqs", "Sequences waiting", len(scheduler.waiting))
+        yield self._gauge("num_used_tokens", "KV tokens in use", used)
+        yield self._gauge("max_total_num_tokens", "KV tokens in all", store.total_tokens)
+        yield self._gauge("token_usage", "Share of KV tokens in use", used / store.total_tokens)
+        yield self._gauge("cache_hit_rate", "Share of prompt tokens found in the prefix cache", hits)
+        yield self._gauge("gen_throughput", "Tokens generated per second", stats.throughput)
+        yield self._counter("prompt_tokens", "Prompt tokens of started requests", stats.prompt_tokens)
+        yield self._counter("cached_tokens", "Prompt tokens found in the prefix cache", stats.cached_tokens)
+        yield self._counter("generation_tokens", "Tokens generated", stats.generation_tokens)
+        yield self._counter("num_requests", "Requests received", stats.requests)
+        yield self._counter("num_aborted_requests", "Requests aborted", stats.aborted_requests)
+        yield self._counter("num_retracted_requests", "Sequences preempted to free pages", scheduler.preemptions)
+        yield self._counter("steps", "Steps computed", stats.steps)
+        yield self._counter("step_seconds", "Time spent in steps", stats.step_s)
+        yield self._histogram("time_to_first_token_seconds", "Arrival to first token", stats.first_token_s)
+        yield self._histogram("inter_token_latency_seconds", "Between two tokens of a sequence", stats.inter_token_s)
+        yield self._histogram("e2e_request_latency_seconds", "Arrival to last token", stats.request_s)
+        yield self._histogram("queue_time_seconds", "Arrival to admission", stats.queue_s)
+
+    def _gauge(self, name: str, help_: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"sglang:{name}", help_, labels=LABELS)
+        family.add_metric(self._labels, value)
+        return family
+
+    def _counter(self, name: str, help_: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"sglang:{name}", help_, labels=LABELS)
+        family.add_metric(self._labels, value)
+        return family
+
+    def _histogram(self, name: str, help_: str, histogram: Histogram) -> Metric:
+        family = HistogramMetricFamily(f"sglang:{name}", help_, labels=LABELS)
+        family.add_metric(self._labels, histogram.buckets(), histogram.total)
+        return family

@@ -1,0 +1,89 @@
+"""The engine process: listens, loads the model, serves until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig
+from engines.embedded.http.app import App
+from engines.embedded.service import Service
+
+logger = logging.getLogger(__name__)
+SWITCH_INTERVAL_S = 0.0005
+"""Both threads need the interpreter several times per token. With Python's 5 ms, one that is busy can hold the other up
+for longer than a step takes."""
+
+
+def main(config: EngineConfig, token: str | None = None) -> None:
+    """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once.
+
+    Raises ConfigError when settings, model folder or port are wrong, and whatever broke the engine's thread.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    listener = _listen(config.host, config.port)
+    with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, token, listener))
+
+
+async def _serve(config: EngineConfig, token: str | None, listener: socket.socket) -> None:
+    service = Service(config)
+    settings = uvicorn.Config(
+        App(service, token),
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    server = _Server(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
+    service.start()
+    serving = asyncio.create_task(server.serve([listener]))
+    stopped = asyncio.create_task(service.stopped.wait())
+    await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    server.should_exit = True
+    await serving
+    await service.close()
+    if service.failure is not None:
+        raise service.failure
+
+
+class _Server(uvicorn.Server):
+    """uvicorn would close the port at once on a signal; draining answers new requests with 503 instead."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `_serve`."""
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"engine.port: cannot listen on {host}:{port}: {error.strerror}", param="engine.port"
+        ) from None
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,157 @@
+"""The engine as the HTTP handlers use it: live requests by id, admission to the queue, readiness, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from contracts.errors import ContextTooLong, Draining, EngineFailed, InvalidField, Overloaded
+from engines.embedded.build import build_engine
+from engines.embedded.config import EngineConfig
+from engines.embedded.engine import Engine
+from engines.embedded.history import UsageHistory
+from engines.embedded.live import LiveRequest
+from engines.embedded.models.config import ModelConfig
+from engines.embedded.output import Delta
+from engines.embedded.request import Request
+from engines.embedded.worker import EngineWorker
+from engines.tokenizer.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Service:
+    """One model behind one engine thread. Lives on the event loop."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Reads the small files of the model folder; raises ConfigError when they are wrong. `start` loads the rest."""
+        folder = Path(config.model)
+        self.config = config
+        self.name = config.name or folder.resolve().name
+        self.model = ModelConfig.read(folder)
+        self.context_tokens = min(
+            config.context_tokens or self.model.max_position_embeddings, self.model.max_position_embeddings
+        )
+        self.tokenizer = Tokenizer.load(folder)
+        self.history = UsageHistory(config.usage_history)
+        self.live: dict[str, LiveRequest] = {}
+        self.engine: Engine | None = None
+        """Set once the model is loaded."""
+        self.failure: BaseException | None = None
+        self.draining = False
+        self.stopped = asyncio.Event()
+        """The engine failed, or draining is over: the process should end."""
+        self._idle = asyncio.Event()
+        self._drain_task: asyncio.Task[None] | None = None
+        self._worker = EngineWorker(self._build, self._ready, self._deliver, self._fail)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a new request would be taken."""
+        return self.engine is not None and self.failure is None and not self.draining
+
+    @property
+    def unfinished_choices(self) -> int:
+        """Sequences running or waiting."""
+        return sum(live.request.choices for live in self.live.values())
+
+    def start(self) -> None:
+        """Load the model in the engine's thread."""
+        self._worker.start()
+
+    def submit(self, request: Request) -> LiveRequest:
+        """Hand a request to the engine.
+
+        Raises Draining, EngineFailed or Overloaded when nothing is taken now, InvalidField for an id in use and
+        ContextTooLong when a prompt and its output do not fit.
+        """
+        if self.draining:
+            raise Draining("The engine is shutting down.", retry_after_s=1.0)
+        if self.engine is None or self.failure is not None:
+            raise EngineFailed("The engine is not ready.", retry_after_s=1.0)
+        for prompt in request.prompts:
+            if len(prompt) + request.sampling.max_tokens > self.context_tokens:
+                raise ContextTooLong(
+                    limit_tokens=self.context_tokens,
+                    prompt_tokens=len(prompt),
+                    output_tokens=request.sampling.max_tokens,
+                    param="max_tokens",
+                )
+        if request.rid in self.live:
+            raise InvalidField(f"A request with the id {request.rid!r} is running.", param="rid")
+        limit = self.config.scheduler.max_running + self.config.scheduler.max_queued
+        if self.unfinished_choices + request.choices > limit:
+            raise Overloaded(f"The queue is full ({limit} choices running or waiting).", retry_after_s=1.0)
+        live = self.live[request.rid] = LiveRequest(request)
+        self._worker.submit(request)
+        return live
+
+    def abort(self, rid: str, *, prefix: bool = False) -> None:
+        """End requests before the engine's next step; unknown ids are ignored, as SGLang does."""
+        self._worker.abort(rid, prefix=prefix)
+
+    def stop(self) -> None:
+        """Begin to drain: refuse new requests, let the others finish for `drain_s`, abort what is left, set `stopped`.
+
+        A second call ends it at once.
+        """
+        if self.draining:
+            self.stopped.set()
+            return
+        self.draining = True
+        self._drain_task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        logger.info("draining: %d requests are running", len(self.live))
+        try:
+            async with asyncio.timeout(self.config.drain_s):
+                await self._none_live()
+        except TimeoutError:
+            self.abort("", prefix=True)
+            await self._none_live()
+        self.stopped.set()
+
+    async def close(self) -> None:
+        """End the engine's thread."""
+        await self._worker.stop()
+
+    async def _none_live(self) -> None:
+        if self.live:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _build(self) -> Engine:
+        return build_engine(self.config, self.context_tokens, self.tokenizer)
+
+    def _ready(self, engine: Engine) -> None:
+        self.engine = engine
+        store = engine.store
+        logger.info(
+            "serving %s: %d KV tokens in %d pages of %d, %d bytes per token",
+            self.name,
+            store.total_tokens,
+            store.total_pages,
+            store.page_tokens,
+            store.token_bytes,
+        )
+
+    def _deliver(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            live = self.live.get(delta.rid)
+            if live is None:
+                continue
+            live.put(delta)
+            if live.finished:
+                self.history.put(delta.rid, live.usage())
+                del self.live[delta.rid]
+        if not self.live:
+            self._idle.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        for live in self.live.values():
+            live.fail()
+        self.live.clear()
+        self._idle.set()
+        self.stopped.set()

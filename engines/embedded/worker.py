@@ -1,0 +1,98 @@
+"""The thread that runs the engine, and how it talks with the event loop.
+
+Commands go in by a queue; what a step produced comes out by one call per step, however many tokens it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from engines.embedded.engine import Engine
+from engines.embedded.output import Delta
+from engines.embedded.request import Request
+
+logger = logging.getLogger(__name__)
+Command = Callable[[Engine], list[Delta]]
+ArgumentT = TypeVar("ArgumentT")
+
+
+class EngineWorker:
+    """Owns the engine's thread. All methods are called on the event loop."""
+
+    def __init__(
+        self,
+        build: Callable[[], Engine],
+        ready: Callable[[Engine], None],
+        deliver: Callable[[list[Delta]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """build: makes the engine, in the thread. ready, deliver, failed: called on the event loop."""
+        self._build = build
+        self._ready = ready
+        self._deliver = deliver
+        self._failed = failed
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the thread; `ready` or `failed` follows."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request for the next step."""
+
+        def command(engine: Engine) -> list[Delta]:
+            engine.submit(request)
+            return []
+
+        self._commands.put(command)
+
+    def abort(self, rid: str, *, prefix: bool = False) -> None:
+        """End requests before the next step; see `Engine.abort`."""
+        self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
+
+    async def stop(self) -> None:
+        """End the thread after its current step."""
+        self._commands.put(None)
+        if self._thread.ident is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            engine = self._build()
+            self._call(self._ready, engine)
+            while self._step(engine):
+                pass
+        # whatever it was, the event loop must learn that nobody will answer its requests
+        except BaseException as error:
+            logger.exception("the engine's thread ended")
+            self._call(self._failed, error)
+
+    def _step(self, engine: Engine) -> bool:
+        """Commands, then one step; sleeps while there is nothing to do. False: asked to stop."""
+        deltas: list[Delta] = []
+        wait = not engine.busy
+        while wait or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
+                return False
+            deltas += command(engine)
+            wait = False
+        deltas += engine.step()
+        if deltas:
+            self._call(self._deliver, deltas)
+        return True
+
+    def _call(self, function: Callable[[ArgumentT], None], argument: ArgumentT) -> None:
+        assert self._loop is not None
+        # a closed loop means that the process is going down
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, argument)
