@@ -66,7 +66,7 @@ class DesiredStateStore:
         )
 
     async def start(self) -> None:
-        """Load the newest state and begin to follow. Returns even when the database is away: `current` is then empty."""
+        """Load the newest state and begin to follow. Returns even when the database is away, with `current` empty."""
         self._pool = await lazy_pool(
             self._url, size=2, connect_timeout_s=self._config.timeout_s, name="slipstream-desired"
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.errors import InvalidField, NotFound
 from gateway.auth.keys import MintedKey, mint
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.key_limits import MAX_LIMIT, KeyLimits
 
 NAME_CHARACTERS = 200
 
@@ -73,6 +73,11 @@ async def create_key(
     limits = limits or KeyLimits()
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise InvalidField(f"name: {name!r} must be 1 to {NAME_CHARACTERS} printable characters", param="name")
+    for field, limit in msgspec.structs.asdict(limits).items():
+        if limit is not None and not 1 <= limit <= MAX_LIMIT:
+            raise InvalidField(
+                f"{field}: {limit} must lie between 1 and {MAX_LIMIT:,}; leave it out for no limit", param=field
+            )
     if expires_at is not None and (expires_at.tzinfo is None or expires_at <= datetime.now(UTC)):
         raise InvalidField(
             f"expires_at: {expires_at.isoformat()} must be in the future and name its time zone", param="expires_at"
@@ -92,9 +97,6 @@ async def create_key(
         )
     except asyncpg.ForeignKeyViolationError:
         raise NotFound(f"project {project_id}: there is none with this id") from None
-    except asyncpg.CheckViolationError as error:
-        field = str(error.constraint_name).removeprefix("api_keys_").removesuffix("_check")
-        raise InvalidField(f"{field}: must lie between 1 and 1,000,000,000", param=field) from None
     return CreatedKey(await get_key(connection, key_id), minted)
 
 

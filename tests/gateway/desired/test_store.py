@@ -1,0 +1,197 @@
+"""The desired state in PostgreSQL: seeded once, followed everywhere, kept while the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from gateway.db.engine import connect
+from gateway.desired.config import DesiredConfig
+from gateway.desired.store import DesiredStateStore
+from tests.gateway.auth.wire import GUARD_S, Wire, until
+
+MODELS = (Model(name="slipstream-chat", tier=Tier.CHAT, pool="chat", context_tokens=2_048, aliases=("chat",)),)
+POOLS = (Pool(name="chat", driver="embedded", replicas=(Replica(id="chat-0", url="http://127.0.0.1:1", weight=0.5),)),)
+STATE = DesiredState(version=0, models=MODELS, pools=POOLS)
+
+
+def with_replicas(count: int) -> DesiredState:
+    replicas = tuple(Replica(id=f"chat-{number}", url=f"http://127.0.0.1:{number}") for number in range(1, count + 1))
+    return DesiredState(version=0, models=MODELS, pools=(Pool(name="chat", driver="embedded", replicas=replicas),))
+
+
+@pytest.fixture
+async def store_at() -> AsyncIterator[Callable[..., Any]]:
+    """Starts stores on a URL, with settings changed by name; stops them after the test."""
+    running: list[DesiredStateStore] = []
+
+    async def start(
+        url: str, on_change: Callable[[DesiredState], None] = lambda _state: None, **changes: Any
+    ) -> DesiredStateStore:
+        config = msgspec.structs.replace(DesiredConfig(), **changes)
+        store = DesiredStateStore(url, config, on_change=on_change)
+        running.append(store)
+        await store.start()
+        return store
+
+    yield start
+    for store in running:
+        await store.stop()
+
+
+@pytest.fixture
+async def wire(fresh_postgres_url: str, data_folder: Path) -> AsyncIterator[Wire]:
+    """A wire to the test's database, connected."""
+    wire = Wire(fresh_postgres_url, data_folder.parent)
+    await wire.connect()
+    yield wire
+    wire.flowing.set()
+    await wire.cut()
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """SQL on the test's database."""
+    connection = await connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_seeding_writes_a_version_only_when_it_differs(
+    store_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    seen: list[DesiredState] = []
+    store = await store_at(fresh_postgres_url, seen.append)
+    assert store.current == DesiredState(version=0)
+    assert await store.seed(MODELS, POOLS) == 1
+    assert await store.seed(MODELS, POOLS) == 1
+    assert store.current == DesiredState(version=1, models=MODELS, pools=POOLS)
+    changed = with_replicas(3)
+    assert await store.seed(changed.models, changed.pools) == 2
+    assert await store.seed(MODELS, POOLS) == 3  # back to what was first: different from the newest
+    assert [state.version for state in seen] == [1, 2, 3]
+
+
+async def test_gateways_that_start_together_seed_one_version(
+    store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    stores = [await store_at(fresh_postgres_url) for _ in range(4)]
+    assert await asyncio.gather(*(store.seed(MODELS, POOLS) for store in stores)) == [1, 1, 1, 1]
+    assert await connection.fetchval("SELECT count(*) FROM gateway.desired_states") == 1
+
+
+async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
+    stores = [await store_at(fresh_postgres_url) for _ in range(3)]
+    versions = await asyncio.gather(*(store.put(STATE) for store in stores for _ in range(3)))
+    assert sorted(versions) == list(range(1, 10))
+
+
+async def test_a_new_version_is_announced_to_every_gateway(
+    store_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    """Without polling: it is set to an hour."""
+    seen: list[int] = []
+    writer = await store_at(fresh_postgres_url)
+    reader = await store_at(fresh_postgres_url, lambda state: seen.append(state.version), poll_s=3_600)
+    for count in (1, 2, 3):
+        await writer.put(with_replicas(count))
+        await until(lambda count=count: reader.current.version == count)  # type: ignore[misc]
+        assert reader.current.pools == with_replicas(count).pools
+    assert seen == [1, 2, 3]
+
+
+async def test_polling_finds_a_version_whose_announcement_was_lost(
+    store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    writer = await store_at(fresh_postgres_url)
+    reader = await store_at(fresh_postgres_url, poll_s=0.05)
+    await connection.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
+    await writer.put(STATE)
+    await until(lambda: reader.current.version == 1)
+
+
+async def test_a_restarted_gateway_takes_up_the_newest(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
+    first = await store_at(fresh_postgres_url)
+    await first.put(STATE)
+    await first.put(with_replicas(2))
+    await first.stop()
+    second = await store_at(fresh_postgres_url)
+    assert second.current == msgspec.structs.replace(with_replicas(2), version=2)
+
+
+async def test_the_last_known_state_survives_the_database(
+    store_at: Callable[..., Any], wire: Wire, fresh_postgres_url: str
+) -> None:
+    writer = await store_at(fresh_postgres_url)
+    reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
+    await writer.put(STATE)
+    await until(lambda: reader.current.version == 1)
+    await wire.cut()
+    await writer.put(with_replicas(2))
+    with pytest.raises(ConfigError, match="the desired state could not be written"):
+        await reader.put(STATE)
+    assert reader.current.version == 1
+    await wire.connect()
+    await until(lambda: reader.current.version == 2)
+
+
+async def test_a_state_that_contradicts_itself_is_not_written(
+    store_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    store = await store_at(fresh_postgres_url)
+    with pytest.raises(ConfigError, match="no pool named 'chat'"):
+        await store.put(DesiredState(version=0, models=MODELS))
+    with pytest.raises(ConfigError, match="used twice"):
+        await store.seed(MODELS, POOLS * 2)
+    assert store.current.version == 0
+
+
+async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten_by_a_seed(
+    store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
+) -> None:
+    store = await store_at(fresh_postgres_url, poll_s=0.05)
+    await store.seed(MODELS, POOLS)
+    await connection.execute(
+        "INSERT INTO gateway.desired_states SELECT 2, document || '{\"teleport\": true}' FROM gateway.desired_states"
+    )
+    with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
+        await store.seed(MODELS, POOLS)
+    await until(lambda: "teleport" in store._problem)
+    assert store.current.version == 1
+    await store.put(with_replicas(2))  # an explicit put is somebody's decision
+    assert store.current.version == 3
+
+
+async def test_a_listener_that_fails_does_not_end_the_following(
+    store_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    def fail(_state: DesiredState) -> None:
+        raise RuntimeError("defect")
+
+    writer = await store_at(fresh_postgres_url)
+    reader = await store_at(fresh_postgres_url, fail)
+    for version in (1, 2):
+        await writer.put(STATE)
+        await until(lambda version=version: reader.current.version == version)  # type: ignore[misc]
+
+
+async def test_stop_leaves_no_task(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
+    before = asyncio.all_tasks()
+    store = await store_at(fresh_postgres_url)
+    await store.put(STATE)
+    async with asyncio.timeout(GUARD_S):
+        await store.stop()
+        await store.stop()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before
+    with pytest.raises(ConfigError, match="not started"):
+        await store.put(STATE)
