@@ -45,7 +45,7 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
     code = model_folder.read(config.code_model, "slipstream-code", "local.code_model", needs_chat_template=False)
     if chat.name == code.name:
         raise ConfigError(
-            f"local.code_model: both tiers' folders are called {chat.name!r} and clients choose by that name; rename one",
+            f"local.code_model: both tiers' folders are called {chat.name!r} and clients choose by name; rename one",
             param="local.code_model",
         )
     models, pools, engines = [], [], []

@@ -16,6 +16,7 @@ from engines.embedded.config import EngineConfig
 from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
+from infra.local.private import secret_text
 from router.config import RouterConfig
 from slipstream.worker_config import WorkerConfig
 
@@ -54,6 +55,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def valkey_url(self) -> str:
         """The Valkey to use: the one given, else the embedded one."""
         return self.local.valkey_url or self.data.valkey_url
+
+    @property
+    def token(self) -> str:
+        """The deployment's token, which engines and router demand. Made on first use."""
+        return secret_text(self.data.token_file)
+
+    @property
+    def pepper(self) -> bytes:
+        """What API keys are hashed with. Made on first use."""
+        return secret_text(self.data.pepper_file).encode()
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:

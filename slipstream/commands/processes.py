@@ -18,7 +18,6 @@ from slipstream.commands.options import config_option, data_option, load_setting
 def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
     """Run one gateway instance."""
     from gateway.main import GatewayPlace, main
-    from infra.local.private import secret_text
 
     _log_to_stderr()
     settings = load_settings(config_file, local__data=data)
@@ -29,8 +28,8 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
         journal_folder=folder.journal,
         metrics_folder=folder.metrics,
         instance=instance,
-        token=secret_text(folder.token_file),
-        pepper=secret_text(folder.pepper_file).encode(),
+        token=settings.token,
+        pepper=settings.pepper,
         models=settings.models,
         pools=settings.pools,
     )
@@ -42,12 +41,11 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
 @data_option
 def router(config_file: Path | None, data: str | None) -> None:
     """Run the router."""
-    from infra.local.private import secret_text
-    from router.main import main
+    from router.service import main
 
     _log_to_stderr()
     settings = load_settings(config_file, local__data=data)
-    main(settings.router, token=secret_text(settings.data.token_file))
+    main(settings.router, token=settings.token)
 
 
 @click.command()
@@ -60,11 +58,10 @@ def router(config_file: Path | None, data: str | None) -> None:
 def engine(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
     """Run one embedded engine."""
     from engines.embedded.server import main
-    from infra.local.private import secret_text
 
     _log_to_stderr()
     settings = load_settings(config_file, local__data=data, **overrides)
-    main(settings.engine, token=secret_text(settings.data.token_file))
+    main(settings.engine, token=settings.token)
 
 
 @click.command()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ def _spec(name: str, program: str, **fields: object) -> ChildSpec:
     return ChildSpec(name=name, launch=launch, backoff=(0.01, 0.05, 30.0), **fields)  # type: ignore[arg-type]
 
 
-async def _until(condition: object, timeout_s: float = 30) -> None:
+async def _until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
     async with asyncio.timeout(timeout_s):
-        while not condition():  # type: ignore[operator]
+        while not condition():  # noqa: ASYNC110  the process table has no event to wait for
             await asyncio.sleep(0.01)
 
 
@@ -72,7 +73,7 @@ async def test_a_program_that_does_not_exist_is_one_sentence(tmp_path: Path) -> 
 
 
 async def test_a_child_that_ignores_the_stop_signal_is_killed(tmp_path: Path) -> None:
-    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+    program = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); {SLEEPER}"
     log = tmp_path / "stubborn.log"
 
     async def is_on() -> bool:

@@ -1,0 +1,32 @@
+"""A connection for commands, with one line about what to do when there is no database."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+
+from contracts.errors import ConfigError
+from slipstream.settings import Settings
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection to the deployment's database. Raises ConfigError when it cannot be reached or was not migrated."""
+    from gateway.db.engine import connect, redacted
+
+    try:
+        connection = await connect(settings.database_url, name="slipstream-command")
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise ConfigError(
+            f"the database {redacted(settings.database_url)} cannot be reached ({error}); is Slipstream up on this "
+            "data folder? (slipstream status)"
+        ) from None
+    try:
+        yield connection
+    except asyncpg.UndefinedTableError:
+        raise ConfigError("the database has no tables yet; run `slipstream migrate up`") from None
+    finally:
+        await connection.close()
