@@ -31,7 +31,7 @@ _PAUSE_S = 0.25
 
 
 class Ask(Protocol):
-    """Asks an engine what one attempt used (`gateway/metering/asking.py`)."""
+    """Asks an engine what one attempt used; `asking.EngineUsage` is the real one."""
 
     async def __call__(self, url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
         """The final usage; None when the engine does not know the attempt or its dialect cannot be asked.
