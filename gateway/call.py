@@ -7,7 +7,7 @@ import secrets
 
 from contracts.generation import Generation
 from contracts.phases import PhaseClock
-from gateway.auth.records import KeyRecord
+from gateway.auth.key_record import KeyRecord
 from gateway.openai.prepare import Prepared, Target
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from contracts.generation import Tier
 from gateway.auth.config import AuthConfig
+from gateway.desired.config import DesiredConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from router.client import RouterClientConfig
@@ -60,6 +61,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The way to the router."""
     auth: AuthConfig = AuthConfig()
     """Key verification."""
+    desired: DesiredConfig = DesiredConfig()
+    """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()
     """Rate limits."""
     metering: MeteringConfig = MeteringConfig()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -52,10 +50,11 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
 
     from gateway.app import create_app
     from gateway.compose import running_services
+    from gateway.http_server import HttpServer
 
     with contextlib.closing(listen(config.host, config.port)) as listener:
         async with running_services(config, place) as services:
-            server = uvicorn.Server(
+            server = HttpServer(
                 uvicorn.Config(
                     create_app(services, config.max_body_bytes),
                     http="httptools",
@@ -72,18 +71,8 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
             def begin_draining() -> None:
                 services.draining = True
 
-            server.handle_exit = _after(begin_draining, server.handle_exit)  # type: ignore[method-assign]
+            server.on_exit = begin_draining
             await server.serve(sockets=[listener])
-
-
-def _after(first: Callable[[], None], then: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
-    """A signal handler that does something before the usual."""
-
-    def handle(signal_number: int, frame: Any) -> None:
-        first()
-        then(signal_number, frame)
-
-    return handle
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -11,7 +11,7 @@ from contracts.desired_state import Model
 from contracts.errors import Draining, MissingKey, SlipstreamError
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer, Send
-from gateway.auth.records import KeyRecord
+from gateway.auth.key_record import KeyRecord
 from gateway.call import Call, mint_request_id, salt_of
 from gateway.client_watch import Receive
 from gateway.openai.prepare import prepare_chat, prepare_completion

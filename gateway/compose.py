@@ -1,0 +1,170 @@
+"""Puts one gateway instance together: every part started in order, stopped in reverse.
+
+The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
+A database, a Valkey or a router that is away does not stop the start: /readyz says which part is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from prometheus_client import CollectorRegistry
+
+from contracts.desired_state import DesiredState
+from contracts.errors import ConfigError
+from engines import drivers
+from engines.connection import EngineConnections
+from gateway.auth.keyring import Keyring
+from gateway.config import GatewayConfig
+from gateway.db.engine import lazy_pool
+from gateway.desired.store import DesiredStateStore
+from gateway.exchange import Exchange
+from gateway.fleet import Fleet
+from gateway.limits.limiter import Limiter
+from gateway.limits.metrics import LimitsMetrics
+from gateway.main import GatewayPlace
+from gateway.metering.adoption import Adoption
+from gateway.metering.asking import EngineUsage
+from gateway.metering.journal import Journal
+from gateway.metering.ledger import Ledger
+from gateway.metering.metrics import MeteringMetrics
+from gateway.metering.recovery import Recovery
+from gateway.metering.shipper import Shipper
+from gateway.metrics import GatewayMetrics
+from gateway.openai.decode import Decoder
+from gateway.scrape import forget_dead_instances, renderer
+from gateway.services import Services
+from gateway.stalls import StallSweeper
+from gateway.traces import Traces
+from router.client import RouterClient
+
+logger = logging.getLogger(__name__)
+
+POOL_CONNECTIONS = 4
+SHIP_ON_STOP_S = 5.0
+ROUTER_ON_START_S = 5.0
+
+
+@contextlib.asynccontextmanager
+async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncIterator[Services]:
+    """Everything a gateway consists of. Raises ConfigError when it cannot start."""
+    registry = CollectorRegistry()
+    metrics, metering = GatewayMetrics(registry), MeteringMetrics(registry)
+    limits_metrics = LimitsMetrics(registry)
+    await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
+    async with contextlib.AsyncExitStack() as stack:
+        connections = EngineConnections(place.token)
+        stack.push_async_callback(connections.close)
+        pool = await lazy_pool(
+            place.database_url, size=POOL_CONNECTIONS, connect_timeout_s=5.0, name="slipstream-gateway"
+        )
+        stack.callback(pool.terminate)
+
+        journal = Journal(place.journal_folder / place.instance, config.metering, metering)
+        await journal.start()
+        stack.push_async_callback(journal.stop)
+        ledger, ask = Ledger(pool), EngineUsage(connections, config.metering.ask_timeout_s)
+        await Recovery(journal, ask, config.metering, metering).resolve()
+        shipper = Shipper(journal, ledger, config.metering, metering)
+        shipper.start()
+        stack.push_async_callback(shipper.stop)
+        stack.push_async_callback(shipper.drain, SHIP_ON_STOP_S)
+        adoption = Adoption(place.journal_folder / place.instance, ask, ledger, config.metering, metering)
+        adoption.start()
+        stack.push_async_callback(adoption.stop)
+
+        traces = Traces(pool, metrics, config.trace_flush_s)
+        traces.start()
+        stack.push_async_callback(traces.stop)
+        keyring = Keyring(place.database_url, place.pepper, config.auth)
+        await keyring.start()
+        stack.push_async_callback(keyring.stop)
+        limiter = Limiter(place.valkey_url, config.limits, limits_metrics)
+        await limiter.start()
+        stack.push_async_callback(limiter.stop)
+        router = RouterClient(config.router, place.token, place.instance)
+        await router.start()
+        stack.push_async_callback(router.stop)
+        sweeper = StallSweeper()
+        sweeper.start()
+        stack.push_async_callback(sweeper.stop)
+
+        fleet = Fleet()
+        stack.callback(fleet.close)
+        follower = FleetFollower(fleet, router)
+        desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
+        await desired.start()
+        stack.push_async_callback(desired.stop)
+        stack.push_async_callback(follower.stop)
+        if place.models:
+            await _seed(desired, place)
+        await follower.settled()
+        await router.wait_connected(ROUTER_ON_START_S)
+
+        yield Services(
+            decoder=Decoder(),
+            keyring=keyring,
+            fleet=fleet,
+            exchange=Exchange(config, limiter, journal, router, connections, drivers.get, sweeper, metrics, traces),
+            metrics=metrics,
+            pepper=place.pepper,
+            checks={
+                "keys": lambda: keyring.trusted,
+                "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",
+                "journal": lambda: journal.healthy,
+                "router": lambda: router.connected,
+                "models": lambda: bool(fleet.models),
+            },
+            render_metrics=renderer(place.metrics_folder),
+        )
+
+
+async def _seed(desired: DesiredStateStore, place: GatewayPlace) -> None:
+    """The settings' fleet becomes the newest version; without a database the last known one serves."""
+    try:
+        await desired.seed(place.models, place.pools)
+    except ConfigError as error:
+        if desired.current.version == 0:
+            raise
+        logger.warning("the settings' models are not in force yet: %s", error.message)
+
+
+class FleetFollower:
+    """Carries each new desired state into this gateway's fleet and on to the router, in order."""
+
+    def __init__(self, fleet: Fleet, router: RouterClient) -> None:
+        self._fleet = fleet
+        self._router = router
+        self._newest: DesiredState | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def changed(self, state: DesiredState) -> None:
+        """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped."""
+        self._newest = state
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._load(), name="fleet")
+
+    async def settled(self) -> None:
+        """Return when the newest known state is loaded or refused."""
+        if self._task is not None:
+            await self._task
+
+    async def stop(self) -> None:
+        """Abandon a load under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _load(self) -> None:
+        while (state := self._newest) is not None:
+            self._newest = None
+            try:
+                await self._fleet.load(state)
+            except ConfigError as error:
+                logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400
+                continue
+            self._router.publish(state)
+            logger.info("desired state %d is in force: %d models", state.version, len(state.models))
