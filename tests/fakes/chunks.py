@@ -1,0 +1,107 @@
+"""Writes SGLang's stream events, as version 0.5.23 lays them out."""
+
+from __future__ import annotations
+
+import msgspec
+
+CHUNK = b"%x\r\n%b\r\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def token_text(index: int) -> str:
+    """The text of a choice's token: tests know what the whole answer must be."""
+    return f" t{index}"
+
+
+def answer_text(tokens: int) -> str:
+    """The text of a choice after so many tokens."""
+    return "".join(map(token_text, range(tokens)))
+
+
+class ChunkWriter:
+    """Events of one request."""
+
+    def __init__(
+        self,
+        *,
+        chat: bool,
+        model: str,
+        created: int,
+        ids: list[str],
+        prompt_tokens: int,
+        cached_tokens: int,
+        running_usage: bool,
+        logprobs: bool,
+    ) -> None:
+        """ids: one per choice."""
+        self._chat = chat
+        self._prompt_tokens = prompt_tokens
+        self._cached = cached_tokens
+        self._running_usage = running_usage
+        self._logprobs = logprobs
+        kind = b"chat.completion.chunk" if chat else b"text_completion"
+        self._tail = b'","object":"%b","created":%d,"model":%b,"choices":[' % (
+            kind,
+            created,
+            msgspec.json.encode(model),
+        )
+        self._heads = [b'data: {"id":"' + id_.encode() + self._tail for id_ in ids]
+
+    def role(self, choice: int) -> bytes:
+        """Chat's first event."""
+        return (
+            b'%b{"index":%d,"delta":{"reasoning_content":null,"role":"assistant","content":""},"logprobs":null,'
+            b'"finish_reason":null,"matched_stop":null}]}\n\n' % (self._heads[choice], choice)
+        )
+
+    def token(self, choice: int, index: int, finish: bytes = b"null") -> bytes:
+        """One token's event; finish is for completions, which end on their last token."""
+        usage = self._usage(index + 1) if self._running_usage else (b"" if self._chat else b',"usage":null')
+        if self._chat:
+            logprobs = (
+                b'{"content":[{"token":" t%d","bytes":null,"logprob":-0.5,"top_logprobs":[]}]}' % index
+                if self._logprobs
+                else b"null"
+            )
+            return (
+                b'%b{"index":%d,"delta":{"reasoning_content":null,"content":" t%d"},"logprobs":%b,"finish_reason":null,'
+                b'"matched_stop":null}]%b}\n\n' % (self._heads[choice], choice, index, logprobs, usage)
+            )
+        logprobs = (
+            b'{"text_offset":[-1],"token_logprobs":[-0.5],"tokens":[" t%d"],"top_logprobs":[]}' % index
+            if self._logprobs
+            else b"null"
+        )
+        return b'%b{"index":%d,"text":" t%d","logprobs":%b,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
+            self._heads[choice], choice, index, logprobs, finish, usage,
+        )  # fmt: skip
+
+    def finish(self, choice: int, reason: bytes, tokens: int) -> bytes:
+        """The event that ends a choice without a token."""
+        if self._chat:
+            return (
+                b'%b{"index":%d,"delta":{"reasoning_content":null},"logprobs":null,"finish_reason":%b,'
+                b'"matched_stop":null}]}\n\n' % (self._heads[choice], choice, reason)
+            )
+        usage = self._usage(tokens) if self._running_usage else b',"usage":null'
+        return b'%b{"index":%d,"text":"","logprobs":null,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
+            self._heads[choice], choice, reason, usage,
+        )  # fmt: skip
+
+    def usage(self, prompts: int, completion_tokens: int) -> bytes:
+        """The last event before [DONE]: all choices together."""
+        whole = self._usage(completion_tokens, self._prompt_tokens * prompts, self._cached * prompts)
+        return b"%b]%b}\n\n" % (self._heads[0], whole)
+
+    def error(self, message: str, code: int) -> bytes:
+        """An error inside a stream."""
+        body = {"object": "error", "message": message, "type": "InternalServerError", "param": None, "code": code}
+        return b"data: " + msgspec.json.encode({"error": body}) + b"\n\n"
+
+    def _usage(self, completion: int, prompt: int | None = None, cached: int | None = None) -> bytes:
+        prompt = self._prompt_tokens if prompt is None else prompt
+        return (
+            b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":'
+            b'{"cached_tokens":%d},"reasoning_tokens":0,"completion_tokens_details":null}'
+            % (prompt, prompt + completion, completion, self._cached if cached is None else cached)
+        )

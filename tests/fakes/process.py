@@ -1,0 +1,76 @@
+"""Starts the fake engine as a child process and talks to its control endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from engines.base import EngineRequest
+from engines.connection import EngineConnections
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60.0
+"""A guard against hanging for ever, not a measure."""
+
+
+class FakeEngineProcess:
+    """A running fake engine. Use `fake_engine`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, token: str) -> None:
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.token = token
+        self.connections = EngineConnections(token)
+
+    async def control(self, **fields: Any) -> None:
+        """Change the default script (fields of `Script`), `healthy`, or `reset=True`."""
+        await self._fetch("POST", "/control", msgspec.json.encode(fields))
+
+    async def recorded(self, rid: str | None = None) -> list[dict[str, Any]]:
+        """What happened to every request, oldest first: fields of `Record`."""
+        return list(await self._fetch("GET", "/recorded" + ("" if rid is None else "?" + urlencode({"rid": rid}))))
+
+    async def wait(self, **counts: int) -> list[dict[str, Any]]:
+        """The records, once so many requests were received, `ended`, `finished`, `aborted`, `disconnected`, or so many
+        `tokens` were generated in all."""
+        return list(await self._fetch("GET", "/wait?" + urlencode(counts)))
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.send_signal(signal.SIGKILL)
+
+    async def _fetch(self, method: str, path: str, body: bytes = b"") -> Any:
+        status, answer = await self.connections.fetch(self.url, EngineRequest(method, path, body), WAIT_S, 1 << 28)
+        assert status == 200, answer
+        return msgspec.json.decode(answer)
+
+
+@contextlib.asynccontextmanager
+async def fake_engine(token: str = "secret", model: str = "fake", port: int = 0) -> AsyncIterator[FakeEngineProcess]:
+    """A fake engine on a free port, killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--token", token, "--model", model,
+        stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
+        engine = FakeEngineProcess(process, int(line.split()[1]), token)
+        try:
+            yield engine
+        finally:
+            await engine.connections.close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,65 @@
+"""What the fake engine does with a request, settable as a default or inside a prompt."""
+
+from __future__ import annotations
+
+import msgspec
+
+MARK = b"mock:"
+"""In a prompt or message, `mock:` followed by a JSON object overrides the default script for that request."""
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One request's course. Times in seconds; token counts are per choice."""
+
+    ttft_s: float = 0.0
+    inter_token_s: float = 0.0
+    tokens: int = 16
+    """Cut to the request's max_tokens, which then is the finish reason."""
+    prompt_tokens: int = 0
+    """0: estimated from the prompt's length."""
+    cached_tokens: int = 0
+    split: str = "event"
+    """How the answer is written: one `event` each, one `byte` each, or everything `joined` at the end."""
+    role_first: bool = True
+    """Chat begins with an event that has a role and no text, as SGLang's does."""
+    usage: bool = True
+    """False: no usage at all, whatever the request asks."""
+    own_ids: bool = False
+    """With several choices each has an id of its own and cannot be aborted by ours, as in SGLang."""
+    status: int = 200
+    """Anything else: answer with this status and `message` instead of a stream."""
+    message: str = "scripted refusal"
+    hang: bool = False
+    """Take the request and say nothing."""
+    hang_after_tokens: int = -1
+    """Fall silent after so many; -1: never."""
+    die_after_tokens: int = -1
+    """Close the socket after so many, 0 before the first byte of the answer; -1: never."""
+    error_after_tokens: int = -1
+    """Send an error event instead of going on; -1: never."""
+
+
+def of_request(default: Script, body: bytes) -> Script:
+    """The default with what the request's text overrides."""
+    start = body.find(MARK)
+    if start < 0:
+        return default
+    for text in _strings(msgspec.json.decode(body)):
+        _, found, rest = text.partition(MARK.decode())
+        if found:
+            changes = msgspec.json.decode(_object(rest))
+            return msgspec.convert({**msgspec.structs.asdict(default), **changes}, Script)
+    return default
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for inner in value for text in _strings(inner)] if isinstance(value, list) else []
+
+
+def _object(text: str) -> str:
+    """The JSON object at the start; a script holds no nested objects."""
+    return text[: text.index("}") + 1]
