@@ -6,6 +6,7 @@ A template is the model maker's program: it may only read what it is given.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from contracts.errors import ConfigError, InvalidField
 
 JsonObject = dict[str, Any]
+_LOOPS_OVER_CONTENT = re.compile(r"""\bfor\s+\w+\s+in\s+\w+(?:\.content|\[['"]content['"]\])""")
+_CONTENT_VARIABLE = re.compile(r"\bfor\s+\w+\s+in\s+content\b")
 
 
 class ChatTemplate:
@@ -33,10 +36,20 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = time.strftime
         self._specials = dict(specials)
+        self._takes_parts = bool(_LOOPS_OVER_CONTENT.search(source) or _CONTENT_VARIABLE.search(source))
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{origin}: chat_template does not parse, line {error.lineno}: {error.message}") from None
+
+    def prepared(self, messages: Sequence[JsonObject]) -> list[JsonObject]:
+        """The messages as the template expects them, which is not quite as they come over the wire.
+
+        Arguments of tool calls are objects, not JSON text. A list of text parts becomes one text, joined by spaces as
+        SGLang joins them, unless the template looks into the parts itself.
+        """
+        messages = [_with_parsed_arguments(message) for message in messages]
+        return messages if self._takes_parts else [_with_joined_parts(message) for message in messages]
 
     def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
         """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses."""
@@ -76,8 +89,14 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def with_parsed_arguments(message: JsonObject) -> JsonObject:
-    """Tool calls carry their arguments as JSON text on the wire; templates expect the object."""
+def _with_joined_parts(message: JsonObject) -> JsonObject:
+    parts = message.get("content")
+    if not isinstance(parts, list | tuple) or any(part.get("type") != "text" for part in parts):
+        return message
+    return {**message, "content": " ".join(part["text"] for part in parts)}
+
+
+def _with_parsed_arguments(message: JsonObject) -> JsonObject:
     calls = message.get("tool_calls")
     if not calls:
         return message

@@ -18,7 +18,7 @@ from engines.tokenizer.control import ControlToken, ControlTokens, is_control
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
-from engines.tokenizer.template import ChatTemplate, with_parsed_arguments
+from engines.tokenizer.template import ChatTemplate
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
 from engines.tokenizer.token_bytes import token_bytes
 
@@ -87,7 +87,7 @@ class Tokenizer:
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
         # before the escape: JSON text can spell a control string in ways that only parsing reveals
-        messages = [with_parsed_arguments(message) for message in messages]
+        messages = template.prepared(messages)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
             return list(self._parsing.encode(_sound(template.render(messages, tools)), add_special_tokens=False).ids)

@@ -135,6 +135,11 @@ def test_a_control_string_cannot_be_assembled_from_pieces(tmp_path: Path) -> Non
     assert tokenizer.decode(ids) == "a<|end|>b<|end|>"
 
 
+def test_text_parts_are_one_text_to_a_template_that_knows_no_parts(chat: Tokenizer) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert chat.chat_ids([{"role": "user", "content": parts}]) == chat.chat_ids([{"role": "user", "content": "a b"}])
+
+
 def test_json_escapes_in_tool_arguments_cannot_spell_a_control_token(tmp_path: Path) -> None:
     template = "{% for call in messages[0].tool_calls %}{{ call.function.arguments | tojson }}{% endfor %}<|end|>"
     tokenizer = Tokenizer.load(
