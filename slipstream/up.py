@@ -26,6 +26,7 @@ from infra.local.private import folder_error
 from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
+from router.config import RouterConfig
 from slipstream import banner, fleet, toml
 from slipstream.first_key import make_first_key
 from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
@@ -160,17 +161,12 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         valkey_url=settings.valkey_url,
     )
     router = settings.router
-    if router.port == 0 or not _is_free(router.host, router.port):
+    if router.port in (0, RouterConfig().port):  # not chosen by the user: two deployments on one machine must not meet
         router = msgspec.structs.replace(router, port=ports.pick("router"))
-    return msgspec.structs.replace(settings, local=local, router=router)
-
-
-def _is_free(host: str, port: int) -> bool:
-    try:
-        require_free(host, port)
-    except ConfigError:
-        return False
-    return True
+    client = msgspec.structs.replace(settings.gateway.router, address=f"{reachable(router.host)}:{router.port}")
+    limits = msgspec.structs.replace(settings.gateway.limits, expected_instances=local.gateways)
+    gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits)
+    return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway)
 
 
 def _write_settings(path: Path, settings: Settings) -> None:

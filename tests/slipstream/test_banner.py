@@ -1,0 +1,50 @@
+"""The block a newcomer sees, to the letter."""
+
+from __future__ import annotations
+
+import shlex
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+from slipstream import banner
+
+MODELS = (
+    Model("slipstream-code", Tier.AUTOCOMPLETE, "autocomplete", 2048),
+    Model("slipstream-chat", Tier.CHAT, "chat", 2048),
+)
+POOLS = (
+    Pool("chat", "embedded", (Replica("a", "http://127.0.0.1:1"),)),
+    Pool("autocomplete", "embedded", (Replica("b", "http://127.0.0.1:2"),)),
+)
+URL = "http://127.0.0.1:8000"
+
+
+def test_the_first_start_shows_everything_once() -> None:
+    lines = banner.render(URL, MODELS, POOLS, "sk-slip-abc", key_held=True).splitlines()
+    assert lines[:4] == [
+        "Slipstream is up                      http://127.0.0.1:8000      (Ctrl-C stops it)",
+        "  chat           slipstream-chat      embedded engine, 1 replica, 2,048 tokens",
+        "  autocomplete   slipstream-code      embedded engine, 1 replica, 2,048 tokens",
+        '  your key       sk-slip-abc          tenant "demo"; shown once, stored hashed',
+    ]
+    assert lines[4].startswith("  try            curl -N http://127.0.0.1:8000/v1/chat/completions -H ")
+    assert len(lines) == 5
+
+
+def test_the_try_line_is_one_shell_command_with_json_in_it() -> None:
+    line = banner.render(URL, MODELS, POOLS, "sk-slip-abc", key_held=True).splitlines()[4]
+    words = shlex.split(line.removeprefix("  try"))
+    assert "Authorization: Bearer sk-slip-abc" in words
+    assert words[-1].startswith('{"model":"slipstream-chat"')
+
+
+def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:
+    text = banner.render(URL, MODELS, POOLS, None, key_held=True)
+    assert "  your key       as shown at the first start  make another: slipstream keys create" in text
+    assert "$SLIPSTREAM_KEY" in text
+
+
+def test_other_engines_are_named_for_what_they_are() -> None:
+    pools = (Pool("chat", "sglang", (Replica("a", "http://x"), Replica("b", "http://y"))), POOLS[1])
+    text = banner.render(URL, MODELS, pools, None, key_held=False)
+    assert "slipstream-chat      sglang engine, 2 replicas, 2,048 tokens" in text

@@ -1,0 +1,89 @@
+"""A model folder that will not do is refused in one line, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import ConfigError
+from infra.local.config import LocalConfig
+from infra.local.ports import Ports
+from slipstream import fleet, model_folder
+from slipstream.model_folder import SHIPPED, ModelFolder
+
+
+def _copy(tmp_path: Path, without: str = "") -> Path:
+    """A folder like the shipped one, with an empty file in place of the weights."""
+    copy = tmp_path / "my-model"
+    shutil.copytree(SHIPPED / "slipstream-chat", copy, ignore=shutil.ignore_patterns("*.safetensors", without))
+    if without != "*.safetensors":
+        (copy / "model.safetensors").touch()
+    return copy
+
+
+def _read(path: Path) -> ModelFolder:
+    return model_folder.read(str(path), "slipstream-chat", "local.chat_model", needs_chat_template=True)
+
+
+def test_the_shipped_models_are_read() -> None:
+    chat = model_folder.read(None, "slipstream-chat", "local.chat_model", needs_chat_template=True)
+    code = model_folder.read(None, "slipstream-code", "local.code_model", needs_chat_template=False)
+    assert (chat.name, chat.context_tokens) == ("slipstream-chat", 2048)
+    assert (code.name, code.context_tokens) == ("slipstream-code", 2048)
+    assert json.loads((code.path / "tokenizer_config.json").read_text())["fim_order"] == "spm"
+
+
+def test_a_users_folder_gives_its_own_name(tmp_path: Path) -> None:
+    assert _read(_copy(tmp_path)).name == "my-model"
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "*.safetensors"])
+def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(ConfigError, match=rf"local\.chat_model: .*my-model has no {missing.replace('*', '.')}"):
+        _read(_copy(tmp_path, without=missing))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"local\.chat_model: .*absent is not a folder"):
+        _read(tmp_path / "absent")
+
+
+def test_another_architecture_is_refused(tmp_path: Path) -> None:
+    copy = _copy(tmp_path)
+    (copy / "config.json").write_text('{"architectures": ["MambaForCausalLM"], "max_position_embeddings": 5}')
+    with pytest.raises(ConfigError, match="has architecture MambaForCausalLM"):
+        _read(copy)
+
+
+def test_a_chat_tier_needs_a_template(tmp_path: Path) -> None:
+    copy = _copy(tmp_path)
+    (copy / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="no chat template"):
+        _read(copy)
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    assert _read(copy).name == "my-model"
+
+
+def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
+    copy = _copy(tmp_path)
+    (copy / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        _read(copy)
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    copy = _copy(tmp_path)
+    config = LocalConfig(chat_model=str(copy), code_model=str(copy))
+    with pytest.raises(ConfigError, match="both tiers' folders are called 'my-model'"):
+        fleet.embedded(config, Ports(tmp_path / "ports.json"))
+
+
+def test_every_replica_has_a_port_and_an_id_of_its_own(tmp_path: Path) -> None:
+    made = fleet.embedded(LocalConfig(chat_replicas=3), Ports(tmp_path / "ports.json"), context_tokens=512)
+    assert len({engine.port for engine in made.engines}) == 4
+    assert [model.context_tokens for model in made.models] == [512, 512]
+    ids = [replica.id for pool in made.pools for replica in pool.replicas]
+    assert len(ids) == len(set(ids)) == 4

@@ -1,0 +1,98 @@
+"""Settings: what is wrong is named, and what `up` writes for its processes reads back as the same settings."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from contracts.settings import fields
+from infra.local.config import LocalConfig
+from slipstream import settings, toml
+from slipstream.settings import Settings
+
+
+class Inner(msgspec.Struct):
+    text: str
+    number: float
+    names: list[str]
+    nothing: str | None = None
+
+
+class Outer(msgspec.Struct):
+    inner: Inner
+    rows: list[Inner]
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("[local]\ngatewas = 2\n")
+    with pytest.raises(ConfigError, match=r"local\.gatewas: unknown setting .* did you mean local\.gateways\?"):
+        settings.load(file)
+
+
+def test_a_value_out_of_range_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("[gateway]\nport = 70000\n")
+    with pytest.raises(ConfigError, match=r"gateway\.port: .*70000"):
+        settings.load(file)
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[local]\ngateways = 2\nchat_replicas = 2\ndata = "here"\n')
+    monkeypatch.setenv("SLIPSTREAM_LOCAL__GATEWAYS", "3")
+    monkeypatch.setenv("SLIPSTREAM_LOCAL__CHAT_REPLICAS", "3")
+    local = settings.load(file, {"local.gateways": 4}).local
+    assert (local.gateways, local.chat_replicas, local.data) == (4, 3, "here")
+
+
+def test_pools_without_models_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[[pools]]\nname = "chat"\ndriver = "openai"\n')
+    with pytest.raises(ConfigError, match="pools: there are pools but no models"):
+        settings.load(file)
+
+
+def test_the_example_file_is_valid_and_says_the_defaults() -> None:
+    example = Path(settings.__file__).parent.parent / "slipstream.example.toml"
+    assert settings.load(example) == Settings()
+    told = tomllib.loads(example.read_text())
+    defaults = msgspec.to_builtins(Settings())
+    for section, values in told.items():
+        for name, value in values.items():
+            assert defaults[section][name] == value, f"{section}.{name}"
+
+
+def test_every_setting_of_this_machine_is_in_the_example() -> None:
+    text = (Path(settings.__file__).parent.parent / "slipstream.example.toml").read_text()
+    for name, _ in fields(LocalConfig):
+        assert f"{name} = " in text, name
+
+
+def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
+    before = Settings(
+        local=LocalConfig(data='/a b/"quoted" \\ tab\t', database_url="postgresql://x@/y?host=/z", gateways=3),
+        models=(Model("chat", Tier.CHAT, "chat", 2048, aliases=("a", "b"), tokenizer="/models/chat"),),
+        pools=(
+            Pool("chat", "openai", replicas=(Replica("one", "http://127.0.0.1:1", 0.5), Replica("two", "http://x"))),
+        ),
+    )
+    file = tmp_path / "written.toml"
+    file.write_text(toml.dump(before))
+    assert settings.load(file) == before
+
+
+@given(text=st.text(), number=st.floats(allow_nan=False, allow_infinity=False), names=st.lists(st.text(), max_size=4))
+def test_any_text_survives_toml(text: str, number: float, names: list[str]) -> None:
+    before = Outer(Inner(text, number, names), [Inner(text, 0.0, []), Inner("", number, names)])
+    assert msgspec.convert(tomllib.loads(toml.dump(before)), Outer) == before
