@@ -28,7 +28,7 @@ class LocalLimiter:
 
     def reserve(self, now_ms: int, buckets: Sequence[Bucket], amounts: Sequence[int], reservation_id: str) -> Decision:
         """Take `amounts`, one per bucket, from all buckets or from none."""
-        levels = [self.level(now_ms, bucket) for bucket in buckets]
+        levels = [self._stamped_level(now_ms, bucket) for bucket in buckets]
         known = self._recall(now_ms, reservation_id)
         if known is not None:
             return Decision(Status.ADMITTED if known else Status.SETTLED, 0, 0, tuple(levels))
@@ -57,7 +57,7 @@ class LocalLimiter:
             if bucket.kind is Kind.CONCURRENCY:
                 self._leases.get(bucket.key, {}).pop(reservation_id, None)
             elif reserved:
-                units = self.level(now_ms, bucket) + (reserved[index] - used[index]) * bucket.period_ms
+                units = self._stamped_level(now_ms, bucket) + (reserved[index] - used[index]) * bucket.period_ms
                 self._store(now_ms, bucket, min(bucket.capacity_units, units))
         self._records[reservation_id] = (now_ms + self._lease_ms, ())
         return bool(reserved)
@@ -85,8 +85,6 @@ class LocalLimiter:
         if stored is None:
             return bucket.capacity_units
         units, at_ms, _ = stored
-        if at_ms > now_ms:
-            self._store(now_ms, bucket, units)  # clock set back, see script.lua
         return min(bucket.capacity_units, units + max(0, now_ms - at_ms) * bucket.limit)
 
     def sweep(self, now_ms: int) -> None:
@@ -107,6 +105,12 @@ class LocalLimiter:
     def _recall(self, now_ms: int, reservation_id: str) -> tuple[int, ...] | None:
         forgotten_ms, amounts = self._records.get(reservation_id, (now_ms, ()))
         return amounts if forgotten_ms > now_ms else None
+
+    def _stamped_level(self, now_ms: int, bucket: Bucket) -> int:
+        level = self.level(now_ms, bucket)
+        if bucket.kind is Kind.RATE and self._rates.get(bucket.key, (0, now_ms, 0))[1] > now_ms:
+            self._store(now_ms, bucket, level)  # clock set back: refusals alone would never stamp it
+        return level
 
     def _store(self, now_ms: int, bucket: Bucket, units: int) -> None:
         full_in_ms = -((units - bucket.capacity_units) // bucket.limit)

@@ -48,7 +48,7 @@ end
 local function store_units(i, units)
   local missing = limits[i] * periods[i] - units
   if missing <= 0 then
-    redis.call('DEL', KEYS[i])
+    redis.call('DEL', KEYS[i]) -- full; a refund beyond that is lost
   else
     local expiry_ms = divide_up(missing, limits[i]) + slack_ms
     redis.call('SET', KEYS[i], string.format('%.0f %.0f', units, now), 'PX', string.format('%.0f', expiry_ms))
@@ -139,8 +139,7 @@ local function settle()
     if kinds[i] == 'concurrency' then
       redis.call('ZREM', KEYS[i], ARGV[first_id + 1])
     elseif reserved[i] and reserved[i] ~= amounts[i] then
-      local units = units_left(i) + (reserved[i] - amounts[i]) * periods[i]
-      store_units(i, math.min(limits[i] * periods[i], units))
+      store_units(i, units_left(i) + (reserved[i] - amounts[i]) * periods[i])
     end
   end
   remember(1, {}, lease_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,6 @@ async def make_limiter() -> AsyncIterator[MakeLimiter]:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
     """Waits for a condition; 20 s is only the guard."""
-    import asyncio
 
     async def wait(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -142,6 +141,3 @@ def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
                 await asyncio.sleep(0.005)
 
     return wait
-
-
-__all__ = ["asynccontextmanager"]

@@ -1,0 +1,205 @@
+"""What the limiter does when Valkey is slow, frozen, killed, or was never there."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from contracts.errors import InternalError, LimiterUnavailable
+from gateway.limits.bucket import Counter
+from gateway.limits.key_limits import KeyLimits
+from gateway.limits.limiter import Limiter
+from gateway.limits.rate_state import KeyRateLimited
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def metric(limiter: Limiter, name: str, **labels: str) -> float:
+    return limiter.registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
+
+
+def running(store, key: str) -> int:
+    with store.client() as client:
+        return client.zcard(f"slipstream:{{{key}}}:concurrency")
+
+
+async def test_refuses_loudly_when_nobody_listens(make_limiter, tmp_path):
+    limiter = await make_limiter(f"unix://{tmp_path}/nobody", call_timeout_s=0.05)
+    with pytest.raises(LimiterUnavailable) as caught:
+        await limiter.reserve(new_id(), new_id(), KeyLimits(requests_per_minute=5), 1)
+    assert caught.value.retry_after_s == 1.0
+    assert metric(limiter, "mode") == 2
+    assert metric(limiter, "unavailable_total", handled="refused") == 1
+
+
+async def test_enforces_its_share_when_told_to(make_limiter, tmp_path):
+    limiter = await make_limiter(
+        f"unix://{tmp_path}/nobody", call_timeout_s=0.05, when_unavailable="local", expected_instances=4
+    )
+    key, limits = new_id(), KeyLimits(requests_per_minute=100, tokens_per_minute=4_000, max_concurrency=12)
+    assert metric(limiter, "mode") == 1
+    open_ones = [await limiter.reserve(new_id(), key, limits, 100) for _ in range(3)]
+    with pytest.raises(KeyRateLimited) as caught:
+        await limiter.reserve(new_id(), key, limits, 100)
+    assert caught.value.counter is Counter.CONCURRENCY  # 12 / 4
+    for reservation in open_ones:
+        await limiter.settle(reservation, 0)
+        await limiter.settle(reservation, 0)
+    whole_share = await limiter.reserve(new_id(), key, limits, 1_000)
+    assert whole_share.state.counter(Counter.REQUESTS).remaining == 21  # 100 / 4, four made
+    assert whole_share.state.counter(Counter.TOKENS).remaining == 0
+    with pytest.raises(LimiterUnavailable):  # fits the limit, not the share: not the client's fault
+        await limiter.reserve(new_id(), key, limits, 2_000)
+    assert metric(limiter, "unavailable_total", handled="local") == 6
+
+
+async def test_lost_reply_leaks_nothing(own_store, make_limiter):
+    limiter = await make_limiter(own_store.url, call_timeout_s=0.2)
+    key, limits = new_id(), KeyLimits(requests_per_minute=1, tokens_per_minute=500, max_concurrency=1)
+    lost = new_id()
+    own_store.freeze()
+    with pytest.raises(LimiterUnavailable):
+        await limiter.reserve(lost, key, limits, 500)
+    own_store.thaw()  # runs the reserve now, and the undo behind it
+    await limiter.drain()
+    assert running(own_store, key) == 0
+    with pytest.raises(InternalError):  # undone: the id is spent
+        await limiter.reserve(lost, key, limits, 500)
+    assert (await limiter.reserve(new_id(), key, limits, 500)).state is not None
+
+
+async def test_cancelled_reserve_leaks_nothing(own_store, make_limiter):
+    limiter = await make_limiter(own_store.url, call_timeout_s=5)
+    key, limits = new_id(), KeyLimits(max_concurrency=1)
+    own_store.freeze()
+    task = asyncio.create_task(limiter.reserve(new_id(), key, limits, 1))
+    await asyncio.sleep(0)  # it has sent and waits
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    own_store.thaw()
+    await limiter.drain()
+    await limiter.reserve(new_id(), key, limits, 1)
+
+
+async def test_settlement_survives_a_killed_valkey(own_store, make_limiter, eventually):
+    limiter = await make_limiter(own_store.url)
+    key, limits = new_id(), KeyLimits(tokens_per_minute=500, max_concurrency=1)
+    reservation = await limiter.reserve(new_id(), key, limits, 500)
+    own_store.kill()
+    await eventually(lambda: not limiter.connected)
+    await limiter.settle(reservation, 0)
+    assert metric(limiter, "delayed_settlements") == 1
+    own_store.start()
+    await limiter.wait_connected()
+    await limiter.drain()
+    assert metric(limiter, "delayed_settlements") == 0
+    assert metric(limiter, "dropped_settlements_total") == 0
+    assert running(own_store, key) == 0
+    assert (await limiter.reserve(new_id(), key, limits, 500)).state is not None
+
+
+async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(own_store, make_limiter, eventually):
+    limiter = await make_limiter(own_store.url, max_delayed_settlements=3)
+    key, limits = new_id(), KeyLimits(max_concurrency=5)
+    open_ones = [await limiter.reserve(new_id(), key, limits, 1) for _ in range(5)]
+    own_store.kill()
+    await eventually(lambda: not limiter.connected)
+    for reservation in open_ones:
+        await limiter.settle(reservation, 1)
+    assert metric(limiter, "dropped_settlements_total") == 2
+    assert metric(limiter, "delayed_settlements") == 3
+
+
+async def test_valkey_killed_under_load_comes_back_to_zero(own_store, make_limiter, eventually):
+    limiters = [await make_limiter(own_store.url) for _ in range(3)]
+    key, limits = new_id(), KeyLimits(requests_per_minute=1_000_000, max_concurrency=8)
+    results = {"admitted": 0, "unavailable": 0, "refused": 0}
+    stop = asyncio.Event()
+
+    async def load(limiter: Limiter) -> None:
+        while not stop.is_set():
+            try:
+                reservation = await limiter.reserve(new_id(), key, limits, 1)
+                results["admitted"] += 1
+                await asyncio.sleep(0)
+                await limiter.settle(reservation, 1)
+            except LimiterUnavailable:
+                results["unavailable"] += 1
+                await asyncio.sleep(0.001)
+            except KeyRateLimited:
+                results["refused"] += 1
+                await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(load(limiter)) for limiter in limiters for _ in range(5)]
+    await eventually(lambda: results["admitted"] > 200)
+    own_store.kill()
+    await eventually(lambda: results["unavailable"] > 10)
+    own_store.start()
+    before = results["admitted"]
+    await eventually(lambda: results["admitted"] > before + 200)
+    stop.set()
+    await asyncio.gather(*tasks)
+    for limiter in limiters:
+        await limiter.wait_connected()
+        await limiter.drain()
+        assert metric(limiter, "mode") == 0
+    assert running(own_store, key) == 0
+    assert results["refused"] > 0
+
+
+async def test_heartbeat_restores_places_after_lost_data(own_store, make_limiter, eventually):
+    limiter = await make_limiter(own_store.url, lease_s=0.6)
+    key, limits = new_id(), KeyLimits(requests_per_minute=10, max_concurrency=5)
+    kept = await limiter.reserve(new_id(), key, limits, 1)
+    ended = await limiter.reserve(new_id(), key, limits, 1)
+    await limiter.settle(ended, 1)
+    await limiter.drain()
+    with own_store.client() as client:
+        client.flushdb()
+        await eventually(lambda: running(own_store, key) > 0)
+        assert client.zrange(f"slipstream:{{{key}}}:concurrency", 0, -1) == [kept.id.encode()]
+
+
+async def test_heartbeat_extends_the_lease(store, make_limiter, eventually):
+    limiter = await make_limiter(store.url, lease_s=0.6)
+    key, limits = new_id(), KeyLimits(max_concurrency=1)
+    reservation = await limiter.reserve(new_id(), key, limits, 1)
+    with store.client() as client:
+        name = f"slipstream:{{{key}}}:concurrency"
+        first_ms = client.zscore(name, reservation.id)
+        await eventually(lambda: (client.zscore(name, reservation.id) or 0) > first_ms)
+
+
+async def test_a_stopped_gateways_places_lapse(store, make_limiter):
+    dead, alive = await make_limiter(store.url, lease_s=0.3), await make_limiter(store.url)
+    key, limits = new_id(), KeyLimits(max_concurrency=1)
+    await dead.reserve(new_id(), key, limits, 1)
+    await dead.stop()  # without having settled
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await alive.reserve(new_id(), key, limits, 1)
+                break
+            except KeyRateLimited as refused:
+                assert refused.counter is Counter.CONCURRENCY
+                await asyncio.sleep(0.01)
+
+
+async def test_places_taken_locally_are_announced_when_valkey_is_back(own_store, make_limiter, eventually):
+    limiter = await make_limiter(own_store.url, when_unavailable="local", lease_s=0.6)
+    key, limits = new_id(), KeyLimits(max_concurrency=2)
+    own_store.kill()
+    await eventually(lambda: not limiter.connected)
+    local = await limiter.reserve(new_id(), key, limits, 1)
+    assert local.local
+    own_store.start()
+    await limiter.wait_connected()
+    await eventually(lambda: running(own_store, key) == 1)
+    await limiter.settle(local, 1)
+    await limiter.drain()
+    assert running(own_store, key) == 0
