@@ -20,6 +20,9 @@ from contracts.usage import Usage
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
 
+ENGINE_PRIVATE = b',"matched_stop":null'
+"""SGLang's own; not part of an OpenAI answer."""
+
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
@@ -167,6 +170,7 @@ class Relay:
         # an unreplaced id means another spacing or, with n > 1, another id per choice
         if theirs != ours and replaced == payload:
             return None
+        replaced = replaced.replace(ENGINE_PRIVATE, b"")
         theirs, ours = self._models
         if theirs != ours:
             before, replaced = replaced, replaced.replace(theirs, ours, 1)
@@ -224,6 +228,9 @@ def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include
     """One event with our id and model and without running usage: the meaning of the in-place rewrite."""
     chunk = {**chunk, "id": response_id, "model": model}
     chunk.pop("usage", None)
+    chunk["choices"] = [
+        {name: value for name, value in choice.items() if name != "matched_stop"} for choice in chunk["choices"]
+    ]
     if include_usage:
         chunk["usage"] = None
     return msgspec.json.encode(chunk)

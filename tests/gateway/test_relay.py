@@ -31,7 +31,15 @@ def chunk(content: str | None = None, finish: str | None = None, **more: Any) ->
         "object": "chat.completion.chunk",
         "created": 7,
         "model": more.pop("model", "engine-model"),
-        "choices": [{"index": more.pop("index", 0), "delta": delta, "logprobs": None, "finish_reason": finish}],
+        "choices": [
+            {
+                "index": more.pop("index", 0),
+                "delta": delta,
+                "logprobs": None,
+                "finish_reason": finish,
+                "matched_stop": finish and 3,
+            }
+        ],
         **more,
     }
 
@@ -120,6 +128,7 @@ def test_text_of_every_event_arrives_unchanged_under_our_id_and_model() -> None:
     assert "".join(e["choices"][0]["delta"].get("content") or "" for e in got[:-2]) == "".join(CONTENT)
     assert {(e["id"], e["model"]) for e in got[:-1]} == {(OURS, MODEL)}
     assert all("usage" in event and event["usage"] is None for event in got[:-2])
+    assert all("matched_stop" not in choice for event in got[:-1] for choice in event["choices"])
     assert got[-2]["choices"] == []
     assert got[-2]["usage"]["completion_tokens"] == len(CONTENT)
     assert got[-1] == "data: [DONE]"
