@@ -50,8 +50,9 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A connection that is not welcomed within this time is given up and tried again."""
     reconnect_max_s: Seconds = 0.5
     """Longest pause between two attempts to connect; the first ones are shorter, all of them jittered."""
-    report_delay_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
-    """First tokens and releases wait this long for company, so that several travel as one message."""
+    report_delay_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """First tokens and releases wait this long for company, so that several travel as one message. A release does not
+    wait while an ask does: the place it frees may be the one."""
     outbox_messages: Annotated[int, msgspec.Meta(ge=16)] = 20_000
     """Messages waiting for a router that does not read; beyond it the connection is dropped and made anew."""
     endings_limit: Annotated[int, msgspec.Meta(ge=1)] = 50_000
@@ -163,10 +164,12 @@ class RouterClient:
             self._send(wire.cancel(lease_id))
 
     def _tell(self, ending: Ending) -> None:
-        if self.connected:
-            self._report(ending)
-        else:
+        if not self.connected:
             self.book.remember((ending,))
+        elif self.book.pending:
+            self._send(ending)
+        else:
+            self._report(ending)
 
     def _answer_late(self, lease_id: str) -> None:
         answer = self._answers.get(lease_id)
