@@ -82,6 +82,7 @@ class Limiter:
             except TimeoutError:
                 logging.getLogger(__name__).warning("stopped with settlements that did not reach Valkey")
             self._settlements.close()
+        self._valkey.on_change = _ignore  # leaving is not losing
         await self._valkey.stop()
         if self._settlements is not None:
             self._settlements.close()
@@ -264,5 +265,5 @@ def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _ignore(reply: object) -> None:
+def _ignore(_: object) -> None:
     pass

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 
 import pytest
 
-from contracts.errors import InternalError, LimiterUnavailable
+from contracts.errors import InternalError, LimitError, LimiterUnavailable
 from gateway.limits.bucket import Counter
 from gateway.limits.key_limits import KeyLimits
 from gateway.limits.limiter import Limiter
@@ -203,3 +204,17 @@ async def test_places_taken_locally_are_announced_when_valkey_is_back(own_store,
     await limiter.settle(local, 1)
     await limiter.drain()
     assert running(own_store, key) == 0
+
+
+async def test_every_decision_is_counted_by_result_and_counter(store, make_limiter):
+    limiter = await make_limiter(store.url)
+    key, limits = new_id(), KeyLimits(requests_per_minute=2, tokens_per_minute=100)
+    for tokens in (60, 60, 101, 40, 0, 0):
+        with contextlib.suppress(LimitError):
+            await limiter.reserve(new_id(), key, limits, tokens)
+    assert metric(limiter, "decisions_total", result="admitted", counter="") == 2
+    assert metric(limiter, "decisions_total", result="refused", counter="tokens") == 1
+    assert metric(limiter, "decisions_total", result="refused", counter="requests") == 2
+    assert metric(limiter, "decisions_total", result="too_expensive", counter="tokens") == 1
+    assert metric(limiter, "reserve_seconds_count") == 5
+    assert metric(limiter, "mode") == 0
