@@ -1,0 +1,55 @@
+# Slipstream. `make help` lists what there is; PYTHON=python3.12 make up chooses another Python.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+CODE := benchmarks contracts engines evals gateway infra migrations router slipstream speculative tests
+ENGINE := $(VENV)/.installed-engine
+DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check format bench nightly clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stops it (ARGS="--port 9000")
+	@$(BIN)/slipstream up $(ARGS)
+
+test: $(DEV)  ## run the tests (ARGS="tests/gateway -x")
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV)  ## format, lint, types, import layers: what CI asks
+	$(BIN)/ruff format --check $(wildcard $(CODE))
+	$(BIN)/ruff check $(wildcard $(CODE))
+	$(BIN)/mypy $(wildcard $(CODE))
+	$(BIN)/lint-imports
+
+format: $(DEV)  ## rewrite the code in our format
+	$(BIN)/ruff format $(wildcard $(CODE))
+	$(BIN)/ruff check --fix $(wildcard $(CODE))
+
+bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
+	$(BIN)/python -m benchmarks.gateway_overhead $(ARGS)
+
+nightly: $(DEV)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
+
+clean:  ## remove the virtual environment and caches; the data folder stays
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@echo "making the virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+
+# Editable: the code runs from here, with the models beside it.
+$(ENGINE): pyproject.toml | $(BIN)/python
+	@echo "installing Slipstream and its engine (torch is the big one; a few minutes the first time)"
+	@$(PIP) --progress-bar on -e '.[engine]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "installing Slipstream, its engine and the tools for tests (a few minutes the first time)"
+	@$(PIP) --progress-bar on -e '.[engine,dev]'
+	@touch $@ $(ENGINE)
