@@ -101,8 +101,8 @@ class Up:
                     group.create_task(self._child(self._supervisor.add(self._processes.engine(engine))))
                 group.create_task(self._child(self._supervisor.add(self._processes.router())))
                 group.create_task(self._databases_then_gateways())
-        except* ConfigError as errors:
-            raise _first(errors) from None
+        except BaseExceptionGroup as errors:
+            raise _cause(errors) from None
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
         settings = self._settings
@@ -185,7 +185,12 @@ def _clear(folder: Path) -> None:
             file.unlink()
 
 
-def _first(errors: BaseExceptionGroup[ConfigError]) -> ConfigError:
-    for error in errors.exceptions:
-        return _first(error) if isinstance(error, BaseExceptionGroup) else error
-    raise errors
+def _cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What to tell: the first ConfigError, for it is a sentence for the user; else the group as it is."""
+    matching = errors.subgroup(ConfigError)
+    if matching is None:
+        return errors
+    first: BaseException = matching
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
