@@ -1,0 +1,154 @@
+"""What the gateway costs: CPU per request, CPU per streamed token, and time added to the first token.
+
+A fast fake engine is reached directly and through a whole deployment (keys, limits, journal, ledger, router all on), by
+the same client, in one run. CPU is the gateway process' own, user and kernel, from /proc: steady on a busy machine,
+where wall times are not. Run: `python -m benchmarks.gateway_overhead` [--streams 200] [--requests 3000]. The last line
+is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from engines.base import EngineRequest
+from engines.connection import EngineConnections
+from tests.deployment import Deployment, deployment, fake_fleet
+from tests.fakes.process import FakeEngineProcess, fake_engine
+
+TOKENS = 64
+SPACING_S = 0.025
+TOKEN = "benchmark"
+TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
+
+
+class Client:
+    """Sends one kind of request to one URL and times first tokens."""
+
+    def __init__(self, url: str, key: str, model: str) -> None:
+        self._url = url
+        self._connections = EngineConnections(key)
+        self._model = model
+
+    async def stream(self, max_tokens: int) -> float:
+        """One streamed chat; returns the time to its first generated text in seconds."""
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": "Write a short poem about the sea and the wind, please."}],
+            "max_tokens": max_tokens,
+            "stream": True,
+        }
+        request = EngineRequest("POST", "/v1/chat/completions", msgspec.json.encode(body))
+        started_s = time.perf_counter()
+        stream = await self._connections.open(self._url, request, 30.0)
+        first_s = 0.0
+        seen = b""
+        while data := await stream.read():
+            if not first_s:
+                seen += data
+                if b'"content":"' in seen.replace(b'"content":""', b""):
+                    first_s = time.perf_counter() - started_s
+        if stream.status != 200 or b"[DONE]" not in data + seen[-20:] + b"[DONE]":
+            raise RuntimeError(f"{self._url} answered {stream.status}: {seen[:300]!r}")
+        return first_s
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+
+def cpu_us(pid: int) -> float:
+    """User and kernel CPU of a process so far, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_US
+
+
+async def paced(client: Client, streams: int, rounds: int) -> list[float]:
+    """`streams` streams at a time, begun at different moments; first-token times of all of them."""
+    random.seed(1)
+
+    async def one() -> list[float]:
+        await asyncio.sleep(random.uniform(0, TOKENS * SPACING_S))
+        return [await client.stream(TOKENS) for _ in range(rounds)]
+
+    return [first_s for firsts in await asyncio.gather(*(one() for _ in range(streams))) for first_s in firsts]
+
+
+async def closed_loop(client: Client, requests: int, workers: int) -> None:
+    """One-token streams, `workers` at a time."""
+
+    async def one() -> None:
+        for _ in range(requests // workers):
+            await client.stream(1)
+
+    await asyncio.gather(*(one() for _ in range(workers)))
+
+
+async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: argparse.Namespace) -> dict[str, float]:
+    """All figures."""
+    key = await platform.make_key(
+        "--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000"
+    )
+    direct, through = Client(engine.url, TOKEN, "fake"), Client(platform.url, key, "fake")
+    gateway, router = await platform.pid("gateway-1"), await platform.pid("router")
+
+    await engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
+    await closed_loop(through, 400, 8)
+    before, before_router, requests = cpu_us(gateway), cpu_us(router), arguments.requests
+    await closed_loop(through, requests, 8)
+    request_cpu_us = (cpu_us(gateway) - before) / requests
+    router_cpu_us = (cpu_us(router) - before_router) / requests
+    print(f"request          {request_cpu_us:8.0f} us CPU in the gateway, {router_cpu_us:.0f} in the router")
+
+    await engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
+    await paced(through, arguments.streams, 1)
+    firsts_direct = await paced(direct, arguments.streams, 1)
+    before = cpu_us(gateway)
+    firsts = await paced(through, arguments.streams, arguments.rounds)
+    spent_us = cpu_us(gateway) - before
+    firsts_direct += await paced(direct, arguments.streams, 1)
+    tokens = arguments.streams * arguments.rounds * TOKENS
+    paced_token_cpu_us = spent_us / tokens
+    p50_ms = [statistics.median(values) * 1e3 for values in (firsts, firsts_direct)]
+    p99_ms = [statistics.quantiles(values, n=100)[98] * 1e3 for values in (firsts, firsts_direct)]
+    print(f"paced token      {paced_token_cpu_us:8.1f} us CPU, set-up included ({arguments.streams} streams)")
+    print(f"                 {(spent_us - request_cpu_us * tokens / TOKENS) / tokens:8.1f} us CPU, set-up taken off")
+    print(f"first token p50  {p50_ms[0]:8.2f} ms through, {p50_ms[1]:.2f} ms direct")
+    print(f"first token p99  {p99_ms[0]:8.2f} ms through, {p99_ms[1]:.2f} ms direct")
+    await direct.close()
+    await through.close()
+    return {
+        "request_cpu_us": round(request_cpu_us, 1),
+        "paced_token_cpu_us": round(paced_token_cpu_us, 1),
+        "added_ttft_p50_ms": round(p50_ms[0] - p50_ms[1], 2),
+        "added_ttft_p99_ms": round(p99_ms[0] - p99_ms[1], 2),
+        "router_request_cpu_us": round(router_cpu_us, 1),
+        "ttft_direct_p50_ms": round(p50_ms[1], 2),
+    }
+
+
+async def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--requests", type=int, default=4_000)
+    arguments = parser.parse_args()
+    tokenizer = str(Path(__file__).parents[1] / "models" / "slipstream-chat")
+    async with fake_engine(token=TOKEN) as engine:
+        environment = fake_fleet(engine.url, driver="embedded", tokenizer=tokenizer)
+        async with deployment(environment=environment, token=TOKEN) as platform:
+            figures = await measure(engine, platform, arguments)
+    print(msgspec.json.encode(figures).decode())
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,171 @@
+"""A whole deployment for tests and benchmarks: `slipstream up` in a folder of its own, as a user would start it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+
+ROOT = Path(__file__).parents[1]
+START_S = 120.0
+"""A guard, not a measure: two engines and a database on a busy machine."""
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Deployment:
+    """A running deployment. Use `deployment`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, data: Path, port: int, key: str, output: str) -> None:
+        self.process = process
+        self.data = data
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.key = key
+        """The key that `up` showed."""
+        self.output = output
+        """What `up` printed until it was up."""
+
+    @property
+    def database_url(self) -> str:
+        """For asyncpg."""
+        return f"postgresql://slipstream@/slipstream?host={self.data / 'run' / 'postgres'}"
+
+    async def command(self, *arguments: str) -> str:
+        """Output of a `slipstream` command on this deployment."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "slipstream", *arguments, "--data", str(self.data),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def make_key(self, *options: str) -> str:
+        """A new key's secret; options as of `slipstream keys create`."""
+        return key_in(await self.command("keys", "create", *options))
+
+    async def processes(self) -> dict[str, dict[str, Any]]:
+        """What `slipstream status --json` says, by process name."""
+        status = msgspec.json.decode(await self.command("status", "--json"))
+        return {process["name"]: process for process in status["processes"]}
+
+    async def pid(self, name: str) -> int:
+        """A process' id now."""
+        return int((await self.processes())[name]["pid"])
+
+    async def kill(self, name: str) -> None:
+        """kill -9 one process; the supervisor starts it again."""
+        os.kill(await self.pid(name), signal.SIGKILL)
+
+    @contextlib.asynccontextmanager
+    async def database(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection to the deployment's database."""
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    async def ledger(self, *request_ids: str) -> list[dict[str, Any]]:
+        """The ledger's rows of these requests (all, when none are given), once there is at least one of each."""
+        async with self.database() as connection:
+            while True:
+                rows = [dict(row) for row in await connection.fetch("SELECT * FROM gateway.usage_events")]
+                chosen = [row for row in rows if not request_ids or row["request_id"] in request_ids]
+                if {row["request_id"] for row in chosen} >= set(request_ids):
+                    return chosen
+                await asyncio.sleep(0.05)
+
+    def log(self, name: str) -> str:
+        """A process' log so far."""
+        return (self.data / "logs" / f"{name}.log").read_text()
+
+
+def key_in(output: str) -> str:
+    """The key in what a command printed."""
+    found = re.search(r"sk-slip-[0-9A-Za-z]{38}", output)
+    assert found is not None, output
+    return found.group()
+
+
+def fake_fleet(
+    *urls: str, model: str = "fake", driver: str = "sglang", tokenizer: str | None = None, context_tokens: int = 4_096
+) -> dict[str, str]:
+    """Environment that makes one pool of these engines serve the chat model `model`."""
+    pool = Pool("fake", driver, tuple(Replica(f"fake-{number}", url) for number, url in enumerate(urls)), 1_000)
+    entry = Model(model, Tier.CHAT, "fake", context_tokens, tokenizer=tokenizer)
+    return {
+        "SLIPSTREAM_MODELS": msgspec.json.encode([entry]).decode(),
+        "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
+    }
+
+
+@contextlib.asynccontextmanager
+async def deployment(
+    *,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    token: str | None = None,
+    data: Path | None = None,
+) -> AsyncIterator[Deployment]:
+    """Start, wait until it is up, stop.
+
+    token: what engines outside the deployment expect. data: keep this folder; None: a temporary one, removed at the
+    end.
+    """
+    folder = data or Path(tempfile.mkdtemp(prefix="slip-up-"))
+    folder.mkdir(exist_ok=True)
+    if token is not None:
+        (folder / "token").write_text(token)
+        (folder / "token").chmod(0o600)
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "slipstream", "up", "--data", str(folder), "--port", str(port), *options,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    try:
+        output = await asyncio.wait_for(_output_until_up(process), START_S)
+        key = re.search(r"sk-slip-[0-9A-Za-z]{38}", output)
+        yield Deployment(process, folder, port, key.group() if key else "", output)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                await asyncio.wait_for(process.communicate(), 60)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if data is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _output_until_up(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    lines = []
+    while line := (await process.stdout.readline()).decode():
+        lines.append(line)
+        if line.lstrip().startswith("try "):
+            return "".join(lines)
+    raise AssertionError("slipstream up ended:\n" + "".join(lines))
