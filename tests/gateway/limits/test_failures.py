@@ -5,44 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from pathlib import Path
 
 import pytest
 
 from contracts.errors import InternalError, LimitError, LimiterUnavailable
 from gateway.limits.bucket import Counter
 from gateway.limits.key_limits import KeyLimits
-from gateway.limits.limiter import Limiter
 from gateway.limits.rate_state import KeyRateLimited
+from tests.gateway.limits.store import AnyStore, Eventually, MakeLimiter, MeasuredLimiter, Store, left
 
 
 def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def metric(limiter: Limiter, name: str, **labels: str) -> float:
-    return limiter.registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
-
-
-def running(store, key: str) -> int:
+def running(store: Store, key: str) -> int:
     with store.client() as client:
-        return client.zcard(f"slipstream:{{{key}}}:concurrency")
+        return int(client.zcard(f"slipstream:{{{key}}}:concurrency"))
 
 
-async def test_refuses_loudly_when_nobody_listens(make_limiter, tmp_path):
+async def test_refuses_loudly_when_nobody_listens(make_limiter: MakeLimiter, tmp_path: Path) -> None:
     limiter = await make_limiter(f"unix://{tmp_path}/nobody", call_timeout_s=0.05)
     with pytest.raises(LimiterUnavailable) as caught:
         await limiter.reserve(new_id(), new_id(), KeyLimits(requests_per_minute=5), 1)
     assert caught.value.retry_after_s == 1.0
-    assert metric(limiter, "mode") == 2
-    assert metric(limiter, "unavailable_total", handled="refused") == 1
+    assert limiter.metric("mode") == 2
+    assert limiter.metric("unavailable_total", handled="refused") == 1
 
 
-async def test_enforces_its_share_when_told_to(make_limiter, tmp_path):
+async def test_enforces_its_share_when_told_to(make_limiter: MakeLimiter, tmp_path: Path) -> None:
     limiter = await make_limiter(
         f"unix://{tmp_path}/nobody", call_timeout_s=0.05, when_unavailable="local", expected_instances=4
     )
     key, limits = new_id(), KeyLimits(requests_per_minute=100, tokens_per_minute=4_000, max_concurrency=12)
-    assert metric(limiter, "mode") == 1
+    assert limiter.metric("mode") == 1
     open_ones = [await limiter.reserve(new_id(), key, limits, 100) for _ in range(3)]
     with pytest.raises(KeyRateLimited) as caught:
         await limiter.reserve(new_id(), key, limits, 100)
@@ -51,14 +48,14 @@ async def test_enforces_its_share_when_told_to(make_limiter, tmp_path):
         await limiter.settle(reservation, 0)
         await limiter.settle(reservation, 0)
     whole_share = await limiter.reserve(new_id(), key, limits, 1_000)
-    assert whole_share.state.counter(Counter.REQUESTS).remaining == 21  # 100 / 4, four made
-    assert whole_share.state.counter(Counter.TOKENS).remaining == 0
+    assert left(whole_share.state, Counter.REQUESTS).remaining == 21  # 100 / 4, four made
+    assert left(whole_share.state, Counter.TOKENS).remaining == 0
     with pytest.raises(LimiterUnavailable):  # fits the limit, not the share: not the client's fault
         await limiter.reserve(new_id(), key, limits, 2_000)
-    assert metric(limiter, "unavailable_total", handled="local") == 6
+    assert limiter.metric("unavailable_total", handled="local") == 6
 
 
-async def test_lost_reply_leaks_nothing(own_store, make_limiter):
+async def test_lost_reply_leaks_nothing(own_store: Store, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(own_store.url, call_timeout_s=0.2)
     key, limits = new_id(), KeyLimits(requests_per_minute=1, tokens_per_minute=500, max_concurrency=1)
     lost = new_id()
@@ -73,7 +70,7 @@ async def test_lost_reply_leaks_nothing(own_store, make_limiter):
     assert (await limiter.reserve(new_id(), key, limits, 500)).state is not None
 
 
-async def test_cancelled_reserve_leaks_nothing(own_store, make_limiter):
+async def test_cancelled_reserve_leaks_nothing(own_store: Store, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(own_store.url, call_timeout_s=5)
     key, limits = new_id(), KeyLimits(max_concurrency=1)
     own_store.freeze()
@@ -87,24 +84,28 @@ async def test_cancelled_reserve_leaks_nothing(own_store, make_limiter):
     await limiter.reserve(new_id(), key, limits, 1)
 
 
-async def test_settlement_survives_a_killed_valkey(own_store, make_limiter, eventually):
+async def test_settlement_survives_a_killed_valkey(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
     limiter = await make_limiter(own_store.url)
     key, limits = new_id(), KeyLimits(tokens_per_minute=500, max_concurrency=1)
     reservation = await limiter.reserve(new_id(), key, limits, 500)
     own_store.kill()
     await eventually(lambda: not limiter.connected)
     await limiter.settle(reservation, 0)
-    assert metric(limiter, "delayed_settlements") == 1
+    assert limiter.metric("delayed_settlements") == 1
     own_store.start()
     await limiter.wait_connected()
     await limiter.drain()
-    assert metric(limiter, "delayed_settlements") == 0
-    assert metric(limiter, "dropped_settlements_total") == 0
+    assert limiter.metric("delayed_settlements") == 0
+    assert limiter.metric("dropped_settlements_total") == 0
     assert running(own_store, key) == 0
     assert (await limiter.reserve(new_id(), key, limits, 500)).state is not None
 
 
-async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(own_store, make_limiter, eventually):
+async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
     limiter = await make_limiter(own_store.url, max_delayed_settlements=3)
     key, limits = new_id(), KeyLimits(max_concurrency=5)
     open_ones = [await limiter.reserve(new_id(), key, limits, 1) for _ in range(5)]
@@ -112,17 +113,19 @@ async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(own_store
     await eventually(lambda: not limiter.connected)
     for reservation in open_ones:
         await limiter.settle(reservation, 1)
-    assert metric(limiter, "dropped_settlements_total") == 2
-    assert metric(limiter, "delayed_settlements") == 3
+    assert limiter.metric("dropped_settlements_total") == 2
+    assert limiter.metric("delayed_settlements") == 3
 
 
-async def test_valkey_killed_under_load_comes_back_to_zero(own_store, make_limiter, eventually):
+async def test_valkey_killed_under_load_comes_back_to_zero(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
     limiters = [await make_limiter(own_store.url) for _ in range(3)]
     key, limits = new_id(), KeyLimits(requests_per_minute=1_000_000, max_concurrency=8)
     results = {"admitted": 0, "unavailable": 0, "refused": 0}
     stop = asyncio.Event()
 
-    async def load(limiter: Limiter) -> None:
+    async def load(limiter: MeasuredLimiter) -> None:
         while not stop.is_set():
             try:
                 reservation = await limiter.reserve(new_id(), key, limits, 1)
@@ -148,12 +151,14 @@ async def test_valkey_killed_under_load_comes_back_to_zero(own_store, make_limit
     for limiter in limiters:
         await limiter.wait_connected()
         await limiter.drain()
-        assert metric(limiter, "mode") == 0
+        assert limiter.metric("mode") == 0
     assert running(own_store, key) == 0
     assert results["refused"] > 0
 
 
-async def test_heartbeat_restores_places_after_lost_data(own_store, make_limiter, eventually):
+async def test_heartbeat_restores_places_after_lost_data(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
     limiter = await make_limiter(own_store.url, lease_s=0.6)
     key, limits = new_id(), KeyLimits(requests_per_minute=10, max_concurrency=5)
     kept = await limiter.reserve(new_id(), key, limits, 1)
@@ -166,7 +171,7 @@ async def test_heartbeat_restores_places_after_lost_data(own_store, make_limiter
         assert client.zrange(f"slipstream:{{{key}}}:concurrency", 0, -1) == [kept.id.encode()]
 
 
-async def test_heartbeat_extends_the_lease(store, make_limiter, eventually):
+async def test_heartbeat_extends_the_lease(store: AnyStore, make_limiter: MakeLimiter, eventually: Eventually) -> None:
     limiter = await make_limiter(store.url, lease_s=0.6)
     key, limits = new_id(), KeyLimits(max_concurrency=1)
     reservation = await limiter.reserve(new_id(), key, limits, 1)
@@ -176,7 +181,7 @@ async def test_heartbeat_extends_the_lease(store, make_limiter, eventually):
         await eventually(lambda: (client.zscore(name, reservation.id) or 0) > first_ms)
 
 
-async def test_a_stopped_gateways_places_lapse(store, make_limiter):
+async def test_a_stopped_gateways_places_lapse(store: AnyStore, make_limiter: MakeLimiter) -> None:
     dead, alive = await make_limiter(store.url, lease_s=0.3), await make_limiter(store.url)
     key, limits = new_id(), KeyLimits(max_concurrency=1)
     await dead.reserve(new_id(), key, limits, 1)
@@ -191,7 +196,9 @@ async def test_a_stopped_gateways_places_lapse(store, make_limiter):
                 await asyncio.sleep(0.01)
 
 
-async def test_places_taken_locally_are_announced_when_valkey_is_back(own_store, make_limiter, eventually):
+async def test_places_taken_locally_are_announced_when_valkey_is_back(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
     limiter = await make_limiter(own_store.url, when_unavailable="local", lease_s=0.6)
     key, limits = new_id(), KeyLimits(max_concurrency=2)
     own_store.kill()
@@ -206,15 +213,15 @@ async def test_places_taken_locally_are_announced_when_valkey_is_back(own_store,
     assert running(own_store, key) == 0
 
 
-async def test_every_decision_is_counted_by_result_and_counter(store, make_limiter):
+async def test_every_decision_is_counted_by_result_and_counter(store: AnyStore, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(store.url)
     key, limits = new_id(), KeyLimits(requests_per_minute=2, tokens_per_minute=100)
     for tokens in (60, 60, 101, 40, 0, 0):
         with contextlib.suppress(LimitError):
             await limiter.reserve(new_id(), key, limits, tokens)
-    assert metric(limiter, "decisions_total", result="admitted", counter="") == 2
-    assert metric(limiter, "decisions_total", result="refused", counter="tokens") == 1
-    assert metric(limiter, "decisions_total", result="refused", counter="requests") == 2
-    assert metric(limiter, "decisions_total", result="too_expensive", counter="tokens") == 1
-    assert metric(limiter, "reserve_seconds_count") == 5
-    assert metric(limiter, "mode") == 0
+    assert limiter.metric("decisions_total", result="admitted", counter="") == 2
+    assert limiter.metric("decisions_total", result="refused", counter="tokens") == 1
+    assert limiter.metric("decisions_total", result="refused", counter="requests") == 2
+    assert limiter.metric("decisions_total", result="too_expensive", counter="tokens") == 1
+    assert limiter.metric("reserve_seconds_count") == 5
+    assert limiter.metric("mode") == 0

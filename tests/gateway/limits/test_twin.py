@@ -14,6 +14,7 @@ from gateway.limits.bucket import Bucket, Counter, Decision, Kind, Plan, Status,
 from gateway.limits.key_limits import KeyLimits
 from gateway.limits.local import LocalLimiter
 from gateway.limits.script import Script, decision, source
+from tests.gateway.limits.store import AnyStore
 
 LEASE_MS, RECORD_MS = 15_000, 40_000
 EDGES_MS = [1, LEASE_MS - 1, LEASE_MS, RECORD_MS - LEASE_MS, RECORD_MS, 10**9]
@@ -37,7 +38,8 @@ class Timed:
         words: list[Any] = [verb, LEASE_MS, RECORD_MS, len(plan.buckets)]
         for bucket, amount in zip(plan.buckets, amounts, strict=True):
             words += [bucket.kind.value, bucket.limit, bucket.period_ms, amount]
-        return self._script(keys=keys, args=[*words, *ids, now_ms])
+        reply: list[int] = self._script(keys=keys, args=[*words, *ids, now_ms])
+        return reply
 
 
 class Twins(RuleBasedStateMachine):
@@ -56,7 +58,7 @@ class Twins(RuleBasedStateMachine):
         concurrency=st.none() | st.integers(1, 3),
         tokens_per_day=st.none() | st.sampled_from([1, 5_000, 100_000_000]),
     )
-    def make_plan(self, requests, tokens, concurrency, tokens_per_day) -> None:
+    def make_plan(self, requests: int | None, tokens: int, concurrency: int | None, tokens_per_day: int | None) -> None:
         self.client.flushdb()
         plan = plan_of("t", "key", KeyLimits(requests, tokens, concurrency))
         assert plan is not None
@@ -119,7 +121,7 @@ class Twins(RuleBasedStateMachine):
                 assert level + answer.wait_ms * bucket.limit >= amount * bucket.period_ms  # the wait is enough
 
 
-def test_script_and_twin_agree(store) -> None:
+def test_script_and_twin_agree(store: AnyStore) -> None:
     with store.client() as client:
         if client.connection_pool.connection_kwargs.get("path") is None:
             pytest.skip("flushes the database: only on a store of our own")
@@ -156,7 +158,7 @@ def test_a_million_touches_drift_by_nothing(limit: int) -> None:
     assert twin.level(60_000, bucket) == bucket.capacity_units
 
 
-def test_the_wait_is_exact_to_the_millisecond(store) -> None:
+def test_the_wait_is_exact_to_the_millisecond(store: AnyStore) -> None:
     with store.client() as client:
         timed, plan = Timed(client), one_bucket(7)
         client.delete(plan.buckets[0].key, *client.keys(plan.record_prefix + "*"))
@@ -169,7 +171,7 @@ def test_the_wait_is_exact_to_the_millisecond(store) -> None:
         assert timed.run("reserve", plan, now_ms + refused.wait_ms, ["b"], [1])[0] == Status.ADMITTED
 
 
-def test_a_dead_gateways_place_lapses_with_its_lease_and_a_live_ones_does_not(store) -> None:
+def test_a_dead_gateways_place_lapses_with_its_lease_and_a_live_ones_does_not(store: AnyStore) -> None:
     with store.client() as client:
         timed = Timed(client)
         plan = plan_of("t", "lapse", KeyLimits(max_concurrency=2))
@@ -184,7 +186,7 @@ def test_a_dead_gateways_place_lapses_with_its_lease_and_a_live_ones_does_not(st
         assert timed.run("reserve", plan, now_ms + LEASE_MS, ["newer"], [1])[0] == Status.REFUSED
 
 
-def test_a_reserve_that_arrives_after_its_undo_takes_nothing(store) -> None:
+def test_a_reserve_that_arrives_after_its_undo_takes_nothing(store: AnyStore) -> None:
     with store.client() as client:
         timed, plan = Timed(client), one_bucket(50)
         client.delete(plan.buckets[0].key, *client.keys(plan.record_prefix + "*"))

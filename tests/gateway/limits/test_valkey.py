@@ -12,10 +12,11 @@ import pytest
 from contracts.errors import ConfigError
 from gateway.limits.command import pack
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
+from tests.gateway.limits.store import AnyStore, Eventually
 
 
 @pytest.fixture
-async def client(store) -> AsyncIterator[Valkey]:
+async def client(store: AnyStore) -> AsyncIterator[Valkey]:
     client = Valkey(store.url, timeout_s=5)
     await client.start()
     await client.wait_ready()
@@ -49,12 +50,12 @@ class Peer:
             self.got.set()
 
 
-async def test_replies_reach_their_callers(client):
+async def test_replies_reach_their_callers(client: Valkey) -> None:
     replies = await asyncio.gather(*(client.call(pack(("ECHO", str(i)))) for i in range(2_000)))
     assert replies == [str(i).encode() for i in range(2_000)]
 
 
-async def test_an_error_reply_reaches_only_its_caller(client):
+async def test_an_error_reply_reaches_only_its_caller(client: Valkey) -> None:
     good, bad, after = await asyncio.gather(
         client.call(pack(("ECHO", "a"))),
         client.call(pack(("NO-SUCH-COMMAND",))),
@@ -65,7 +66,7 @@ async def test_an_error_reply_reaches_only_its_caller(client):
     assert isinstance(bad, hiredis.ReplyError)
 
 
-async def test_calls_of_one_tick_are_one_write(tmp_path):
+async def test_calls_of_one_tick_are_one_write(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
         await client.start()
@@ -77,7 +78,7 @@ async def test_calls_of_one_tick_are_one_write(tmp_path):
         await client.stop()
 
 
-async def test_a_late_reply_is_not_given_to_the_next_caller(tmp_path):
+async def test_a_late_reply_is_not_given_to_the_next_caller(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=0.1)
         await client.start()
@@ -90,7 +91,7 @@ async def test_a_late_reply_is_not_given_to_the_next_caller(tmp_path):
         await client.stop()
 
 
-async def test_a_cancelled_caller_does_not_shift_the_others(client):
+async def test_a_cancelled_caller_does_not_shift_the_others(client: Valkey) -> None:
     calls = [asyncio.ensure_future(client.call(pack(("ECHO", str(i))))) for i in range(10)]
     await asyncio.sleep(0)
     calls[3].cancel()
@@ -98,8 +99,8 @@ async def test_a_cancelled_caller_does_not_shift_the_others(client):
     assert [reply for i, reply in enumerate(replies) if i != 3] == [str(i).encode() for i in range(10) if i != 3]
 
 
-async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path, eventually):
-    changes = []
+async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path, eventually: Eventually) -> None:
+    changes: list[bool] = []
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
         client.on_change = changes.append
@@ -115,7 +116,7 @@ async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path, event
         await client.stop()
 
 
-async def test_a_server_that_never_answers_again_is_given_up(tmp_path):
+async def test_a_server_that_never_answers_again_is_given_up(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=0.02)
         lost = asyncio.Event()
@@ -127,7 +128,7 @@ async def test_a_server_that_never_answers_again_is_given_up(tmp_path):
         await client.stop()
 
 
-async def test_nonsense_closes_the_connection(tmp_path):
+async def test_nonsense_closes_the_connection(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
         await client.start()
@@ -139,7 +140,7 @@ async def test_nonsense_closes_the_connection(tmp_path):
         await client.stop()
 
 
-async def test_password_and_database_come_first(tmp_path):
+async def test_password_and_database_come_first(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         peer_port = await asyncio.start_server(peer._serve, "127.0.0.1", 0)
         port = peer_port.sockets[0].getsockname()[1]
@@ -153,7 +154,7 @@ async def test_password_and_database_come_first(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["", "valkey.sock", "http://127.0.0.1", "unix://", "postgres://u:secret@h/db"])
-def test_what_is_no_address_stops_the_start(url):
+def test_what_is_no_address_stops_the_start(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Valkey(url, 1)
     assert "unix:///" in caught.value.message

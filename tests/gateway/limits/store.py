@@ -1,0 +1,99 @@
+"""Servers to limit with, and a limiter whose metrics can be read."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+from prometheus_client import CollectorRegistry
+
+from gateway.limits.bucket import Counter
+from gateway.limits.config import LimitsConfig
+from gateway.limits.limiter import Limiter
+from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.rate_state import CounterState, RateState
+
+
+class Store:
+    """A server of our own that can be killed, frozen and started again on the same data."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self._binary = binary
+        self._folder = folder
+        self.socket = folder / "s"
+        self.url = f"unix://{self.socket}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [self._binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._folder)]
+        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        with self.client() as client:
+            deadline_s = time.monotonic() + 20
+            while True:
+                try:
+                    client.ping()
+                    return
+                except (redis.ConnectionError, redis.BusyLoadingError):
+                    assert time.monotonic() < deadline_s
+                    time.sleep(0.01)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def freeze(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self.thaw()
+            self.kill()
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url)
+
+
+class GivenStore:
+    """A server that somebody else runs."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url)
+
+
+class MeasuredLimiter(Limiter):
+    """With a registry of its own."""
+
+    def __init__(self, url: str, **config: Any) -> None:
+        self._registry = CollectorRegistry()
+        super().__init__(url, LimitsConfig(**config), LimitsMetrics(self._registry))
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self._registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
+
+
+AnyStore = Store | GivenStore
+MakeLimiter = Callable[..., Awaitable[MeasuredLimiter]]
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+def left(state: RateState | None, counter: Counter) -> CounterState:
+    """What a decision said about a counter that is limited."""
+    found = state.counter(counter) if state is not None else None
+    assert found is not None
+    return found
