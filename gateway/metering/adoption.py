@@ -25,20 +25,30 @@ from gateway.metering.shipper import Shipper
 
 logger = logging.getLogger(__name__)
 
-_DRAIN_S = 10.0
-"""Shorter than an owner waits for its lock: a database that is away must not keep it from starting."""
-
 
 class Adoption:
     """A background task of one gateway instance, looking at the folders beside its own journal."""
 
-    def __init__(self, own: Path, ask: Ask, ledger: Ledger, config: MeteringConfig, metrics: MeteringMetrics) -> None:
-        """own: this instance's journal folder; its siblings are the other instances'."""
+    def __init__(
+        self,
+        own: Path,
+        ask: Ask,
+        ledger: Ledger,
+        config: MeteringConfig,
+        metrics: MeteringMetrics,
+        drain_timeout_s: float = 10.0,
+    ) -> None:
+        """own: this instance's journal folder; its siblings are the other instances'.
+
+        drain_timeout_s: shorter than an owner waits for its lock, so that a database that is away does not keep the
+        owner from starting.
+        """
         self._own = own
         self._ask = ask
         self._ledger = ledger
         self._config = msgspec.structs.replace(config, lock_timeout_s=0)
         self._metrics = metrics.without_gauges()
+        self._drain_timeout_s = drain_timeout_s
         self._free: set[Path] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -91,7 +101,7 @@ class Adoption:
         try:
             await Recovery(journal, self._ask, self._config, self._metrics).resolve()
             shipper.start()
-            emptied = await shipper.drain(_DRAIN_S)
+            emptied = await shipper.drain(self._drain_timeout_s)
             await shipper.stop()
             if emptied:
                 await journal.discard()

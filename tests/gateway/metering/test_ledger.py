@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from contracts.usage import Finish, Outcome
+from gateway.db.engine import lazy_pool
+from gateway.metering.ledger import Ledger
+from gateway.metering.metrics import MeteringMetrics
+from gateway.metering.shipper import Shipper
+from tests.gateway.metering.samples import TENANT, closed, opened, quick, start, value
+
+
+@pytest.fixture
+async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
+    async with lazy_pool(fresh_postgres_url, size=3, connect_timeout_s=5) as pool:
+        yield pool
+
+
+async def test_a_row_is_found_as_it_was_closed(pool: asyncpg.Pool[Any]) -> None:
+    ledger = Ledger(pool)
+    row = closed(opened(), tokens=17)
+    assert await ledger.insert([row], "gw-3") == 1
+    (found,) = await ledger.find(row.opened.request_id)
+    assert (found.request_id, found.attempt, found.gateway_id) == (*row.key, "gw-3")
+    assert (found.organization_id, found.project_id, found.key_id) == (TENANT, TENANT, TENANT)
+    assert (found.model, found.tier, found.endpoint) == ("slipstream-chat", "chat", "/v1/chat/completions")
+    assert (found.stream, found.replica_id, found.billed, found.status) == (True, "chat-0", True, 200)
+    assert (found.prompt_tokens, found.cached_tokens, found.completion_tokens, found.reasoning_tokens) == (12, 3, 17, 1)
+    assert (found.outcome, found.finish, found.error_code) == ("exact", "complete", None)
+    assert found.phases_ms == {"auth": 0.25, "decode": 12.5}
+    assert abs(found.opened_at.timestamp() - row.opened.opened_at) < 1e-5
+    assert abs(found.closed_at.timestamp() - row.closed_at) < 1e-5
+    assert await ledger.find("req_unknown") == []
+
+
+async def test_inserting_again_changes_nothing(pool: asyncpg.Pool[Any]) -> None:
+    ledger = Ledger(pool)
+    rows = [closed(opened(), tokens=n) for n in range(20)]
+    assert await ledger.insert(rows[:10], "gw-0") == 10
+    assert await ledger.insert(rows + rows, "gw-1") == 10
+    changed = msgspec.structs.replace(rows[0], status=500)
+    assert await ledger.insert([changed], "gw-1") == 0
+    (found,) = await ledger.find(rows[0].opened.request_id)
+    assert (found.status, found.gateway_id) == (200, "gw-0")
+
+
+async def test_every_outcome_and_finish_is_taken(pool: asyncpg.Pool[Any]) -> None:
+    rows = [
+        msgspec.structs.replace(
+            closed(opened(), billed=False), outcome=outcome, finish=finish, replica_id=None, error_code="overloaded"
+        )
+        for outcome in Outcome
+        for finish in Finish
+    ]
+    assert await Ledger(pool).insert(rows, "gw-0") == len(rows)
+
+
+async def test_attempts_come_in_order(pool: asyncpg.Pool[Any]) -> None:
+    ledger = Ledger(pool)
+    for attempt in (1, 0, 2):
+        await ledger.insert([closed(opened("req_x", attempt), billed=attempt == 2)], "gw-0")
+    assert [row.attempt for row in await ledger.find("req_x")] == [0, 1, 2]
+
+
+async def test_a_second_billed_attempt_is_recorded_as_not_billed(pool: asyncpg.Pool[Any], tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    journal = await start(tmp_path / "gw")
+    shipper = Shipper(journal, Ledger(pool), quick(), MeteringMetrics(registry))
+    rows = [closed(opened("req_twice", 0)), closed(opened("req_twice", 1)), *(closed(opened()) for _ in range(9))]
+    for row in rows:
+        journal.opened(row.opened)
+        await journal.closed(row)
+    shipper.start()
+    assert await shipper.drain(60)
+    found = await Ledger(pool).find("req_twice")
+    assert sorted(row.billed for row in found) == [False, True]
+    assert value(registry, "slipstream_ledger_billed_twice_total") == 1
+    assert await pool.fetchval("SELECT count(*) FROM gateway.usage_events") == len(rows)
+    await shipper.stop()
+    await journal.stop()
+
+
+async def test_a_row_postgres_cannot_hold_is_set_aside(pool: asyncpg.Pool[Any], tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    journal = await start(tmp_path / "gw")
+    shipper = Shipper(journal, Ledger(pool), quick(), MeteringMetrics(registry))
+    nul = msgspec.structs.replace(opened(), model="a\0b")
+    nobody = msgspec.structs.replace(opened(), key_id="not a uuid")
+    large = msgspec.structs.replace(opened(), attempt=1 << 20)
+    good = [opened() for _ in range(10)]
+    for record in (good[0], nul, *good[1:5], nobody, large, *good[5:]):
+        journal.opened(record)
+        await journal.closed(closed(record))
+    shipper.start()
+    assert await shipper.drain(60)
+    found = await pool.fetch("SELECT request_id FROM gateway.usage_events")
+    assert {row["request_id"] for row in found} == {record.request_id for record in good}
+    assert value(registry, "slipstream_ledger_refused_total") == 3
+    await shipper.stop()
+    await journal.stop()
+
+
+async def test_several_gateways_may_ship_one_row_at_once(pool: asyncpg.Pool[Any]) -> None:
+    rows = [closed(opened()) for _ in range(300)]
+    ledger = Ledger(pool)
+    new = await asyncio.gather(*(ledger.insert(rows, f"gw-{n}") for n in range(3)))
+    assert sum(new) == len(rows)

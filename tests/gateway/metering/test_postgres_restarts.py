@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.db.engine import lazy_pool
+from gateway.metering.ledger import Ledger
+from gateway.metering.metrics import MeteringMetrics
+from gateway.metering.records import AttemptKey
+from gateway.metering.shipper import Shipper
+from infra.local.child import Child, State
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.postgres import Postgres
+from infra.local.postgres_wire import execute
+from migrations.run import upgrade
+from tests.gateway.metering.samples import closed, opened, quick, start, until, value
+
+
+@pytest.fixture
+def folder() -> Iterator[DataFolder]:
+    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    folder = DataFolder(path)
+    folder.prepare()
+    yield folder
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+async def server(folder: DataFolder) -> AsyncIterator[Child]:
+    """A PostgreSQL of this test's own, with everything durable: it is going to be killed."""
+    postgres = Postgres(folder, LocalConfig())
+    postgres.prepare()
+    child = Child(postgres.spec(), folder.log("postgres"))
+    child.start()
+    await child.ready()
+    yield child
+    await child.stop()
+    postgres.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+async def test_postgres_restarted_while_rows_are_shipped_loses_and_doubles_nothing(
+    folder: DataFolder, server: Child, tmp_path: Path, how: signal.Signals
+) -> None:
+    await execute(folder.postgres_socket, "postgres", "create database ledger", timeout_s=60)
+    url = f"postgresql://slipstream@/ledger?host={folder.postgres_socket}"
+    await asyncio.to_thread(upgrade, url)
+    registry = CollectorRegistry()
+    journal = await start(tmp_path / "gw", quick(segment_bytes=65_536))
+    async with lazy_pool(url, size=2, connect_timeout_s=5) as pool:
+        shipper = Shipper(journal, Ledger(pool), quick(batch_rows=20), MeteringMetrics(registry))
+        shipper.start()
+        written: list[AttemptKey] = []
+        stopped = asyncio.Event()
+
+        async def load() -> None:
+            while not stopped.is_set():
+                rows = [closed(opened()) for _ in range(10)]
+                for row in rows:
+                    journal.opened(row.opened)
+                await asyncio.gather(*(journal.closed(row) for row in rows))
+                written.extend(row.key for row in rows)
+
+        loading = asyncio.create_task(load())
+        for restart in (1, 2, 3):
+            shipped, errors = _now(registry)
+            await until(lambda shipped=shipped: _now(registry)[0] > shipped + 100)  # type: ignore[misc]
+            assert server.pid is not None
+            os.kill(server.pid, how)
+            await until(lambda errors=errors: _now(registry)[1] > errors)  # type: ignore[misc]
+            await until(lambda restart=restart: server.restarts == restart and server.state is State.READY)  # type: ignore[misc]
+        stopped.set()
+        await loading
+        assert await shipper.drain(60)
+        found = await pool.fetch("SELECT request_id, attempt FROM gateway.usage_events")
+        assert sorted(tuple(row) for row in found) == sorted(written)
+        await shipper.stop()
+    await journal.stop()
+
+
+def _now(registry: CollectorRegistry) -> tuple[float, float]:
+    """Rows shipped, and tries that failed."""
+    return value(registry, "slipstream_ledger_rows_total"), value(registry, "slipstream_ledger_errors_total")
