@@ -62,6 +62,7 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
                     access_log=False,
                     log_config=None,
                     server_header=False,
+                    proxy_headers=False,
                     timeout_keep_alive=75,  # 5 s, the default, cuts keep-alive clients on a busy machine
                     timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
                     backlog=BACKLOG,
