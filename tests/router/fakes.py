@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
@@ -89,6 +90,16 @@ class Connect(Protocol):
     async def __call__(
         self, port: int, gateway_id: str = "", token: str = TOKEN, welcomed: bool = True, **settings: object
     ) -> RouterClient: ...
+
+
+GUARD_S = 30.0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something another task will bring about; the guard is for a test that fails."""
+    async with asyncio.timeout(GUARD_S):
+        while not holds():  # noqa: ASYNC110  the things waited for have no event to set
+            await asyncio.sleep(0.002)
 
 
 def fleet(

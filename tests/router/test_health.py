@@ -1,0 +1,124 @@
+"""Polling through a driver: failing, recovering, being asked to look at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from contracts.errors import ConfigError
+from contracts.lease import LeaseEnd
+from contracts.usage import Finish
+from engines.base import Driver, Load
+from router.config import RouterConfig
+from router.core.events import ReplicaProbed
+from router.health import HealthPoller, Target
+from tests.router.fakes import GUARD_S, Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet, until
+
+R1 = "http://127.0.0.1/r1"
+
+
+class Heard:
+    """Collects what a poller reports."""
+
+    def __init__(self, engines: FakeEngines, driver: Driver | None = None, **settings: float) -> None:
+        self.reports: asyncio.Queue[ReplicaProbed] = asyncio.Queue()
+        self.driver = driver
+        config = RouterConfig(**{"poll_interval_s": 60.0, "recovery_interval_s": 0.01, **settings})  # type: ignore[arg-type]
+        self.poller = HealthPoller(config, engines, self.driver_of, self.reports.put_nowait)
+
+    def driver_of(self, name: str) -> Driver:
+        if name != "fake":
+            raise ConfigError(f"no driver named {name!r}")
+        return self.driver or FakeDriver()
+
+    async def next(self) -> ReplicaProbed:
+        return await asyncio.wait_for(self.reports.get(), GUARD_S)
+
+
+async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> None:
+    engines.running[R1] = 5
+    heard = Heard(engines)
+    heard.poller.follow({"r1": Target(R1, "fake")})
+    report = await heard.next()
+    assert (report.replica_id, report.healthy, report.load and report.load.running) == ("r1", True, 5)
+    await heard.poller.stop()
+
+
+async def test_a_failing_replica_is_polled_until_it_recovers(engines: FakeEngines) -> None:
+    engines.status[R1] = 0
+    heard = Heard(engines)
+    heard.poller.follow({"r1": Target(R1, "fake")})
+    first = await heard.next()
+    assert (first.healthy, first.detail) == (False, "connection refused")
+    engines.status[R1] = 500
+    while (report := await heard.next()).detail == "connection refused":
+        pass
+    assert (report.healthy, report.detail) == (False, "health check answered 500")
+    engines.status[R1] = 200
+    while not (await heard.next()).healthy:
+        pass
+    await heard.poller.stop()
+
+
+async def test_a_fault_is_looked_into_without_waiting_for_the_next_turn(engines: FakeEngines) -> None:
+    heard = Heard(engines, poll_interval_s=60.0)
+    heard.poller.follow({"r1": Target(R1, "fake")})
+    assert (await heard.next()).healthy
+    engines.status[R1] = 0
+    heard.poller.probe_now("r1")
+    assert not (await heard.next()).healthy
+    await heard.poller.stop()
+
+
+async def test_a_poll_begun_before_the_fault_does_not_clear_it(engines: FakeEngines) -> None:
+    engines.gate = asyncio.Event()
+    heard = Heard(engines)
+    heard.poller.follow({"r1": Target(R1, "fake")})
+    await asyncio.wait_for(engines.polled.wait(), GUARD_S)
+    heard.poller.probe_now("r1")
+    engines.gate.set()
+    assert (await heard.next()).healthy
+    assert engines.polls == [R1, R1]
+    await heard.poller.stop()
+
+
+async def test_an_unknown_dialect_and_a_broken_driver_cost_only_their_replica(engines: FakeEngines) -> None:
+    class Broken(FakeDriver):
+        def parse_load(self, body: bytes) -> Load:
+            raise RuntimeError("defect")
+
+    heard = Heard(engines, Broken())
+    heard.poller.follow({"r1": Target(R1, "fake")})
+    assert not (await heard.next()).healthy
+    heard.poller.follow({"r2": Target(R1, "nonsense")})
+    while (report := await heard.next()).replica_id != "r2":
+        pass
+    assert (report.healthy, report.detail) == (False, "no driver named 'nonsense'")
+    await heard.poller.stop()
+
+
+async def test_replicas_no_longer_followed_are_left_alone(engines: FakeEngines) -> None:
+    heard = Heard(engines, poll_interval_s=0.01)
+    heard.poller.follow({"r1": Target(R1, "fake"), "r2": Target("http://127.0.0.1/r2", "fake")})
+    await heard.next()
+    await heard.next()
+    heard.poller.follow({"r2": Target("http://127.0.0.1/r2", "fake")})
+    engines.polls.clear()
+    while len(engines.polls) < 3:
+        await asyncio.wait_for(engines.next_poll(), GUARD_S)
+    assert set(engines.polls) == {"http://127.0.0.1/r2"}
+    await heard.poller.stop()
+
+
+async def test_an_engine_that_died_is_found_out_by_the_first_fault(
+    start_router: StartRouter, connect: Connect, engines: FakeEngines
+) -> None:
+    router = await start_router(poll_interval_s=60.0, recovery_interval_s=0.01, failure_threshold=3)
+    client = await connect(router.port)
+    client.publish(fleet(replicas=("r1", "r2")))
+    first = await client.acquire(ask("l1", excluded=("r2",)))
+    engines.status[R1] = 0
+    client.release(LeaseEnd(first.lease_id, Finish.ENGINE_ERROR, engine_fault=True))
+    await until(lambda: not router.describe().replicas[0].healthy)
+    assert (await client.acquire(ask("l2"))).engine.replica_id == "r2"
+    engines.status[R1] = 200
+    await until(lambda: router.describe().replicas[0].healthy)
