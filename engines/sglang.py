@@ -61,7 +61,8 @@ class SGLangDriver:
         return None
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
-        if status == 400 and error_body(body).message.startswith("Duplicate request ID"):
+        said = error_body(body)
+        if status == 400 and (said.message.startswith("Duplicate request ID") or said.param == "rid"):
             # an earlier send of the same attempt still runs there: no fault of the client's
             return EngineFailed("The engine still holds an earlier try of this request.", retry_after_s=RETRY_AFTER_S)
         return engine_error(status, body)

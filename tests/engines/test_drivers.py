@@ -266,6 +266,11 @@ def test_an_id_that_still_runs_is_not_the_clients_fault() -> None:
     assert "req_1" not in error.message
 
 
+def test_the_embedded_engine_says_the_same_in_its_own_words() -> None:
+    said = {"error": {"message": "A request with the id 'req_1' is running.", "param": "rid", "code": "invalid_value"}}
+    assert type(drivers.get("embedded").error(400, msgspec.json.encode(said))) is EngineFailed
+
+
 def test_load_is_summed_over_the_ranks() -> None:
     rank = {"num_running_reqs": 2, "num_waiting_reqs": 1, "num_used_tokens": 96, "max_total_num_tokens": 20000}
     driver = drivers.get("sglang")
