@@ -232,11 +232,15 @@ class LeaseProtocol(RuleBasedStateMachine):
         if self.gateways[which].wire is None:
             self.connect(self.gateways[which])
 
-    @rule(which=gateway_index, noticed=st.booleans())
-    def stream_breaks(self, which: int, noticed: bool) -> None:
+    @rule(which=gateway_index, noticed=st.booleans(), regrets=st.booleans())
+    def stream_breaks(self, which: int, noticed: bool, regrets: bool) -> None:
+        """regrets: those who waited do not stay for the reconnect."""
         gateway = self.gateways[which]
         if gateway.wire is not None:
             self.cut(gateway, gateway.wire, noticed)
+        if regrets:
+            for lease_id in list(gateway.book.pending):
+                self.withdraw(gateway, lease_id)
 
     @rule(which=gateway_index, noticed=st.booleans())
     def gateway_is_killed_and_restarted(self, which: int, noticed: bool) -> None:
@@ -304,6 +308,12 @@ class LeaseProtocol(RuleBasedStateMachine):
     @rule()
     def everything_arrives(self) -> None:
         self.deliver_all()
+
+    @rule()
+    def router_reads_everything(self) -> None:
+        for _, stream in list(self.wires.values()):
+            while stream.to_router and stream.number in self.wires:
+                self.router_reads(stream, stream.to_router.pop(0))
 
     @rule()
     def everyone_is_well(self) -> None:

@@ -1,0 +1,92 @@
+"""The router as a process of its own, with the real drivers: killed, restarted, told to stop, scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from contracts.lease import LeaseEnd
+from contracts.usage import Finish
+from router.config import RouterConfig
+from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
+
+START = "import sys, msgspec; from router.config import RouterConfig; from router.service import main; " + (
+    "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def run(config: RouterConfig) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", START, msgspec.json.encode(config).decode(), TOKEN
+    )
+
+
+@pytest.fixture
+async def engine_url() -> AsyncIterator[str]:
+    """Something that answers every request with 200, as a healthy engine answers its polls."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_a_router_process_is_killed_restarted_and_stopped(engine_url: str, connect: Connect) -> None:
+    config = RouterConfig(port=free_port(), metrics_port=free_port(), poll_interval_s=0.05)
+    state = DesiredState(
+        4,
+        (Model("m", Tier.CHAT, "pool", 2048),),
+        (Pool("pool", "openai", (Replica("r1", engine_url),), max_concurrency=2),),
+    )
+    router = await run(config)
+    client = await connect(config.port, patience_s=GUARD_S)
+    client.publish(state)
+    for lease_id in ("l1", "l2"):
+        assert (await client.acquire(ask(lease_id))).engine.url == engine_url
+
+    waiting = asyncio.create_task(client.acquire(ask("l3")))
+    router.kill()
+    await router.wait()
+    router = await run(config)
+    await until(lambda: client.connections == 2)
+    client.release(LeaseEnd("l1", Finish.COMPLETE))
+    assert (await waiting).lease_id == "l3"
+
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{config.metrics_port}/metrics") as answer:
+            told = await answer.text()
+        async with session.get(f"http://127.0.0.1:{config.metrics_port}/healthz") as answer:
+            assert answer.status == 200
+    assert 'slipstream_router_leases{pool="pool",replica="r1"} 2.0' in told
+    assert 'slipstream_router_replica_healthy{pool="pool",replica="r1"} 1.0' in told
+    assert 'slipstream_router_grants_total{replica="r1"} 1.0' in told
+    assert "slipstream_router_desired_state_version 4.0" in told
+    assert "slipstream_router_decision_seconds_count" in told
+
+    router.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(router.wait(), GUARD_S) == 0
+    await until(lambda: not client.connected)
