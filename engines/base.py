@@ -78,7 +78,7 @@ class Driver(Protocol):
         ...
 
     def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
-        """The answer to `usage_by_id`; None when the engine does not know the request."""
+        """The answer to `usage_by_id`; None when the engine has no final count: unknown, or still running."""
         ...
 
     def error(self, status: int, body: bytes) -> SlipstreamError:

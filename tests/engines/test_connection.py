@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import shutil
 import socket
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -378,6 +382,39 @@ async def test_an_engine_that_does_not_accept_is_an_engine_failure(engines: Engi
         finally:
             for filler in fillers:
                 filler.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """Certificate and key of a server called localhost."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
+         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+async def test_https_checks_the_certificate(certificate: tuple[Path, Path]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    raw = Server()
+    listening = await asyncio.start_server(raw.serve, "localhost", 0, ssl=context, family=socket.AF_INET)
+    url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
+    trusting = EngineConnections("secret", ssl.create_default_context(cafile=certificate[0]))
+    wary = EngineConnections("secret")
+    try:
+        assert await trusting.fetch(url, POST, 30) == (200, EVENTS)
+        with pytest.raises(EngineFailed, match="cannot be reached"):
+            await wary.fetch(url, POST, 30)
+        assert len(raw.requests) == 1
+    finally:
+        await trusting.close()
+        await wary.close()
+        listening.close()
 
 
 async def test_close_cuts_running_streams(server: Server) -> None:

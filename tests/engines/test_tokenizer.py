@@ -195,6 +195,17 @@ def test_a_gap_is_laid_out_in_the_models_order(tmp_path: Path, order: str) -> No
     assert tokenizer.fill_ids("if <|fim_middle|>", "else") == [*sides, middle]
 
 
+def test_the_shipped_models_encode_as_they_were_trained() -> None:
+    models = Path(__file__).parents[2] / "models"
+    code = Tokenizer.load(models / "slipstream-code")
+    prefix, suffix, middle = (chat_id(code, f"<|fim_{name}|>") for name in ("prefix", "suffix", "middle"))
+    assert code.fill_ids("def f(", "pass") == [suffix, *code.encode("pass"), prefix, *code.encode("def f("), middle]
+    chat = Tokenizer.load(models / "slipstream-chat")
+    begin, user, assistant, end = (chat_id(chat, f"<|{name}|>") for name in ("endoftext", "user", "assistant", "end"))
+    assert chat.chat_ids([{"role": "user", "content": "hi"}]) == [begin, user, *chat.encode("hi"), assistant]
+    assert chat.end_ids == {end, begin}
+
+
 def test_codestral_has_no_middle_token(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write_model(tmp_path, [{"content": "[PREFIX]"}, {"content": "[SUFFIX]"}], {}))
     expected = [
