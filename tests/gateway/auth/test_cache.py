@@ -1,0 +1,75 @@
+"""The key cache against a naive twin: lists searched from end to end."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contracts.generation import Caller
+from gateway.auth.cache import KeyCache
+from gateway.auth.key_record import KeyRecord, Refusal
+from gateway.limits.key_limits import KeyLimits
+
+MAX_KEYS, MAX_REFUSALS = 3, 2
+NUMBERS = st.integers(0, 6)
+
+
+def fingerprint(number: int) -> bytes:
+    return b"f%d" % number
+
+
+def key_hash(number: int) -> bytes:
+    return b"h%d" % number
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Twin: pairs of number and answer, least recently used first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = KeyCache(MAX_KEYS, MAX_REFUSALS)
+        self.records: list[tuple[int, KeyRecord]] = []
+        self.refusals: list[tuple[int, Refusal]] = []
+
+    @rule(number=NUMBERS, limit=st.integers(1, 3))
+    def put_record(self, number: int, limit: int) -> None:
+        record = KeyRecord(Caller("o", "p", str(number)), KeyLimits(requests_per_minute=limit))
+        self.cache.put(fingerprint(number), key_hash(number), record)
+        self.forget(number)
+        self.records = [*self.records, (number, record)][-MAX_KEYS:]
+
+    @rule(number=NUMBERS, refusal=st.sampled_from(Refusal))
+    def put_refusal(self, number: int, refusal: Refusal) -> None:
+        self.cache.put(fingerprint(number), key_hash(number), refusal)
+        self.forget(number)
+        self.refusals = [*self.refusals, (number, refusal)][-MAX_REFUSALS:]
+
+    @rule(number=NUMBERS)
+    def drop(self, number: int) -> None:
+        self.cache.drop(key_hash(number))
+        self.forget(number)
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.records, self.refusals = [], []
+
+    @rule(number=NUMBERS)
+    def look(self, number: int) -> None:
+        assert self.cache.record(fingerprint(number)) == dict(self.records).get(number)
+        assert self.cache.refusal(key_hash(number)) == dict(self.refusals).get(number)
+        self.records.sort(key=lambda entry: entry[0] == number)  # stable: moves the one looked at to the end
+        self.refusals.sort(key=lambda entry: entry[0] == number)
+
+    @invariant()
+    def nothing_else_is_kept(self) -> None:
+        assert len(self.cache) == len(self.records) + len(self.refusals)
+        assert {number for number, _ in self.records}.isdisjoint(number for number, _ in self.refusals)
+        assert len(self.cache._fingerprints) == len(self.records)
+
+    def forget(self, number: int) -> None:
+        self.records = [entry for entry in self.records if entry[0] != number]
+        self.refusals = [entry for entry in self.refusals if entry[0] != number]
+
+
+TestCache = CacheMachine.TestCase
