@@ -23,6 +23,7 @@ from infra.local.lock import FolderLock
 from infra.local.ports import Ports, require_free
 from infra.local.postgres import Postgres
 from infra.local.private import folder_error
+from infra.local.probe import answers
 from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
@@ -32,6 +33,8 @@ from slipstream.first_key import make_first_key
 from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
 from slipstream.progress import Progress
 from slipstream.settings import Settings
+
+READY_WAIT_S = 20.0
 
 
 async def up(settings: Settings, *, quiet: bool = False) -> None:
@@ -64,7 +67,7 @@ class Up:
         self._data = data
         self._progress = progress
         self._processes = Processes(self._settings)
-        self._supervisor = Supervisor(data, self._settings.local)
+        self._supervisor = Supervisor(data, self._settings.local, progress.say)
         self._postgres = None if settings.local.database_url else Postgres(data, settings.local)
 
     async def run(self) -> None:
@@ -103,10 +106,20 @@ class Up:
                 group.create_task(self._databases_then_gateways())
         except BaseExceptionGroup as errors:
             raise _cause(errors) from None
+        await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
         settings = self._settings
         return banner.render(public_url(settings), settings.models, settings.pools, key.secret, key_held=key.held)
+
+    async def _take_requests(self) -> None:
+        """Wait until a gateway says that a request would be served: keys, models and router are known to it."""
+        gateway = self._settings.gateway
+        is_ready = answers(reachable(gateway.host), gateway.port, "/readyz")
+        with contextlib.suppress(TimeoutError):  # it serves and says what it lacks; that is no reason to stop it
+            async with asyncio.timeout(READY_WAIT_S):
+                while not await is_ready():  # noqa: ASYNC110  another process's state
+                    await asyncio.sleep(0.05)
 
     async def _databases_then_gateways(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -148,7 +161,8 @@ class Up:
                 os._exit(130)
             self._supervisor.stop_requested.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        closed_terminal = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup
+        for number in (signal.SIGINT, signal.SIGTERM, *closed_terminal):
             loop.add_signal_handler(number, ask)
 
 

@@ -76,7 +76,16 @@ class ChildStatus(msgspec.Struct, frozen=True):
 class Child:
     """Owns one process and the task that watches it."""
 
-    def __init__(self, spec: ChildSpec, log: Path, *, log_max_bytes: int = 20_000_000, log_keep: int = 3) -> None:
+    def __init__(
+        self,
+        spec: ChildSpec,
+        log: Path,
+        *,
+        log_max_bytes: int = 20_000_000,
+        log_keep: int = 3,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """notice: told, in a sentence, what happens to the process unasked."""
         self.spec = spec
         self.log = log
         self.state = State.STOPPED
@@ -86,6 +95,8 @@ class Child:
         self._started_at = 0.0
         self._watcher: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._notice = notice
+        self._was_late = False
         self._settled = asyncio.Event()  # set once READY or FAILED for the first time
 
     @property
@@ -109,6 +120,8 @@ class Child:
         await self._settled.wait()
         if self.state is State.FAILED:
             line = last_line(self.log) or "it wrote nothing"
+            if self._was_late:
+                line = f"not ready after {self.spec.ready_timeout_s:g} s, its last line: {line}"
             raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")
 
     async def stop(self) -> None:
@@ -131,7 +144,7 @@ class Child:
             if self._stopping.is_set():
                 return
             never_ready = not self._settled.is_set()
-            if never_ready and (code == CONFIG_EXIT_CODE or starts >= FIRST_STARTS):
+            if never_ready and (code == CONFIG_EXIT_CODE or self._was_late or starts >= FIRST_STARTS):
                 self.state = State.FAILED
                 self._settled.set()
                 return
@@ -167,6 +180,7 @@ class Child:
         deadline = time.monotonic() + self.spec.ready_timeout_s
         while not await self.spec.probe():
             if time.monotonic() > deadline:
+                self._was_late = True
                 self._note(f"was not ready after {self.spec.ready_timeout_s:g} s; killed")
                 _kill_group(process.pid)
                 return
@@ -188,7 +202,8 @@ class Child:
         await process.wait()
 
     def _note(self, text: str) -> None:
-        """Say something in the child's own log, where a person looks first."""
+        """Say something in the child's own log, where a person looks first, and to whoever started it."""
+        self._notice(f"{self.spec.name} {text}")
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with contextlib.suppress(OSError), self.log.open("a") as file:
             file.write(f"{stamp} supervisor: {self.spec.name} {text}\n")

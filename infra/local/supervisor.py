@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from infra.local.child import Child, ChildSpec, ChildStatus
 from infra.local.config import LocalConfig
@@ -13,7 +13,9 @@ from infra.local.folders import DataFolder
 class Supervisor:
     """Children by name, in start order."""
 
-    def __init__(self, data: DataFolder, config: LocalConfig) -> None:
+    def __init__(self, data: DataFolder, config: LocalConfig, notice: Callable[[str], None] = lambda _: None) -> None:
+        """notice: told what happens to children unasked."""
+        self._notice = notice
         self._data = data
         self._config = config
         self._children: dict[str, Child] = {}
@@ -26,6 +28,7 @@ class Supervisor:
             self._data.log(spec.name),
             log_max_bytes=self._config.log_max_bytes,
             log_keep=self._config.log_keep,
+            notice=self._notice,
         )
         self._children[spec.name] = child
         child.start()

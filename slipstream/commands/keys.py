@@ -72,9 +72,10 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
         async with connected(settings) as connection:
             return await list_keys(connection, organization)
 
+    found = asyncio.run(run())
     now = datetime.now(UTC)
     print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}limits")
-    for key in asyncio.run(run()):
+    for key in found:
         limits = (
             (key.limits.requests_per_minute, "requests/min"),
             (key.limits.tokens_per_minute, "tokens/min"),

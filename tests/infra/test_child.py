@@ -30,7 +30,10 @@ async def _until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
 
 
 async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_path: Path) -> None:
-    first, second = (Child(_spec(name, SLEEPER), tmp_path / f"{name}.log") for name in ("first", "second"))
+    notices: list[str] = []
+    first, second = (
+        Child(_spec(name, SLEEPER), tmp_path / f"{name}.log", notice=notices.append) for name in ("first", "second")
+    )
     for child in (first, second):
         child.start()
         await child.ready()
@@ -41,6 +44,7 @@ async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_pat
     assert first.pid not in (None, killed)
     assert (second.pid, second.restarts) == (neighbour, 0)
     assert "signal SIGKILL" in first.log.read_text()
+    assert notices == [f"first pid {killed} ended with signal SIGKILL"]
     await asyncio.gather(first.stop(), second.stop())
     assert first.pid is None
     assert first.status().state is State.STOPPED
@@ -61,6 +65,16 @@ async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="port: 0 is out of range"):
         await child.ready()
     assert child.restarts == 0
+    await child.stop()
+
+
+async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    program = f"print('thinking', flush=True); {SLEEPER}"
+    child = Child(_spec("slow", program, probe=_never, ready_timeout_s=0.5), tmp_path / "slow.log")
+    child.start()
+    with pytest.raises(ConfigError, match=r"slow did not start: not ready after 0\.5 s"):
+        await child.ready()
+    assert child.pid is None
     await child.stop()
 
 

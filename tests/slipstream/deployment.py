@@ -1,0 +1,138 @@
+"""Drives `slipstream up` as a person would: a process on a data folder, asked and stopped through the command line."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from infra.local.child import ChildStatus
+from infra.local.control import Answer
+from infra.local.folders import DataFolder
+
+COMMAND = (sys.executable, "-m", "slipstream")
+# No engine is started: what is tested here is the supervisor, and torch takes seconds to load.
+WITHOUT_ENGINES = """
+[[models]]
+name = "elsewhere"
+tier = "chat"
+pool = "elsewhere"
+context_tokens = 1000
+
+[[pools]]
+name = "elsewhere"
+driver = "openai"
+replicas = [{ id = "elsewhere-1", url = "http://127.0.0.1:9" }]
+"""
+START_TIMEOUT_S = 90
+
+
+class Deployment:
+    """One data folder and the `up` that may run on it."""
+
+    def __init__(self, data: Path, *, engines: bool = False, settings: str = "") -> None:
+        data.parent.mkdir(parents=True, exist_ok=True)
+        self.data = data
+        self.port = free_port()
+        self.process: subprocess.Popen[str] | None = None
+        self.errors = data.with_name(f"{data.name}.stderr")
+        self._config = data.with_name(f"{data.name}.toml")
+        self._config.write_text(settings + ("" if engines else WITHOUT_ENGINES))
+
+    def up(self, *arguments: str) -> list[str]:
+        """Start and return the lines of the final block."""
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*COMMAND, "up", "--data", str(self.data), "--port", str(self.port), *self.config, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        while not (lines and lines[-1].startswith("  try")):
+            line = self.process.stdout.readline()
+            assert line, self.errors.read_text()
+            lines.append(line.rstrip("\n"))
+        return lines
+
+    @property
+    def config(self) -> tuple[str, str]:
+        """The option that names the settings file."""
+        return "--config", str(self._config)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command on the same data folder."""
+        return run(*command, "--data", str(self.data))
+
+    def processes(self) -> dict[str, ChildStatus]:
+        """What the supervisor says of its processes, by name."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(DataFolder(self.data).control_socket))
+            connection.sendall(b'{"command":"status"}\n')
+            with connection.makefile("rb") as stream:
+                answer = msgspec.json.decode(stream.readline(), type=Answer)
+        return {process.name: process for process in answer.processes}
+
+    def kill(self) -> None:
+        """kill -9 of the supervisor alone."""
+        assert self.process is not None
+        self.process.kill()
+        self._collect()
+
+    def close(self) -> None:
+        """Whatever happened, leave nothing running."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self._collect()
+
+    def _collect(self) -> None:
+        if self.process is not None:
+            self.process.wait(60)
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one `slipstream` command to its end."""
+    return subprocess.run(
+        [*COMMAND, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def executes(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has collected yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Poll the process table, which has no event to wait for."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

@@ -1,0 +1,207 @@
+"""`slipstream up` on a real machine: it recovers from every kill, keeps what was committed, and refuses in one line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from infra.local.folders import DataFolder
+from tests.slipstream.deployment import Deployment, executes, free_port, run, wait_until
+
+EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
+
+
+@pytest.fixture
+def deployment(data_folder: Path) -> Iterator[Deployment]:
+    made = Deployment(data_folder)
+    yield made
+    made.close()
+
+
+def _is_new(deployment: Deployment, name: str, old_pid: int | None) -> bool:
+    process = deployment.processes()[name]
+    return process.state == "ready" and process.pid != old_pid
+
+
+def _one_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The refusal: exit code 2, nothing on standard output, one line that begins with our name."""
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("slipstream: ")
+    return lines[0]
+
+
+async def _commit_a_row(data: Path) -> None:
+    connection = await asyncpg.connect(DataFolder(data).database_url)
+    try:
+        await connection.execute("CREATE TABLE kept (id int); INSERT INTO kept VALUES (42)")
+    finally:
+        await connection.close()
+
+
+async def _kept(data: Path) -> int:
+    connection = await asyncpg.connect(DataFolder(data).database_url)
+    try:
+        return int(await connection.fetchval("SELECT id FROM kept"))
+    finally:
+        await connection.close()
+
+
+async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deployment: Deployment) -> None:
+    first_block = deployment.up()
+    assert first_block[0].startswith("Slipstream is up")
+    assert 'tenant "demo"; shown once, stored hashed' in first_block[2]
+    before = deployment.processes()
+    assert set(before) == EXPECTED
+    assert {process.state for process in before.values()} == {"ready"}
+    await _commit_a_row(deployment.data)
+
+    # kill -9 of children: each comes back, the others keep their process
+    for victim in ("postgres", "valkey", "gateway-1"):
+        old = deployment.processes()
+        os.kill(old[victim].pid or 0, signal.SIGKILL)
+        wait_until(functools.partial(_is_new, deployment, victim, old[victim].pid))
+        new = deployment.processes()
+        assert {n: p.pid for n, p in new.items() if n != victim} == {n: p.pid for n, p in old.items() if n != victim}
+        assert new[victim].restarts == 1
+    assert await _kept(deployment.data) == 42
+
+    # kill -9 of the supervisor: no orphan, and the next start is as good as the first
+    pids = [process.pid for process in deployment.processes().values()]
+    deployment.kill()
+    wait_until(lambda: not any(executes(pid) for pid in pids if pid))
+    second_block = deployment.up()
+    assert "as shown at the first start" in second_block[2]
+    assert await _kept(deployment.data) == 42
+
+    # down: everything ends, in order, without an error
+    pids = [process.pid for process in deployment.processes().values()]
+    assert deployment.run("down").stdout == "stopped\n"
+    assert deployment.process is not None
+    assert deployment.process.wait(60) == 0
+    assert not any(executes(pid) for pid in pids if pid)
+    assert deployment.run("status").returncode == 1
+
+
+def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
+    deployment = Deployment(data_folder, engines=True)
+    try:
+        block = deployment.up()
+        assert block[1] == "  chat           slipstream-chat      embedded engine, 1 replica, 2,048 tokens"
+        assert block[2] == "  autocomplete   slipstream-code      embedded engine, 1 replica, 2,048 tokens"
+        processes = deployment.processes()
+        nice = {name: psutil.Process(process.pid).nice() for name, process in processes.items()}
+        assert nice["engine-chat-1"] == nice["gateway-1"] + 5
+        assert "restarts" in deployment.run("status").stdout
+        assert deployment.run("status", "--json").returncode == 0
+        answer = subprocess.run(
+            block[-1].removeprefix("  try").strip(), shell=True, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert answer.stdout.rstrip().endswith("data: [DONE]")
+    finally:
+        deployment.close()
+
+
+def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deployment: Deployment) -> None:
+    deployment.up("--quiet")
+    assert deployment.errors.read_text() == ""
+    second = deployment.run("up", "--port", str(free_port()), *deployment.config)
+    assert "already up on this data folder" in _one_line(second)
+    assert deployment.processes().keys() == EXPECTED
+    # the same running deployment: keys, logs and requests by command
+    made = deployment.run("keys", "create", "--name", "second").stdout.strip()
+    assert made.startswith("sk-slip-")
+    listed = deployment.run("keys", "list").stdout
+    assert made not in listed
+    assert "second" in listed
+    assert "revoked sk-slip-…" in deployment.run("keys", "revoke", "second").stdout
+    assert "revoked" in deployment.run("keys", "list").stdout
+    assert "router listening" in deployment.run("logs", "router").stdout
+    assert deployment.run("requests", "show", "req_nothing").returncode == 1
+
+
+async def test_servers_given_by_url_are_used_and_none_is_started(
+    data_folder: Path, fresh_postgres_url: str, valkey_url: str
+) -> None:
+    urls = f'[local]\ndatabase_url = "{fresh_postgres_url}"\nvalkey_url = "{valkey_url}"\n'
+    deployment = Deployment(data_folder, settings=urls)
+    try:
+        deployment.up()
+        assert deployment.processes().keys() == EXPECTED - {"postgres", "valkey"}
+        assert not (data_folder / "postgres").exists()
+    finally:
+        deployment.close()
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys") == 1
+    finally:
+        await connection.close()
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(deployment: Deployment) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        refused = deployment.run("up", "--port", str(port), *deployment.config)
+    assert f"port {port} on 127.0.0.1 is in use" in _one_line(refused)
+    assert not (deployment.data / "postgres").exists()
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "file/data" in _one_line(run("up", "--data", str(tmp_path / "file" / "data")))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0o555)
+    assert "permission denied" in _one_line(run("up", "--data", str(tmp_path / "shut" / "data")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="simulates an ordinary user, which takes root")
+def test_a_read_only_folder_is_refused_to_an_ordinary_user(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from contracts.errors import ConfigError;"
+        "from infra.local.folders import DataFolder; os.setgid(65534); os.setuid(65534)\n"
+        "try: DataFolder(Path(sys.argv[1])).prepare()\n"
+        "except ConfigError as error: print(error.message)"
+    )
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "data")], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == f"{tmp_path / 'data'}: permission denied; choose another data folder with --data\n"
+
+
+def test_a_misspelt_setting_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    refused = run("up", "--data", str(tmp_path / "d"), env={"SLIPSTREAM_LOCAL__GATEWAY": "2"})
+    assert "local.gateway: unknown setting" in _one_line(refused)
+    assert "did you mean local.gateways?" in refused.stderr
+
+
+def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
+    refused = run("up", "--data", str(tmp_path / "d"), "--port", str(free_port()), "--chat-model", str(tmp_path))
+    assert "local.chat_model" in _one_line(refused)
+
+
+def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "d"))
+    assert run("status", *data).returncode == 1
+    assert run("status", "--json", *data).stdout == '{"url":"","processes":[]}\n'
+    assert run("down", *data).stdout.startswith("nothing runs on")
+    assert "is Slipstream up" in _one_line(run("keys", "list", *data))
+    assert "no logs" in _one_line(run("logs", *data))
