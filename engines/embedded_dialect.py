@@ -29,15 +29,14 @@ class EmbeddedDriver(SGLangDriver):
     aborts_choices = True
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
-        """200 with `{"rid", "finished", "usage": {…}}`, 404 when it knows no such request, or no longer."""
+        """200 with `{"rid", "usage": {…}}` for a request that has ended, else 404."""
         return EngineRequest("GET", f"/usage?rid={quote(request_id, safe='')}")
 
     def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
         if status == 404:
             return None
         try:
-            answer = msgspec.json.decode(body) if status == 200 else {}
-            finished, usage = answer["finished"], answer["usage"]
+            usage = (msgspec.json.decode(body) if status == 200 else {})["usage"]
         except (msgspec.DecodeError, KeyError, TypeError):
             raise EngineFailed("The engine's answer about a past request cannot be read.") from None
-        return usage_of(usage) if finished else None
+        return usage_of(usage)

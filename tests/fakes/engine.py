@@ -438,7 +438,7 @@ class Connection(asyncio.Protocol):
 
     def _usage(self, rid: str) -> None:
         record = self.engine.records.get(rid)
-        if record is None:
+        if record is None or not record.ended:
             self.answer(404, _refusal("no such request", 404))
             return
         usage = {
@@ -447,7 +447,7 @@ class Connection(asyncio.Protocol):
             "total_tokens": record.prompt_tokens + record.tokens,
             "prompt_tokens_details": {"cached_tokens": record.cached_tokens},
         }
-        self.answer(200, {"rid": rid, "finished": record.ended, "usage": usage})
+        self.answer(200, {"rid": rid, "usage": usage})
 
 
 def _refusal(message: str, code: int = 400) -> dict[str, Any]:
