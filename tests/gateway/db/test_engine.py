@@ -1,0 +1,80 @@
+"""URLs, and connecting to a PostgreSQL that is there, not there yet, or refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import ConfigError
+from gateway.db.engine import borrow, checked, connect, lazy_pool, open_pool, redacted, sqlalchemy_url
+from tests.gateway.auth.wire import Wire
+
+
+def test_sqlalchemy_url_keeps_socket_folder_and_credentials() -> None:
+    socket = "postgresql://slipstream@/slipstream?host=/a/run"
+    assert sqlalchemy_url(socket) == "postgresql+psycopg://slipstream@/slipstream?host=/a/run"
+    assert sqlalchemy_url("postgres://u:p%40ss@h:6432/db") == "postgresql+psycopg://u:p%40ss@h:6432/db"
+
+
+@pytest.mark.parametrize("url", ["", "mysql://u@h/db", "redis://h", "/a/run", "postgresql://u@h", "postgresql://u@h/"])
+def test_what_names_no_postgresql_database_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="database url"):
+        checked(url)
+
+
+def test_passwords_are_never_shown() -> None:
+    url = "postgresql://user:hunter2@db.example.com:5432/slipstream?sslmode=require"
+    assert redacted(url) == "postgresql://user:***@db.example.com:5432/slipstream?sslmode=require"
+    assert redacted("postgresql://user@/slipstream?host=/run") == "postgresql://user@/slipstream?host=/run"
+    with pytest.raises(ConfigError) as caught:
+        checked("mysql://user:hunter2@host/db")
+    assert "hunter2" not in caught.value.message
+
+
+async def test_a_pool_waits_for_a_server_that_is_starting(fresh_postgres_url: str, data_folder: Path) -> None:
+    wire = Wire(fresh_postgres_url, data_folder.parent)
+    opening = asyncio.create_task(open_pool(wire.url, wait_s=20))
+    await asyncio.sleep(0)
+    assert not opening.done()
+    await wire.connect()
+    pool = await opening
+    assert await pool.fetchval("SELECT 1") == 1
+    await pool.close()
+    await wire.cut()
+
+
+async def test_a_pool_gives_up_on_a_server_that_never_comes(data_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="is PostgreSQL running") as caught:
+        await open_pool(f"postgresql://slipstream@/slipstream?host={data_folder}", wait_s=0.1)
+    assert caught.value.param == "database"
+
+
+async def test_a_pool_does_not_wait_for_what_waiting_cannot_cure(postgres_url: str) -> None:
+    wrong = postgres_url.replace("?host", "_absent?host")
+    async with asyncio.timeout(20):
+        with pytest.raises(ConfigError, match="does not exist"):
+            await open_pool(wrong, wait_s=3_600)
+
+
+async def test_a_borrowed_connection_is_replaced_after_a_failure_and_kept_after_success(postgres_url: str) -> None:
+    pool = await lazy_pool(postgres_url, size=1, connect_timeout_s=5)
+
+    async def backend() -> int:
+        async with borrow(pool) as connection:
+            return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+    first = await backend()
+    assert await backend() == first
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), borrow(pool) as connection:
+            await connection.execute("SELECT pg_sleep(2)")
+    assert await backend() != first
+    await pool.close()
+
+
+async def test_connections_say_who_they_are(postgres_url: str) -> None:
+    connection = await connect(postgres_url, name="slipstream-test")
+    assert await connection.fetchval("SHOW application_name") == "slipstream-test"
+    await connection.close()
