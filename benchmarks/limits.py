@@ -142,8 +142,8 @@ async def timed(act: Round, label: str, rounds: int, at_once: int, server_pid: i
 def arguments_of(verb: str, plan: Plan, name: str, tokens: int) -> list[str | int]:
     words: list[str | int] = [verb, LEASE_MS, RECORD_MS, len(plan.buckets)]
     for bucket in plan.buckets:
-        words += [bucket.kind.value, bucket.limit, bucket.period_ms, bucket.amount(1, tokens)]
-    return [*words, name]
+        words += [bucket.kind.value, bucket.limit, bucket.period_ms]
+    return [*words, *(bucket.amount(1, tokens) for bucket in plan.buckets), name]
 
 
 def cpu_s(pid: int) -> float:

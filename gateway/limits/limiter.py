@@ -14,13 +14,13 @@ import hiredis
 import msgspec
 
 from contracts.errors import InternalError, LimiterUnavailable
-from gateway.limits.bucket import Decision, Plan, Status, plan_of
+from gateway.limits.bucket import Decision, Status, plan_of
 from gateway.limits.config import LimitsConfig
 from gateway.limits.key_limits import KeyLimits
 from gateway.limits.local import LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
 from gateway.limits.rate_state import KeyRateLimited, RateState, too_expensive
-from gateway.limits.script import Script, decision, source
+from gateway.limits.script import Calls, Script, decision, source
 from gateway.limits.settlements import Settlements
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
 
@@ -32,13 +32,13 @@ DRAIN_S = 2.0
 
 class Reservation(msgspec.Struct, frozen=True):
     """Leave to run one request of up to `tokens` tokens. state: for the response's headers; None when the key has no
-    limits. plan, local: where it was counted."""
+    limits. calls, local: where it was counted."""
 
     id: str
     key_id: str
     tokens: int
     state: RateState | None = None
-    plan: Plan | None = None
+    calls: Calls | None = None
     local: bool = False
 
 
@@ -53,7 +53,7 @@ class Limiter:
         self._valkey = Valkey(url, config.call_timeout_s, greeting=(self._script.load,))
         self._valkey.on_change = self._on_change
         self._local = LocalLimiter(lease_ms, record_ms)
-        self._plans: dict[str, tuple[KeyLimits, Plan | None]] = {}
+        self._plans: dict[str, tuple[KeyLimits, Calls | None]] = {}
         self._open: dict[str, tuple[float, Reservation]] = {}
         """Reservation id to (reserved at, itself), oldest first."""
         self._settlements: Settlements | None = None
@@ -107,10 +107,10 @@ class Limiter:
         it is asked. A key without limits costs nothing. Cancelling gives everything back. Raises KeyRateLimited
         (waiting helps), RequestTooExpensive (it does not), LimiterUnavailable.
         """
-        plan = self._plan(key_id, limits)
-        if plan is None:
+        calls = self._calls(key_id, limits)
+        if calls is None:
             return Reservation(reservation_id, key_id, tokens)
-        for bucket in plan.buckets:
+        for bucket in calls.plan.buckets:
             amount = bucket.amount(1, tokens)
             if amount > bucket.limit:  # needs no counting, and no answer from Valkey could change it
                 self._metrics.decisions.labels("too_expensive", bucket.counter).inc()
@@ -118,11 +118,11 @@ class Limiter:
         started_s = time.perf_counter()
         decided: Decision | None = None
         if self._valkey.connected:
-            decided = await self._ask(plan, reservation_id, tokens)
+            decided = await self._ask(calls, reservation_id, tokens)
         if decided is None:
             return self._reserve_without_valkey(reservation_id, key_id, limits, tokens)
         self._metrics.reserve_seconds.observe(time.perf_counter() - started_s)
-        return self._conclude(Reservation(reservation_id, key_id, tokens, None, plan), decided)
+        return self._conclude(Reservation(reservation_id, key_id, tokens, None, calls), decided)
 
     async def settle(self, reservation: Reservation, tokens: int, *, refund_request: bool = False) -> None:
         """Correct a reservation to the `tokens` really used and end its place; the rest goes back.
@@ -130,42 +130,43 @@ class Limiter:
         refund_request: nothing ran, so the request itself is given back too. Settling again changes nothing. Returns
         at once, the writing happens behind it, in order with later reserves of this gateway; never raises.
         """
-        plan = reservation.plan
-        if plan is None:
+        calls = reservation.calls
+        if calls is None:
             return
         self._open.pop(reservation.id, None)
         requests, tokens = 0 if refund_request else 1, max(0, tokens)
         if reservation.local:
-            used = [bucket.amount(requests, tokens) for bucket in plan.buckets]
-            self._local.settle(_now_ms(), plan.buckets, used, reservation.id)
+            buckets = calls.plan.buckets
+            used = [bucket.amount(requests, tokens) for bucket in buckets]
+            self._local.settle(_now_ms(), buckets, used, reservation.id)
             if not self._valkey.connected:
                 return  # Valkey never heard of it; if a heartbeat announced it before, its lease lapses
-        self._running().post(self._script.settle(plan, reservation.id, requests, tokens))
+        self._running().post(calls.settle(reservation.id, requests, tokens))
 
     def heartbeat(self) -> None:
         """Renew the leases of all reservations that have been open for a whole interval."""
         self._metrics.open.set(len(self._open))
         self._local.sweep(_now_ms())
         young_s = asyncio.get_running_loop().time() - self._interval_s
-        groups: dict[int, tuple[Plan, list[str]]] = {}
+        groups: dict[int, tuple[Calls, list[str]]] = {}
         for reserved_s, reservation in self._open.values():
             if reserved_s > young_s:
                 break
-            plan = reservation.plan
-            assert plan is not None
-            groups.setdefault(id(plan), (plan, []))[1].append(reservation.id)
+            calls = reservation.calls
+            assert calls is not None
+            groups.setdefault(id(calls), (calls, []))[1].append(reservation.id)
             if reservation.local:
-                self._local.renew(_now_ms(), plan.buckets, [reservation.id])
-        for plan, ids in groups.values():
+                self._local.renew(_now_ms(), calls.plan.buckets, [reservation.id])
+        for calls, ids in groups.values():
             for first in range(0, len(ids), RENEW_BATCH):
                 try:
-                    self._valkey.send(self._script.renew(plan, ids[first : first + RENEW_BATCH]), self._renewed)
+                    self._valkey.send(calls.renew(ids[first : first + RENEW_BATCH]), self._renewed)
                 except ConnectionLost:
                     return  # two more beats fit into the lease
 
-    async def _ask(self, plan: Plan, reservation_id: str, tokens: int) -> Decision | None:
+    async def _ask(self, calls: Calls, reservation_id: str, tokens: int) -> Decision | None:
         """Valkey's decision; None when it gave none in time. Whatever it took without our knowing is given back."""
-        command = self._script.reserve(plan, reservation_id, 1, tokens)
+        command = calls.reserve(reservation_id, 1, tokens)
         try:
             try:
                 reply = await self._valkey.call(command)
@@ -176,10 +177,10 @@ class Limiter:
                 reply = await self._valkey.call(command)
         except (ConnectionLost, CallTimeout, hiredis.ReplyError) as error:
             logging.getLogger(__name__).debug("no decision for %s: %r", reservation_id, error)
-            self._running().post(self._script.settle(plan, reservation_id, 0, 0))
+            self._running().post(calls.settle(reservation_id, 0, 0))
             return None
         except asyncio.CancelledError:
-            self._running().post(self._script.settle(plan, reservation_id, 0, 0))
+            self._running().post(calls.settle(reservation_id, 0, 0))
             raise
         return decision(reply)  # type: ignore[arg-type]
 
@@ -199,20 +200,22 @@ class Limiter:
                 "Try again shortly, or with fewer tokens.",
                 retry_after_s=1.0,
             )
-        return self._conclude(Reservation(reservation_id, key_id, tokens, None, plan, local=True), decided)
+        return self._conclude(
+            Reservation(reservation_id, key_id, tokens, None, Calls(self._script, plan), local=True), decided
+        )
 
     def _conclude(self, asked: Reservation, decided: Decision) -> Reservation:
-        plan = asked.plan
-        assert plan is not None
-        state = RateState(plan.buckets, decided.levels)
+        assert asked.calls is not None
+        buckets = asked.calls.plan.buckets
+        state = RateState(buckets, decided.levels)
         if decided.status is Status.ADMITTED:
             self._metrics.admitted.inc()
-            granted = Reservation(asked.id, asked.key_id, asked.tokens, state, plan, asked.local)
+            granted = Reservation(asked.id, asked.key_id, asked.tokens, state, asked.calls, asked.local)
             self._open[asked.id] = (asyncio.get_running_loop().time(), granted)
             return granted
         if decided.status is Status.SETTLED:
             raise InternalError(f"reservation {asked.id} was settled before it was made; ids must not be used twice")
-        bucket = plan.buckets[decided.decided_by - 1]
+        bucket = buckets[decided.decided_by - 1]
         amount = bucket.amount(1, asked.tokens)
         if decided.status is Status.TOO_EXPENSIVE:
             self._metrics.decisions.labels("too_expensive", bucket.counter).inc()
@@ -220,15 +223,16 @@ class Limiter:
         self._metrics.decisions.labels("refused", bucket.counter).inc()
         raise KeyRateLimited(bucket, amount, decided.wait_ms, state)
 
-    def _plan(self, key_id: str, limits: KeyLimits) -> Plan | None:
+    def _calls(self, key_id: str, limits: KeyLimits) -> Calls | None:
         known = self._plans.get(key_id)
         if known is not None and known[0] == limits:
             return known[1]
         if len(self._plans) >= PLANS_KEPT:
             self._plans.clear()
         plan = plan_of(self._config.key_prefix, key_id, limits)
-        self._plans[key_id] = (limits, plan)
-        return plan
+        calls = Calls(self._script, plan) if plan is not None else None
+        self._plans[key_id] = (limits, calls)
+        return calls
 
     def _running(self) -> Settlements:
         assert self._settlements is not None, "start() comes first"

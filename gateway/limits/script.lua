@@ -2,8 +2,8 @@
 --
 -- KEYS  one per bucket, then one record per reservation. All carry one hash tag, so they live on one cluster node.
 -- ARGV  1 verb: reserve | settle | renew    2 lease_ms    3 record_ms    4 number of buckets
---       then for each bucket: kind (rate | concurrency), limit, period_ms, amount; then one id per reservation.
---       amount: reserve: what to take; settle: what was really used; renew: ignored.
+--       then for each bucket: kind (rate | concurrency), limit, period_ms; then for each bucket: amount (reserve: what
+--       to take; settle: what was really used; renew: ignored); then one id per reservation.
 --
 -- Arithmetic. A rate bucket counts in units of 1/period_ms of a token (of a request): one millisecond refills exactly
 -- `limit` units and a full bucket holds limit * period_ms. Every value is therefore a whole number, and nothing drifts
@@ -34,9 +34,9 @@ local CONCURRENCY_WAIT_MS = 1000
 local verb, lease_ms, record_ms, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local kinds, limits, periods, amounts = {}, {}, {}, {}
 for i = 1, count do
-  local at = 4 * i
-  kinds[i], limits[i], periods[i], amounts[i] =
-    ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local at = 3 * i + 1
+  kinds[i], limits[i], periods[i] = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  amounts[i] = tonumber(ARGV[4 + 3 * count + i])
 end
 local first_id = 4 * count + 4
 

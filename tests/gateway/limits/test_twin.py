@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import hiredis
 import hypothesis.strategies as st
 import pytest
 import redis
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway.limits.bucket import Bucket, Counter, Decision, Kind, Plan, Status, plan_of
 from gateway.limits.key_limits import KeyLimits
 from gateway.limits.local import LocalLimiter
-from gateway.limits.script import Script, decision, source
+from gateway.limits.script import Calls, Script, decision, source
 from tests.gateway.limits.store import AnyStore
 
 LEASE_MS, RECORD_MS = 15_000, 40_000
@@ -36,8 +37,9 @@ class Timed:
     def run(self, verb: str, plan: Plan, now_ms: int, ids: list[str], amounts: list[int]) -> list[int]:
         keys = [bucket.key for bucket in plan.buckets] + [plan.record_prefix + each for each in ids]
         words: list[Any] = [verb, LEASE_MS, RECORD_MS, len(plan.buckets)]
-        for bucket, amount in zip(plan.buckets, amounts, strict=True):
-            words += [bucket.kind.value, bucket.limit, bucket.period_ms, amount]
+        for bucket in plan.buckets:
+            words += [bucket.kind.value, bucket.limit, bucket.period_ms]
+        words += amounts
         reply: list[int] = self._script(keys=keys, args=[*words, *ids, now_ms])
         return reply
 
@@ -196,15 +198,28 @@ def test_a_reserve_that_arrives_after_its_undo_takes_nothing(store: AnyStore) ->
         )
 
 
-def test_calls_pack_every_key_as_a_key() -> None:
+def words(packed: bytes) -> list[bytes]:
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    read: list[bytes] = reader.gets()
+    assert reader.gets() is False  # nothing behind it
+    return read
+
+
+def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
     plan = plan_of("p", "k", KeyLimits(1, 2, 3))
     assert plan is not None
-    packed = Script(source(), 1, 2).renew(plan, ["r1", "r2"]).split(b"\r\n")[2::2]
-    assert packed[2:8] == [
-        b"5",
-        b"p:{k}:requests",
-        b"p:{k}:tokens",
-        b"p:{k}:concurrency",
-        b"p:{k}:reservation:r1",
-        b"p:{k}:reservation:r2",
+    calls = Calls(Script(source(), 11, 22), plan)
+    buckets = [b"p:{k}:requests", b"p:{k}:tokens", b"p:{k}:concurrency"]
+    described = [b"rate", b"1", b"60000", b"rate", b"2", b"60000", b"concurrency", b"3", b"0"]
+    assert words(calls.reserve("r1", 1, 700))[2:] == [
+        *(b"4", *buckets, b"p:{k}:reservation:r1", b"reserve", b"11", b"22", b"3"),
+        *(*described, b"1", b"700", b"1", b"r1"),
+    ]
+    assert words(calls.settle("r1", 0, 5))[7:] == [
+        *(b"settle", b"11", b"22", b"3", *described, b"0", b"5", b"0", b"r1"),
+    ]
+    assert words(calls.renew(["r1", "r2"]))[2:] == [
+        *(b"5", *buckets, b"p:{k}:reservation:r1", b"p:{k}:reservation:r2", b"renew", b"11", b"22", b"3"),
+        *(*described, b"0", b"0", b"0", b"r1", b"r2"),
     ]
