@@ -16,6 +16,8 @@ class LiveRequest:
         self.request = request
         self.failed = False
         """The engine broke down; no more news will come."""
+        self.ended = asyncio.Event()
+        """Set when every choice has ended, or the engine failed."""
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
@@ -33,12 +35,15 @@ class LiveRequest:
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
             self._unfinished -= 1
+            if self.finished:
+                self.ended.set()
         self._news.append(delta)
         self._wake()
 
     def fail(self) -> None:
         """The engine broke down."""
         self.failed = True
+        self.ended.set()
         self._wake()
 
     async def news(self) -> list[Delta]:

@@ -62,7 +62,8 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
 class CompletionBody(SamplingFields, frozen=True, kw_only=True):
     """POST /v1/completions"""
 
-    prompt: str | list[str] | list[int] | list[list[int]] | Any
+    prompt: str | list[Any]
+    """Text, texts, token ids or lists of them; which one is checked where it is encoded."""
     suffix: str | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

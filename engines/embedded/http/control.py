@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +14,8 @@ from engines.embedded.http.bodies import AbortBody, decode_body
 from engines.embedded.http.exchange import Exchange
 from engines.embedded.metrics import EngineCollector
 from engines.embedded.service import Service
+
+USAGE_WAIT_S = 5.0
 
 
 class ControlHandlers:
@@ -80,13 +84,17 @@ class ControlHandlers:
         await exchange.answer(200, b"")
 
     async def usage(self, exchange: Exchange) -> None:
-        """What a request used so far, or in the end. 404 when it is not known, or no longer."""
+        """What a request used in the end. One that still runs is waited for: its gateway has just died, and the engine
+        is about to notice. 404 when it is not known, no longer, or goes on for `USAGE_WAIT_S`."""
         rid = exchange.query("rid")
         live = self._service.live.get(rid)
-        usage = live.usage() if live is not None else self._service.history.get(rid)
-        if usage is None:
-            raise NotFound(f"No request with the id {rid!r} is known.", param="rid")
-        await exchange.answer_json({"rid": rid, "finished": live is None, "usage": usage.wire()})
+        if live is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(live.ended.wait(), USAGE_WAIT_S)
+        usage = self._service.history.get(rid)
+        if usage is None or rid in self._service.live:
+            raise NotFound(f"No finished request with the id {rid!r} is known.", param="rid")
+        await exchange.answer_json({"rid": rid, "usage": usage.wire()})
 
     async def metrics(self, exchange: Exchange) -> None:
         """Prometheus text."""

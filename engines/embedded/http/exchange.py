@@ -33,11 +33,12 @@ class Exchange:
     def header(self, name: bytes) -> str:
         """A request header's value, "" when absent. name: lower case."""
         headers: list[Header] = self._scope["headers"]
-        return next((value.decode("latin-1") for key, value in headers if key == name), "")
+        return next((str(value, "latin-1") for key, value in headers if key == name), "")
 
     def query(self, name: str) -> str:
         """A query parameter's first value, "" when absent."""
-        return parse_qs(self._scope["query_string"].decode("latin-1")).get(name, [""])[0]
+        raw: bytes = self._scope["query_string"]
+        return parse_qs(raw.decode("latin-1")).get(name, [""])[0]
 
     async def body(self, limit_bytes: int) -> bytes:
         """The whole request body. Raises BodyTooLarge."""

@@ -1,0 +1,123 @@
+"""What else is in the batch must not change a sequence's text."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from engines.embedded.engine import Engine
+from engines.embedded.output import Delta
+from engines.embedded.request import Request
+from tests.engines.embedded.tiny import drain, finish, make_engine, request, text
+
+
+def prompts(count: int, seed: int = 1) -> list[list[int]]:
+    source = random.Random(seed)
+    return [[source.randrange(5, 2048) for _ in range(source.randrange(1, 60))] for _ in range(count)]
+
+
+def ids(deltas: list[Delta]) -> list[int]:
+    return [entry.id for delta in deltas for entry in delta.logprobs]
+
+
+def alone(folder: Path, one: Request) -> list[int]:
+    (deltas,) = finish(make_engine(folder), one).values()
+    return ids(deltas)
+
+
+def greedy(count: int) -> list[Request]:
+    return [request(f"r{at}", prompt, logprobs=0, max_tokens=5 + at) for at, prompt in enumerate(prompts(count))]
+
+
+@pytest.mark.parametrize("budget", [512, 16, 7])
+def test_batched_equals_alone_whole_and_in_chunks(tiny_model: Path, budget: int) -> None:
+    together = finish(make_engine(tiny_model, max_batch_tokens=budget), *greedy(12))
+    for one in greedy(12):
+        assert ids(together[one.rid, 0]) == alone(tiny_model, one)
+
+
+def test_joining_and_leaving_at_any_step_changes_nothing(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=24)
+    source = random.Random(3)
+    waiting = greedy(10)
+    results: dict[str, list[Delta]] = {}
+    aborted = set()
+    while waiting or engine.busy:
+        if waiting and source.random() < 0.4:
+            engine.submit(waiting.pop())
+        if source.random() < 0.1 and results:
+            rid = source.choice(sorted(results))
+            if engine.abort(rid):
+                aborted.add(rid)
+        for delta in engine.step():
+            results.setdefault(delta.rid, []).append(delta)
+    for one in greedy(10):
+        expected = alone(tiny_model, one)
+        got = ids(results.get(one.rid, []))
+        assert got == (expected[: len(got)] if one.rid in aborted else expected)
+
+
+def test_preempted_sequences_are_recomputed_to_the_same_text(tiny_model: Path) -> None:
+    # 40 pages of 4 tokens: far fewer than the sequences grow to, and nothing is reserved for output
+    engine = make_engine(tiny_model, pages=40, output_reserve=0.0, max_batch_tokens=64)
+    wanted = [request(f"r{at}", prompt[:20], logprobs=0, max_tokens=60) for at, prompt in enumerate(prompts(6))]
+    together = finish(engine, *wanted)
+    assert engine.scheduler.preemptions > 0
+    for one in wanted:
+        assert ids(together[one.rid, 0]) == alone(tiny_model, one)
+    assert engine.pages.free == engine.pages.total
+
+
+def test_a_full_reserve_never_preempts(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, pages=40, output_reserve=1.0)
+    finish(engine, *[request(f"r{at}", prompt[:20], max_tokens=60) for at, prompt in enumerate(prompts(6))])
+    assert engine.scheduler.preemptions == 0
+
+
+def sampled(rid: str, seed: int | None, choices: int = 1) -> Request:
+    return request(rid, [5, 6, 7], temperature=1.0, top_p=0.95, seed=seed, max_tokens=24, choices=choices)
+
+
+def texts(engine: Engine, *requests: Request) -> dict[tuple[str, int], str]:
+    return {key: text(deltas) for key, deltas in finish(engine, *requests).items()}
+
+
+def test_same_seed_same_text_whatever_else_runs(tiny_model: Path) -> None:
+    single = texts(make_engine(tiny_model), sampled("r", 7))["r", 0]
+    busy = texts(make_engine(tiny_model), *greedy(5), sampled("r", 7), sampled("other", 8))
+    assert busy["r", 0] == single
+    assert busy["other", 0] != single
+
+
+def test_choices_of_one_seed_differ_from_each_other_and_repeat(tiny_model: Path) -> None:
+    first = texts(make_engine(tiny_model), sampled("r", 7, choices=3))
+    assert len(set(first.values())) == 3
+    assert texts(make_engine(tiny_model), sampled("r", 7, choices=3)) == first
+
+
+def test_unseeded_requests_differ(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model)
+    assert len(set(texts(engine, *[sampled(f"r{at}", None) for at in range(4)]).values())) == 4
+
+
+def test_higher_priority_starts_first_and_equal_ones_in_order(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_running=1)
+    for rid, priority in (("a", 0), ("b", 0), ("c", 5)):
+        engine.submit(request(rid, [5, 6], priority=priority, max_tokens=2))
+    ends = [delta.rid for deltas in drain(engine).values() for delta in deltas if delta.finish]
+    assert ends == ["c", "a", "b"]
+
+
+def test_decodes_go_on_while_a_long_prompt_is_chunked(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=8)
+    engine.submit(request("short", [5, 6], max_tokens=100, logprobs=0))
+    engine.step()
+    engine.submit(request("long", range(5, 105), max_tokens=1))
+    short = engine.scheduler.running[0]
+    steps = 0
+    while "long" not in {delta.rid for delta in engine.step()}:
+        steps += 1
+        assert short.completion_tokens == steps + 1  # a token in every step
+    assert steps == 100 // 7  # one token of each step's eight goes to the running stream

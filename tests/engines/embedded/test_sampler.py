@@ -1,0 +1,110 @@
+"""Token choice: filters, penalties, bias, and the distribution they leave."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engines.embedded.sampler import pick
+from engines.embedded.sequence import Sequence
+from engines.tokenizer.text_stream import BytesTextStream
+from tests.engines.embedded.tiny import request
+
+LOGITS = [2.0, 1.0, 0.0, -1.0]
+PROBABILITIES = torch.softmax(torch.tensor(LOGITS), 0)
+
+
+def row(**sampling: Any) -> Sequence:
+    settings = {"temperature": 1.0, "seed": 1, "max_tokens": 1000, **sampling}
+    return Sequence(request("r", [0], **settings), 0, BytesTextStream({}), len(LOGITS), 0.0)
+
+
+def logits(rows: int = 1) -> Tensor:
+    return torch.tensor([LOGITS] * rows)
+
+
+def frequencies(count: int = 4000, **sampling: Any) -> Tensor:
+    sequence = row(**sampling)
+    ids = [pick(logits(), (sequence,))[0].id for _ in range(count)]
+    return torch.bincount(torch.tensor(ids), minlength=4) / count
+
+
+def close(measured: Tensor, expected: Tensor) -> bool:
+    """Within five standard errors of 4,000 draws."""
+    return bool((measured - expected).abs().max() < 5 * math.sqrt(0.25 / 4000))
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    assert pick(logits(), (row(temperature=0.0),))[0].id == 0
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_tempered_distribution(temperature: float) -> None:
+    expected = torch.softmax(torch.tensor(LOGITS) / temperature, 0)
+    assert close(frequencies(temperature=temperature), expected)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        ({"top_k": 2}, 2),
+        ({"top_p": 0.7}, 2),  # 0.64, then 0.88
+        ({"top_p": 0.01}, 1),
+        ({"min_p": 0.1}, 3),  # shares of the likeliest: 1, 0.37, 0.14, 0.05
+        ({"top_k": 3, "top_p": 0.7}, 2),
+    ],
+)
+def test_filters_keep_the_likeliest_and_their_proportions(sampling: dict[str, Any], kept: int) -> None:
+    expected = PROBABILITIES.clone()
+    expected[kept:] = 0
+    measured = frequencies(**sampling)
+    assert (measured[kept:] == 0).all()
+    assert close(measured, expected / expected.sum())
+
+
+def test_penalties_lower_what_was_generated() -> None:
+    sequence = row(temperature=0.0, frequency_penalty=0.6, presence_penalty=0.5)
+    sequence.append(0)
+    assert pick(logits(), (sequence,))[0].id == 1  # 2.0 - 0.6 - 0.5 < 1.0
+    sequence.append(1)
+    assert pick(logits(), (sequence,))[0].id == 0
+
+
+def test_bias_can_force_and_forbid() -> None:
+    assert pick(logits(), (row(temperature=0.0, logit_bias=((3, 100.0),)),))[0].id == 3
+    assert frequencies(logit_bias=((0, -100.0),))[0] == 0
+
+
+def test_mixed_rows_are_the_same_as_each_alone() -> None:
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"seed": 3},
+        {"seed": 4, "top_p": 0.8},
+        {"seed": 5, "top_k": 1},
+    ]
+    together = tuple(row(**kind) for kind in kinds)
+    single = [row(**kind) for kind in kinds]
+    for _ in range(50):
+        mixed = [picked.id for picked in pick(logits(4), together)]
+        assert mixed == [pick(logits(), (sequence,))[0].id for sequence in single]
+
+
+def test_log_probabilities_are_the_models_own() -> None:
+    sequence = row(temperature=0.3, logprobs=2, logit_bias=((3, 100.0),))
+    picked = pick(logits(), (sequence,))[0]
+    assert picked.logprob is not None
+    assert picked.logprob.id == 3
+    assert picked.logprob.logprob == pytest.approx(math.log(PROBABILITIES[3]), abs=1e-5)
+    assert [id_ for id_, _ in picked.logprob.top] == [0, 1]
+    assert picked.logprob.top[0][1] == pytest.approx(math.log(PROBABILITIES[0]), abs=1e-5)
+
+
+def test_a_large_vocabulary_never_draws_an_impossible_token() -> None:
+    scores = torch.full((1, 50_000), float("-inf"))
+    scores[0, 49_999] = 0.0
+    sequence = Sequence(request("r", [0], temperature=1.0, max_tokens=9), 0, BytesTextStream({}), 50_000, 0.0)
+    assert {pick(scores.clone(), (sequence,))[0].id for _ in range(20)} == {49_999}

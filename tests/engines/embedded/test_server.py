@@ -1,0 +1,388 @@
+"""A real engine process, spoken to with the `openai` package and with plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from engines.tokenizer.tokenizer import Tokenizer
+from tests.engines.embedded.tiny import SHIPPED
+
+TOKEN = "secret"
+START = """
+import sys, msgspec
+from engines.embedded.config import EngineConfig
+from engines.embedded.server import main
+import logging; logging.basicConfig(level=logging.INFO)
+main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
+"""
+
+
+class Process:
+    """One engine process on a port of its own."""
+
+    def __init__(self, **config: Any) -> None:
+        arguments = json.dumps({"port": 0, **config})
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", START, arguments, TOKEN],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert self.child.stderr is not None
+        self.log: list[str] = []
+        self.url = ""
+        for line in self.child.stderr:
+            self.log.append(line)
+            if "listening on " in line:
+                self.url = line.split("listening on ")[1].strip()
+                break
+
+    def end(self) -> str:
+        """Wait for it; the rest of its log."""
+        _, rest = self.child.communicate(timeout=60)
+        return "".join(self.log) + rest
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    """Starts engines; what is left at the end is killed."""
+    processes: list[Process] = []
+
+    def starter(**config: Any) -> Process:
+        processes.append(Process(**config))
+        return processes[-1]
+
+    yield starter
+    for process in processes:
+        process.child.kill()
+        process.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def chat_engine() -> Iterator[Process]:
+    process = Process(model=str(SHIPPED / "slipstream-chat"), scheduler={"max_running": 8, "max_queued": 8})
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def code_engine() -> Iterator[Process]:
+    process = Process(model=str(SHIPPED / "slipstream-code"))
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}) as session:
+        yield session
+
+
+async def healthy(process: Process) -> None:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(f"{process.url}/health") as answer:
+                if answer.status == 200:
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def chat(chat_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(chat_engine)
+    async with openai.AsyncOpenAI(base_url=f"{chat_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def code(code_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(code_engine)
+    async with openai.AsyncOpenAI(base_url=f"{code_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+ENDLESS = {"ignore_eos": True}
+
+
+async def test_a_chat_answer_whole(chat: openai.AsyncOpenAI) -> None:
+    answer = await chat.chat.completions.create(model="slipstream-chat", messages=QUESTION, temperature=0)
+    assert answer.choices[0].message.content == "The capital of France is Paris."
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (10, 8)  # the end token counts
+
+
+async def test_a_chat_answer_streamed_is_the_same_and_ends_with_usage(chat: openai.AsyncOpenAI) -> None:
+    stream = await chat.chat.completions.create(
+        model="slipstream-chat", messages=QUESTION, temperature=0, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "The capital of France is Paris."
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[0].choices[0].delta.content == ""
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 8
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+async def test_running_usage_grows_by_the_tokens_generated(chat: openai.AsyncOpenAI) -> None:
+    stream = await chat.chat.completions.create(
+        model="slipstream-chat",
+        messages=QUESTION,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    )
+    counts = [chunk.usage.completion_tokens async for chunk in stream if chunk.usage]
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
+
+
+async def test_a_gap_is_filled_by_the_models_template(code: openai.AsyncOpenAI) -> None:
+    before, after = "import os\nimport ", "\n\ndef main():\n"
+    ids = Tokenizer.load(SHIPPED / "slipstream-code").fill_ids(before, after)
+    by_text = await code.completions.create(
+        model="slipstream-code", prompt=before, suffix=after, max_tokens=8, temperature=0
+    )
+    by_ids = await code.completions.create(model="slipstream-code", prompt=ids, max_tokens=8, temperature=0)
+    assert by_text.choices[0].text == by_ids.choices[0].text
+    assert by_text.usage is not None
+    assert by_text.usage.prompt_tokens == len(ids)
+
+
+async def test_several_prompts_as_text_and_as_ids(code: openai.AsyncOpenAI) -> None:
+    texts = await code.completions.create(
+        model="slipstream-code", prompt=["import ", "def "], max_tokens=4, temperature=0
+    )
+    assert [choice.index for choice in texts.choices] == [0, 1]
+    assert texts.usage is not None
+    assert texts.usage.completion_tokens == 8
+    ids = await code.completions.create(
+        model="slipstream-code", prompt=[[5, 6, 7], [8]], max_tokens=4, n=2, temperature=0
+    )
+    assert len(ids.choices) == 4
+    assert ids.choices[0].text == ids.choices[1].text
+    assert ids.usage is not None
+    assert ids.usage.prompt_tokens == 4
+
+
+async def test_echo_gives_the_prompt_back(code: openai.AsyncOpenAI) -> None:
+    answer = await code.completions.create(
+        model="slipstream-code", prompt="import os", echo=True, max_tokens=2, temperature=0
+    )
+    assert answer.choices[0].text.startswith("import os")
+
+
+async def test_log_probabilities(chat: openai.AsyncOpenAI, code: openai.AsyncOpenAI) -> None:
+    answer = await chat.chat.completions.create(
+        model="slipstream-chat", messages=QUESTION, temperature=0, logprobs=True, top_logprobs=2, max_tokens=2
+    )
+    content = answer.choices[0].logprobs
+    assert content is not None
+    assert content.content is not None
+    assert [entry.token for entry in content.content] == ["The", " capital"]
+    assert content.content[0].top_logprobs[0].token == "The"
+    completion = await code.completions.create(model="slipstream-code", prompt="import os", logprobs=3, max_tokens=2)
+    assert completion.choices[0].logprobs is not None
+    assert completion.choices[0].logprobs.top_logprobs is not None
+    assert len(completion.choices[0].logprobs.top_logprobs[0]) == 3
+
+
+async def test_a_control_string_in_user_text_stays_text(chat: openai.AsyncOpenAI) -> None:
+    plain = await chat.chat.completions.create(model="slipstream-chat", messages=QUESTION, max_tokens=1)
+    messages: list[Any] = [{"role": "user", "content": "What is the capital of France?<|end|>"}]
+    marked = await chat.chat.completions.create(model="slipstream-chat", messages=messages, max_tokens=1)
+    assert plain.usage is not None
+    assert marked.usage is not None
+    assert marked.usage.prompt_tokens > plain.usage.prompt_tokens + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "status"),
+    [
+        ({"foo": 1}, "foo", 400),
+        ({"temperature": -1}, "temperature", 400),
+        ({"max_tokens": "x"}, "max_tokens", 400),
+        ({"tools": [{"type": "function"}]}, "tools", 400),
+        ({"response_format": {"type": "json_object"}}, "response_format", 400),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", 400),
+        ({"max_tokens": 4000}, "max_tokens", 400),
+        ({"model": "other"}, "model", 404),
+        ({"logit_bias": {"99999": 1}}, "logit_bias", 400),
+    ],
+)
+async def test_what_is_wrong_is_refused_by_name(
+    chat_engine: Process, session: aiohttp.ClientSession, change: dict[str, Any], param: str, status: int
+) -> None:
+    await healthy(chat_engine)
+    body = {"model": "slipstream-chat", "messages": QUESTION, **change}
+    async with session.post(f"{chat_engine.url}/v1/chat/completions", json=body) as answer:
+        error = await answer.json()
+        assert answer.status == error["code"] == status
+        assert error["object"] == "error"
+        assert error["param"] == param
+        assert error["message"]
+
+
+async def test_only_health_is_open_without_the_token(chat_engine: Process) -> None:
+    await healthy(chat_engine)
+    async with aiohttp.ClientSession() as session:
+        for path in ("/metrics", "/v1/models", "/v1/loads", "/get_model_info", "/usage?rid=x", "/nowhere"):
+            async with session.get(chat_engine.url + path) as answer:
+                assert answer.status == 401, path
+        async with session.get(f"{chat_engine.url}/v1/models", headers={"authorization": "Bearer wrong"}) as answer:
+            assert answer.status == 401
+
+
+async def stream_of(session: aiohttp.ClientSession, url: str, rid: str, **change: Any) -> aiohttp.ClientResponse:
+    body = {
+        "model": "slipstream-chat",
+        "messages": QUESTION,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "rid": rid,
+        "ignore_eos": True,
+        "max_tokens": 2000,
+        **change,
+    }
+    return await session.post(f"{url}/v1/chat/completions", json=body)
+
+
+async def events(answer: aiohttp.ClientResponse) -> list[Any]:
+    lines = [line async for line in answer.content if line.startswith(b"data: ")]
+    assert lines[-1].strip() == b"data: [DONE]"
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+async def usage_of(session: aiohttp.ClientSession, url: str, rid: str) -> tuple[int, Any]:
+    async with session.get(f"{url}/usage", params={"rid": rid}) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_an_abort_ends_the_stream_with_the_exact_count(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    await healthy(chat_engine)
+    answer = await stream_of(session, chat_engine.url, "req_abort")
+    await answer.content.readline()
+    async with session.post(f"{chat_engine.url}/abort_request", json={"rid": "req_abo"}) as aborted:
+        assert aborted.status == 200
+    chunks = await events(answer)
+    assert chunks[-2]["choices"][0]["finish_reason"] == "abort"
+    count = chunks[-1]["usage"]["completion_tokens"]
+    assert 0 < count < 2000
+    assert await usage_of(session, chat_engine.url, "req_abort") == (
+        200,
+        {"rid": "req_abort", "usage": chunks[-1]["usage"]},
+    )
+
+
+async def test_a_client_that_leaves_aborts_its_request(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+    answer = await stream_of(session, chat_engine.url, "req_gone")
+    await answer.content.readline()
+    answer.close()
+    status, found = await usage_of(session, chat_engine.url, "req_gone")
+    assert status == 200
+    assert 0 < found["usage"]["completion_tokens"] < 2000
+
+
+async def test_usage_of_an_unknown_request_is_404(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+    status, error = await usage_of(session, chat_engine.url, "nobody")
+    assert (status, error["object"]) == (404, "error")
+
+
+async def test_a_full_queue_answers_503_and_an_id_in_use_400(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    await healthy(chat_engine)
+    first = await stream_of(session, chat_engine.url, "req_full", n=16)
+    await first.content.readline()
+    async with await stream_of(session, chat_engine.url, "req_more") as second:
+        assert second.status == 503
+        assert second.headers["retry-after"]
+    async with await stream_of(session, chat_engine.url, "req_full") as again:
+        assert again.status in (400, 503)
+    async with session.get(f"{chat_engine.url}/v1/loads") as answer:
+        load = (await answer.json())["loads"][0]
+        assert load["num_running_reqs"] + load["num_waiting_reqs"] == 16
+        assert load["num_running_reqs"] <= 8
+    async with session.post(f"{chat_engine.url}/abort_request", json={"abort_all": True}):
+        pass
+    assert (
+        len([chunk for chunk in await events(first) if chunk["choices"] and chunk["choices"][0]["finish_reason"]]) == 16
+    )
+
+
+async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+    async with session.get(f"{chat_engine.url}/metrics") as answer:
+        body = await answer.text()
+    for name in ("num_running_reqs", "num_queue_reqs", "token_usage", "generation_tokens_total"):
+        assert f'sglang:{name}{{model_name="slipstream-chat"}}' in body
+    assert "sglang:time_to_first_token_seconds_bucket" in body
+
+
+async def test_sigterm_lets_streams_finish_and_refuses_new_ones(
+    start: Callable[..., Process], session: aiohttp.ClientSession
+) -> None:
+    process = start(model=str(SHIPPED / "slipstream-chat"), drain_s=60)
+    await healthy(process)
+    answer = await stream_of(session, process.url, "req_last", max_tokens=1500)
+    await answer.content.readline()
+    process.child.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        while True:
+            async with session.get(f"{process.url}/health") as health:
+                if health.status == 503:
+                    break
+    async with await stream_of(session, process.url, "req_late") as late:
+        assert late.status == 503
+    chunks = await events(answer)
+    assert chunks[-1]["usage"]["completion_tokens"] == 1500
+    assert "Traceback" not in process.end()
+    assert process.child.returncode == 0
+
+
+async def test_a_drain_that_takes_too_long_aborts(
+    start: Callable[..., Process], session: aiohttp.ClientSession
+) -> None:
+    process = start(model=str(SHIPPED / "slipstream-chat"), drain_s=0)
+    await healthy(process)
+    answer = await stream_of(session, process.url, "req_cut")
+    await answer.content.readline()
+    process.child.send_signal(signal.SIGTERM)
+    assert (await events(answer))[-2]["choices"][0]["finish_reason"] == "abort"
+    process.end()
+
+
+def test_a_broken_model_ends_the_process_with_a_sentence(start: Callable[..., Process], tmp_path: Path) -> None:
+    process = start(model=str(tmp_path))
+    log = process.end()
+    assert process.child.returncode != 0
+    assert "config.json: cannot be read" in log
+
+
+def test_a_port_in_use_is_one_clear_error(start: Callable[..., Process]) -> None:
+    first = start(model=str(SHIPPED / "slipstream-chat"))
+    second = start(model=str(SHIPPED / "slipstream-chat"), port=int(first.url.rpartition(":")[2]))
+    assert "engine.port: cannot listen on 127.0.0.1" in second.end()
