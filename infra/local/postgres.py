@@ -71,6 +71,7 @@ class Postgres:
         if self._account is not None:
             self._descriptors = tuple(os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (data, sockets))
             data, sockets = (_by_descriptor(number) for number in self._descriptors)
+        durable = "on" if self._durable else "off"
         settings = {
             "listen_addresses": "",
             "port": "5432",
@@ -79,9 +80,10 @@ class Postgres:
             "max_connections": "100",
             "shared_buffers": "32MB",
             "dynamic_shared_memory_type": "mmap",
-            "fsync": "on",
-            "full_page_writes": "on",
-            "synchronous_commit": "on" if self._durable else "off",
+            # What is committed survives a crash of the machine. (Without them it still survives any kill of processes.)
+            "fsync": durable,
+            "full_page_writes": durable,
+            "synchronous_commit": durable,
             "log_checkpoints": "off",
         }
         argv = [str(self._binaries / "postgres"), "-D", data]

@@ -46,6 +46,8 @@ def _one_line(result: subprocess.CompletedProcess[str]) -> str:
 async def _commit_a_row(data: Path) -> None:
     connection = await asyncpg.connect(DataFolder(data).database_url)
     try:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            assert await connection.fetchval(f"SHOW {setting}") == "on"
         await connection.execute("CREATE TABLE kept (id int); INSERT INTO kept VALUES (42)")
     finally:
         await connection.close()
