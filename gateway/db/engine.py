@@ -20,7 +20,7 @@ import asyncpg
 
 from contracts.errors import ConfigError
 
-FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
 _FOREVER_WRONG = (
     asyncpg.InvalidAuthorizationSpecificationError,

@@ -17,7 +17,7 @@ from typing import Any
 
 import asyncpg
 
-from gateway.db.engine import FAILURES, connect, redacted
+from gateway.db.engine import FAILURES, checked, connect, redacted
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -30,7 +30,7 @@ class Listener:
 
     channels: what to call with the payload, for each channel. on_joined: called each time listening begins, before any
     payload: whatever was announced earlier may have been missed, so forget or reload what depends on it. All calls come
-    from the event loop and must not block.
+    from the event loop and must not block. Raises ConfigError for a URL that names no PostgreSQL database.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Listener:
         name: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._url = url
+        self._url = checked(url)
         self._channels = channels
         self._on_joined = on_joined
         self._heartbeat_s = heartbeat_s
@@ -70,15 +70,21 @@ class Listener:
         self.proven_at_s = float("-inf")
 
     async def _run(self) -> None:
+        try:
+            await self._listen_again_and_again()
+        finally:
+            self._first_attempt_over.set()  # whatever ended this, start() must not wait for it
+
+    async def _listen_again_and_again(self) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
-            joined_at_s = self.proven_at_s
+            proven_before_s = self.proven_at_s
             try:
                 await self._listen()
             except FAILURES as error:
                 _log.warning("%s: lost the database at %s (%r), reconnecting", self._name, redacted(self._url), error)
             self._first_attempt_over.set()
-            if self.proven_at_s > joined_at_s:
+            if self.proven_at_s > proven_before_s:
                 pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -10,6 +10,7 @@ import pytest
 
 from contracts.errors import AuthUnavailable, ConfigError, ExpiredKey, InvalidKey, RevokedKey
 from gateway.auth.config import AuthConfig
+from gateway.auth.key_record import KeyRecord, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
 from tests.gateway.auth.tenant import PEPPER, Tenant
@@ -196,9 +197,11 @@ async def test_an_answer_from_before_a_revocation_is_not_remembered(
     keyring = await keyring_at(fresh_postgres_url)
     read, go_on = asyncio.Event(), asyncio.Event()
     ask = keyring._ask
+    answers: list[Any] = []
 
     async def slowly(key_hash: bytes) -> Any:
         answer = await ask(key_hash)
+        answers.append(answer)
         read.set()
         await go_on.wait()
         return answer
@@ -212,6 +215,9 @@ async def test_an_answer_from_before_a_revocation_is_not_remembered(
     with pytest.raises(RevokedKey):
         await asking
     assert keyring.cached(minted.secret) is None
+    with pytest.raises(RevokedKey):
+        await keyring.identify(minted.secret)
+    assert [type(answer) for answer in answers] == [KeyRecord, Refusal]  # read twice, and the second remembered
 
 
 async def test_without_proof_memory_is_not_trusted(

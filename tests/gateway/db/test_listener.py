@@ -1,0 +1,74 @@
+"""The listening connection by itself: what it hears, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import ConfigError
+from gateway.db.engine import connect
+from gateway.db.listener import Listener
+from tests.gateway.auth.wire import Wire, until
+
+
+def listener_at(url: str, heard: list[str], **changes: Any) -> Listener:
+    settings: dict[str, Any] = {"heartbeat_s": 0.05, "heartbeat_timeout_s": 0.5, "name": "slipstream-test", **changes}
+    return Listener(url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings)
+
+
+async def test_payloads_are_heard_in_order_after_joining(postgres_url: str) -> None:
+    heard: list[str] = []
+    listener = listener_at(postgres_url, heard)
+    assert listener.proven_at_s == float("-inf")
+    await listener.start()
+    connection = await connect(postgres_url)
+    for payload in ("a", "b", "c"):
+        await connection.execute("SELECT pg_notify('slipstream_test', $1)", payload)
+    await until(lambda: len(heard) == 4)
+    assert heard == ["joined", "a", "b", "c"]
+    await listener.stop()
+    assert listener.proven_at_s == float("-inf")
+    await connection.close()
+
+
+async def test_a_heartbeat_proves_what_was_announced_before_it_began(postgres_url: str) -> None:
+    """The guarantee the key cache rests on, many times over: no proof from after an announcement without it."""
+    heard: list[str] = []
+    listener = listener_at(postgres_url, heard, heartbeat_s=0.001)
+    await listener.start()
+    connection = await connect(postgres_url)
+    for number in range(50):
+        await connection.execute("SELECT pg_notify('slipstream_test', $1)", str(number))
+        announced_s = time.monotonic()
+        await until(lambda announced_s=announced_s: listener.proven_at_s > announced_s)  # type: ignore[misc]
+        assert heard[-1] == str(number)
+    await listener.stop()
+    await connection.close()
+
+
+async def test_it_joins_again_after_each_loss_and_proves_nothing_in_between(
+    fresh_postgres_url: str, data_folder: Path
+) -> None:
+    heard: list[str] = []
+    wire = Wire(fresh_postgres_url, data_folder.parent)
+    listener = listener_at(wire.url, heard)
+    await listener.start()  # returns although nothing is there
+    assert heard == []
+    for times in (1, 2):
+        await wire.connect()
+        await until(lambda times=times: heard == ["joined"] * times)  # type: ignore[misc]
+        wire.hold()
+        await wire.asked.wait()  # this heartbeat is never answered
+        proven_at_s = listener.proven_at_s
+        await wire.cut()
+        assert listener.proven_at_s == proven_at_s
+        wire.flowing.set()
+    await listener.stop()
+
+
+def test_a_url_that_cannot_work_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="database url"):
+        listener_at("redis://localhost", [])
