@@ -48,6 +48,8 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Beyond an ask's deadline the router's silence is taken for its absence after this long."""
     connect_timeout_s: Seconds = 2.0
     """A connection that is not welcomed within this time is given up and tried again."""
+    ping_interval_s: Seconds = 1.0
+    """Time between two pings. A router that has said nothing for three of them hangs, and is connected to anew."""
     reconnect_max_s: Seconds = 0.5
     """Longest pause between two attempts to connect; the first ones are shorter, all of them jittered."""
     report_delay_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
@@ -76,9 +78,12 @@ class RouterClient:
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._outbox: deque[Outgoing] = deque()
         self._outbox_filled = asyncio.Event()
+        self._outbox_limit = config.outbox_messages
         self._welcomed = asyncio.Event()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._patience_timer: asyncio.TimerHandle | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._unheard_pings = 0
         self._state: DesiredState | None = None
         self._router_version = 0
         self._call: Any = None
@@ -96,7 +101,7 @@ class RouterClient:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for timer in (self._flush_timer, self._patience_timer):
+        for timer in (self._flush_timer, self._patience_timer, self._ping_timer):
             if timer is not None:
                 timer.cancel()
         self._give_up_waiting(tuple(self.book.pending))
@@ -199,7 +204,7 @@ class RouterClient:
     # sending
 
     def _send(self, item: Outgoing) -> None:
-        if len(self._outbox) >= self.config.outbox_messages:
+        if len(self._outbox) >= self._outbox_limit:
             logger.warning("the router does not read: %d messages wait, reconnecting", len(self._outbox))
             self._drop_connection()
             if isinstance(item, Ending):
@@ -210,13 +215,25 @@ class RouterClient:
 
     def _report(self, item: Outgoing) -> None:
         """Send, but let it wait for company: an acquire takes it along, else a timer does."""
-        if self.config.report_delay_s == 0 or len(self._outbox) >= self.config.outbox_messages:
+        if self.config.report_delay_s == 0 or len(self._outbox) >= self._outbox_limit:
             self._send(item)
             return
         self._outbox.append(item)
         if self._flush_timer is None and not self._outbox_filled.is_set():
             loop = asyncio.get_running_loop()
             self._flush_timer = loop.call_later(self.config.report_delay_s, self._flush)
+
+    def _ping(self) -> None:
+        if not self.connected:
+            return
+        if self._unheard_pings == _UNHEARD_PINGS_LIMIT:
+            logger.warning("the router has been silent for %d pings, reconnecting", self._unheard_pings)
+            self._drop_connection()
+            return
+        self._unheard_pings += 1
+        self._outbox.append(pb.GatewayMessage(ping=pb.Ping()))
+        self._outbox_filled.set()
+        self._ping_timer = asyncio.get_running_loop().call_later(self.config.ping_interval_s, self._ping)
 
     def _flush(self) -> None:
         self._flush_timer = None
@@ -244,6 +261,7 @@ class RouterClient:
     # receiving
 
     def _receive(self, message: pb.RouterMessage) -> None:
+        self._unheard_pings = 0
         for part in wire.parts(message):
             body = part.WhichOneof("body")
             if body == "grant":
@@ -332,8 +350,10 @@ class RouterClient:
         self._send_state()
         self._outbox.extend(self.book.told())
         self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
-        if self._outbox:
-            self._outbox_filled.set()
+        # what is sent again is no sign of a router that does not read
+        self._outbox_limit = self.config.outbox_messages + len(self._outbox)
+        self._unheard_pings = 0
+        self._ping()
 
     def _disconnected(self) -> None:
         self._call = None
@@ -341,6 +361,8 @@ class RouterClient:
             return
         self.connected = False
         self._welcomed.clear()
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
         loop = asyncio.get_running_loop()
         # those who ask from now on bring their own timer
         waiting = tuple(self.book.pending)
@@ -357,12 +379,8 @@ class RouterClient:
 
 
 _FIRST_PAUSE_S = 0.02
+_UNHEARD_PINGS_LIMIT = 3
 _CHANNEL_OPTIONS = (
-    # a router that hangs is noticed within a few seconds, leases or not
-    ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
     # shared subchannels would remember gRPC's own backoff across our attempts
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),

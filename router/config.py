@@ -22,6 +22,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; beyond it they are shed at once."""
+    silence_s: Annotated[float, msgspec.Meta(ge=0.01, le=3_600)] = 10.0
+    """A gateway that has sent nothing for this long, not even its pings, is taken for disconnected."""
     grace_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
     """How long the leases of a gateway outlive its connection."""
     poll_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 1.0

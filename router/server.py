@@ -111,14 +111,20 @@ class RouterServer:
 
     async def serve_gateway(self, context: Any, hello: pb.Hello) -> str | None:
         """Carry one stream until it ends. The reason, when it was the router that wanted it to end."""
+        silence_s = self.config.silence_s
         self._connections += 1
         connection = self._connections
         stream = self.streams[connection] = GatewayStream(self.config.stream_messages, self.config.batch_messages)
         self.handle(codec.hello_event(connection, hello))
-        reader = asyncio.create_task(self._read(connection, context), name=f"read gateway {hello.gateway_id}")
+        reader = asyncio.create_task(self._read(connection, stream, context), name=f"read gateway {hello.gateway_id}")
         writer = asyncio.create_task(stream.write_to(context), name=f"write gateway {hello.gateway_id}")
         try:
-            await asyncio.wait((reader, writer, stream.closed), return_when=asyncio.FIRST_COMPLETED)
+            ending = (reader, writer, stream.closed)
+            heard = -1
+            while not (await asyncio.wait(ending, timeout=silence_s, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if stream.heard == heard:
+                    stream.close(f"nothing heard for {silence_s:g} s")
+                heard = stream.heard
         finally:
             del self.streams[connection]
             self.handle(GatewayDisconnected(connection))
@@ -156,9 +162,13 @@ class RouterServer:
             queued=self.dispatcher.queued,
         )
 
-    async def _read(self, connection: int, context: Any) -> None:
+    async def _read(self, connection: int, stream: GatewayStream, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
+            stream.heard += 1
             for part in wire.parts(message):
+                if part.HasField("ping"):
+                    stream.send(pb.RouterMessage(pong=pb.Pong()))
+                    continue
                 try:
                     event = codec.event(connection, part)
                 except ValueError as error:
@@ -235,10 +245,6 @@ class _Servicer(rpc.RouterServicer):
 _SERVER_OPTIONS = (
     # two routers on one port would split the gateways between them
     ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
     ("grpc.max_receive_message_length", wire.MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", wire.MAX_MESSAGE_BYTES),
 )

@@ -15,6 +15,8 @@ class GatewayStream:
 
     def __init__(self, limit: int, batch: int) -> None:
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.heard = 0
+        """Messages read from the gateway, pings included."""
         self._outbox: deque[pb.RouterMessage] = deque()
         self._filled = asyncio.Event()
         self._idle = asyncio.Event()

@@ -34,6 +34,7 @@ class GatewayMessage(_message.Message):
     FIRST_TOKEN_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    PING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -48,6 +49,8 @@ class GatewayMessage(_message.Message):
     def release(self) -> Global___Release: ...
     @_builtins.property
     def batch(self) -> Global___GatewayBatch: ...
+    @_builtins.property
+    def ping(self) -> Global___Ping: ...
     def __init__(
         self,
         *,
@@ -58,12 +61,13 @@ class GatewayMessage(_message.Message):
         first_token: Global___FirstToken | None = ...,
         release: Global___Release | None = ...,
         batch: Global___GatewayBatch | None = ...,
+        ping: Global___Ping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "batch", b"batch", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "release", b"release"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "batch", b"batch", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "batch", b"batch", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "batch", b"batch", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "desired_state", "acquire", "cancel", "first_token", "release", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "desired_state", "acquire", "cancel", "first_token", "release", "batch", "ping"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -99,6 +103,7 @@ class RouterMessage(_message.Message):
     GRANT_FIELD_NUMBER: _builtins.int
     SHED_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    PONG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -107,6 +112,8 @@ class RouterMessage(_message.Message):
     def shed(self) -> Global___Shed: ...
     @_builtins.property
     def batch(self) -> Global___RouterBatch: ...
+    @_builtins.property
+    def pong(self) -> Global___Pong: ...
     def __init__(
         self,
         *,
@@ -114,12 +121,13 @@ class RouterMessage(_message.Message):
         grant: Global___Grant | None = ...,
         shed: Global___Shed | None = ...,
         batch: Global___RouterBatch | None = ...,
+        pong: Global___Pong | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "grant", b"grant", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "grant", b"grant", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "grant", "shed", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "grant", "shed", "batch", "pong"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -306,6 +314,38 @@ class Acquire(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Acquire: _TypeAlias = Acquire  # noqa: Y015
+
+@_typing.final
+class Ping(_message.Message):
+    """Sent every second or so, and answered: a peer that hangs keeps its connection open, and only silence betrays it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ping: _TypeAlias = Ping  # noqa: Y015
+
+@_typing.final
+class Pong(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pong: _TypeAlias = Pong  # noqa: Y015
 
 @_typing.final
 class Cancel(_message.Message):

@@ -75,6 +75,7 @@ async def test_many_at_once_each_get_their_own_answer(start_router: StartRouter,
     router = await start_router()
     client = await connect(router.port)
     client.publish(fleet(max_concurrency=1_000))
+    await until(lambda: [replica.healthy for replica in router.describe().replicas] == [True, True])
     granted = await asyncio.gather(*(client.acquire(ask(f"l{number}")) for number in range(500)))
     assert [lease.lease_id for lease in granted] == [f"l{number}" for number in range(500)]
     assert leases(router, "r1") == leases(router, "r2") == 250
@@ -220,6 +221,31 @@ async def test_a_router_that_says_nothing_is_taken_for_absent(start_router: Star
     router.dispatcher.handle = lambda event, now: []  # type: ignore[method-assign]
     with pytest.raises(RouterUnavailable, match="did not answer"):
         await client.acquire(ask("l1", deadline_s=0.05))
+
+
+async def test_a_router_that_hangs_is_left(start_router: StartRouter, connect: Connect) -> None:
+    router = await start_router()
+    client = await connect(router.port, ping_interval_s=0.02)
+    client.publish(fleet(replicas=("r1",)))
+    await client.acquire(ask("l1"))
+    for stream in router.streams.values():
+        stream.send = lambda message: None  # type: ignore[method-assign]
+    await until(lambda: client.connections == 2)
+    await client.acquire(ask("l2"))
+    assert leases(router) == 2
+
+
+async def test_a_gateway_that_hangs_is_disconnected(start_router: StartRouter, connect: Connect) -> None:
+    router = await start_router(silence_s=1.0)
+    hung = await connect(router.port, ping_interval_s=3_600.0)
+    alive = await connect(router.port, ping_interval_s=0.05)
+    alive.publish(fleet(replicas=("r1",)))
+    await until(lambda: router.dispatcher.fleet.version == 1)
+    await hung.acquire(ask("l1"))
+    await alive.acquire(ask("l2"))
+    await until(lambda: not hung.connected or hung.connections > 1)
+    assert alive.connections == 1
+    assert set(router.dispatcher.sessions[alive.gateway_id].leases) == {"l2"}
 
 
 async def test_a_gateway_that_does_not_read_is_disconnected(start_router: StartRouter) -> None:

@@ -361,6 +361,13 @@ def test_a_gateway_back_after_its_grace_is_adopted_anew() -> None:
     assert router.leases("r1") == 1
 
 
+def test_a_copy_of_a_hello_ends_nothing() -> None:
+    router = Router(fleet(replicas=("r1",)))
+    router.placed("l1")
+    assert router.do(GatewayConnected(1, "gateway", "epoch-1")) == []
+    assert router.leases("r1") == 1
+
+
 def test_a_replaced_stream_is_not_listened_to() -> None:
     router = Router(fleet(replicas=("r1",)))
     router.do(GatewayConnected(2, "gateway", "epoch-1"))
