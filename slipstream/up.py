@@ -35,6 +35,7 @@ from slipstream.progress import Progress
 from slipstream.settings import Settings
 
 READY_WAIT_S = 20.0
+PORT_WAIT_S = 1.0
 
 
 async def up(settings: Settings, *, quiet: bool = False) -> None:
@@ -45,6 +46,8 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
     lock = FolderLock(data.lock_file)
     lock.acquire()
     try:
+        # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
+        await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         await Up(settings, data, progress).run()
     finally:
         lock.release()
@@ -54,8 +57,6 @@ class Up:
     """One run of one deployment on this machine, under its data folder's lock."""
 
     def __init__(self, settings: Settings, data: DataFolder, progress: Progress) -> None:
-        # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
-        require_free(reachable(settings.gateway.host), settings.gateway.port)
         ports = Ports(data.ports_file)
         self._engines: tuple[fleet.Engine, ...] = ()
         if not settings.models:
@@ -164,6 +165,20 @@ class Up:
         closed_terminal = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup
         for number in (signal.SIGINT, signal.SIGTERM, *closed_terminal):
             loop.add_signal_handler(number, ask)
+
+
+async def _wait_for_port(host: str, port: int) -> None:
+    """Raise ConfigError when the port stays taken. Gateways of a killed predecessor may hold it a moment longer."""
+    deadline = time.monotonic() + PORT_WAIT_S
+    while True:
+        try:
+            require_free(host, port)
+        except ConfigError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return
 
 
 def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:

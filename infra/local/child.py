@@ -107,7 +107,9 @@ class Child:
     def status(self) -> ChildStatus:
         """A snapshot."""
         uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0
-        return ChildStatus(self.spec.name, self.state, self.pid, self.restarts, round(uptime_s, 1), self.spec.url)
+        # The process ends a moment before its watcher hears of it.
+        state = State.WAITING if self.state is State.READY and self.pid is None else self.state
+        return ChildStatus(self.spec.name, state, self.pid, self.restarts, round(uptime_s, 1), self.spec.url)
 
     def start(self) -> None:
         """Begin to run and watch it; returns at once."""

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from contracts.phases import Phase
 from slipstream.commands.options import config_option, data_option, running_settings
 
 TRACE = """
@@ -56,7 +57,8 @@ def show(config_file: Path | None, data: str | None, as_json: bool, request_id: 
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    return {**row, "phases_ms": msgspec.json.decode(row["phases_ms"])}
+    phases_ms = msgspec.json.decode(row["phases_ms"])  # jsonb forgets their order
+    return {**row, "phases_ms": {phase.value: phases_ms[phase] for phase in Phase if phase in phases_ms}}
 
 
 def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[str, Any]]) -> None:

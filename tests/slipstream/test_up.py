@@ -112,6 +112,16 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
             block[-1].removeprefix("  try").strip(), shell=True, capture_output=True, text=True, timeout=60, check=True
         )
         assert answer.stdout.rstrip().endswith("data: [DONE]")
+        request_id = "req_" + answer.stdout.partition('"id":"chatcmpl-')[2].partition('"')[0]
+        wait_until(lambda: deployment.run("requests", "show", request_id).returncode == 0)
+        shown = deployment.run("requests", "show", request_id).stdout
+        assert "status 200, no error" in shown
+        assert (
+            shown.index("    auth ")
+            < shown.index("    limit ")
+            < shown.index("    engine ")
+            < shown.index("    stream ")
+        )
     finally:
         deployment.close()
 
