@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery, signals
-from celery.beat import EmbeddedService
+from celery.beat import EmbeddedService, Scheduler
 
 from slipstream.settings import Settings
 
@@ -36,7 +36,6 @@ def create_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         enable_utc=True,
-        beat_scheduler="celery.beat:Scheduler",  # in memory: what is due is decided from the database, not from a file
         beat_max_loop_interval=5,
         beat_schedule={
             "roll up usage": {
@@ -65,7 +64,8 @@ def main(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     app = create_app(settings)
     # A thread, not Celery's usual second process, which would outlive a killed worker.
-    beat = EmbeddedService(app, thread=True)
+    # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
+    beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
     ready = ready_file(settings)
 
     def on_ready(**_: Any) -> None:

@@ -104,15 +104,15 @@ def worker(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Itera
     (data_folder / "run").mkdir(mode=0o700)
     with (data_folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream", "worker", "--config", file], stderr=log, stdout=log
+            [sys.executable, "-m", "slipstream", "worker", "--config", file], stderr=log, stdout=log, cwd=data_folder
         )
     yield process
     process.kill()
     process.wait()
 
 
-async def test_the_worker_process_rolls_up_again_and_again_and_stops_when_told(
-    worker: subprocess.Popen[bytes], database: tuple[str, asyncpg.Connection[Any]]
+async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_behind(
+    worker: subprocess.Popen[bytes], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
 ) -> None:
     _, connection = database
 
@@ -128,3 +128,4 @@ async def test_the_worker_process_rolls_up_again_and_again_and_stops_when_told(
     await until([(HOUR, 2, 20, 11)])  # a scheduled one
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert sorted(path.name for path in data_folder.iterdir()) == ["run", "settings.toml", "worker.log"]
