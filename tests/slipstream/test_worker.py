@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -128,4 +129,4 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
     await until([(HOUR, 2, 20, 11)])  # a scheduled one
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, 30) == 0
-    assert sorted(path.name for path in data_folder.iterdir()) == ["run", "settings.toml", "worker.log"]
+    assert sorted(await asyncio.to_thread(os.listdir, data_folder)) == ["run", "settings.toml", "worker.log"]
