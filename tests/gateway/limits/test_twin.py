@@ -223,3 +223,37 @@ def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
         *(b"5", *buckets, b"p:{k}:reservation:r1", b"p:{k}:reservation:r2", b"renew", b"11", b"22", b"3"),
         *(*described, b"0", b"0", b"0", b"r1", b"r2"),
     ]
+
+
+def test_a_record_ends_at_its_millisecond_unless_it_was_renewed(store: AnyStore) -> None:
+    with store.client() as client:
+        timed, plan, now_ms = Timed(client), one_bucket(50), 1_700_000_000_000
+        client.delete(plan.buckets[0].key, *(plan.record_prefix + name for name in ("early", "late", "renewed")))
+        for name in ("early", "late", "renewed"):
+            timed.run("reserve", plan, now_ms, [name], [1])
+        timed.run("renew", plan, now_ms + RECORD_MS - 1, ["renewed"], [0])
+        assert timed.run("settle", plan, now_ms + RECORD_MS - 1, ["early"], [0]) == [1]
+        assert timed.run("settle", plan, now_ms + RECORD_MS, ["late"], [0]) == [0]
+        assert timed.run("settle", plan, now_ms + RECORD_MS, ["renewed"], [0]) == [1]
+
+
+def test_a_bucket_refunded_beyond_full_is_not_stored(store: AnyStore) -> None:
+    with store.client() as client:
+        timed, plan, now_ms = Timed(client), one_bucket(50), 1_700_000_000_000
+        client.delete(plan.buckets[0].key, plan.record_prefix + "refunded")
+        timed.run("reserve", plan, now_ms, ["refunded"], [50])
+        assert client.exists(plan.buckets[0].key) == 1
+        timed.run("settle", plan, now_ms + 30_000, ["refunded"], [0])  # half of it has refilled already
+        assert client.exists(plan.buckets[0].key) == 0
+
+
+def test_sixteen_digits_are_stored_exactly(store: AnyStore) -> None:
+    with store.client() as client:
+        timed, now_ms = Timed(client), 1_700_000_000_000
+        bucket = Bucket(Counter.TOKENS, Kind.RATE, "t:{exact}:day", 99_999_989, 86_400_000)
+        plan = Plan((bucket,), "t:{exact}:day:reservation:")
+        client.delete(bucket.key, plan.record_prefix + "a", plan.record_prefix + "b", plan.record_prefix + "c")
+        timed.run("reserve", plan, now_ms, ["a"], [12_345_679])
+        timed.run("reserve", plan, now_ms + 1, ["b"], [1])
+        left_units = decision(timed.run("reserve", plan, now_ms + 1, ["c"], [0])).levels[0]
+        assert left_units == bucket.capacity_units - 12_345_680 * 86_400_000 + 99_999_989
