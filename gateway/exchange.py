@@ -165,6 +165,8 @@ class Exchange:
                 return closing
             except SlipstreamError as error:
                 books.failed(error)
+                if books.engine_fault:
+                    logger.warning("request %s on %s: %s", call.request_id, lease.engine.replica_id, error.message)
                 raise
             finally:
                 self._router.release(
@@ -288,7 +290,7 @@ class Exchange:
         """
         books.finish = Finish.CLIENT_GONE
         assert books.engine is not None
-        url, abort = books.engine.url, driver.abort(books.engine_request_id)
+        url, abort = books.engine.url, driver.abort(books.engine_request_id, call.generation.choices)
         if abort is None:
             opening.cancel()
             return

@@ -1,0 +1,166 @@
+"""The OpenAI SDK against a whole deployment on the shipped models: what a customer's developer does first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import openai
+import pytest
+
+from tests.deployment import Deployment
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+async def test_chat_whole(client: openai.AsyncOpenAI, embedded: Deployment) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model="slipstream-chat", messages=QUESTION, max_tokens=20, temperature=0
+    )
+    answer = raw.parse()
+    assert "Paris" in (answer.choices[0].message.content or "")
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.model == "slipstream-chat"
+    assert answer.usage is not None
+    [row] = await embedded.ledger(raw.headers["x-request-id"])
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (
+        answer.usage.prompt_tokens,
+        answer.usage.completion_tokens,
+    )
+    assert (row["outcome"], row["finish"], row["billed"], row["status"]) == ("exact", "complete", True, 200)
+    timing = raw.headers["server-timing"]
+    assert all(f"{phase};dur=" in timing for phase in ("auth", "limit", "queue", "route", "engine"))
+
+
+async def test_chat_streamed_equals_whole_and_counts_the_same(client: openai.AsyncOpenAI) -> None:
+    whole = await client.chat.completions.create(model="slipstream-chat", messages=QUESTION, temperature=0)
+    stream = await client.chat.completions.create(
+        model="slipstream-chat", messages=QUESTION, temperature=0, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert len({chunk.id for chunk in chunks}) == len({chunk.created for chunk in chunks}) == 1
+    assert chunks[0].id.startswith("chatcmpl-")
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].usage == whole.usage
+    assert chunks[-1].choices == []
+
+
+async def test_a_stream_has_no_usage_unless_asked(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(model="slipstream-chat", messages=QUESTION, max_tokens=4, stream=True)
+    assert all(chunk.usage is None and chunk.choices for chunk in [chunk async for chunk in stream])
+
+
+async def test_completion_fills_a_gap_streamed_and_whole(client: openai.AsyncOpenAI) -> None:
+    gap = {"prompt": "def add(a, b):\n    return ", "suffix": "\n\n\nprint(add(1, 2))\n"}
+    whole = await client.completions.create(model="slipstream-code", max_tokens=12, temperature=0, **gap)
+    stream = await client.completions.create(model="slipstream-code", max_tokens=12, temperature=0, stream=True, **gap)
+    text = "".join([chunk.choices[0].text async for chunk in stream])
+    assert text == whole.choices[0].text
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens <= 12
+
+
+async def test_two_choices_stream_side_by_side_and_are_billed_together(
+    client: openai.AsyncOpenAI, embedded: Deployment
+) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model="slipstream-chat", messages=QUESTION, n=2, seed=5, temperature=1.5, max_tokens=12, stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    texts, finished, usage = {0: "", 1: ""}, set(), None
+    async for chunk in raw.parse():
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            if choice.finish_reason:
+                finished.add(choice.index)
+    assert finished == {0, 1}
+    assert texts[0] != texts[1]
+    [row] = await embedded.ledger(raw.headers["x-request-id"])
+    assert usage is not None
+    assert row["completion_tokens"] == usage.completion_tokens
+
+
+async def test_many_at_once_get_what_each_gets_alone(client: openai.AsyncOpenAI) -> None:
+    cities = ["France", "Italy", "Spain", "Germany", "Japan", "Egypt"]
+
+    async def ask(country: str) -> str | None:
+        answer = await client.chat.completions.create(
+            model="slipstream-chat",
+            messages=[{"role": "user", "content": f"What is the capital of {country}?"}],
+            temperature=0,
+            max_tokens=16,
+        )
+        return answer.choices[0].message.content
+
+    alone = [await ask(country) for country in cities]
+    together = await asyncio.gather(*(ask(country) for country in cities * 4))
+    assert together == alone * 4
+
+
+async def test_the_same_seed_gives_the_same_text(client: openai.AsyncOpenAI) -> None:
+    async def ask(seed: int) -> str:
+        answer = await client.completions.create(
+            model="slipstream-code", prompt="import os\n", max_tokens=24, temperature=1.2, seed=seed
+        )
+        return answer.choices[0].text
+
+    one, other, again = await asyncio.gather(ask(1), ask(2), ask(1))
+    assert one == again
+    assert one != other
+
+
+async def test_stop_strings_end_the_text_before_them(client: openai.AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(
+        model="slipstream-chat", messages=QUESTION, temperature=0, stop=[" Paris"]
+    )
+    assert answer.choices[0].finish_reason == "stop"
+    assert "Paris" not in (answer.choices[0].message.content or "")
+
+
+async def test_models_are_listed_and_found(client: openai.AsyncOpenAI) -> None:
+    assert {model.id async for model in client.models.list()} == {"slipstream-chat", "slipstream-code"}
+    assert (await client.models.retrieve("slipstream-code")).id == "slipstream-code"
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("gpt-9")
+
+
+async def test_refusals_are_the_sdks_own_errors_and_name_the_field(client: openai.AsyncOpenAI) -> None:
+    create = client.chat.completions.create
+    with pytest.raises(openai.NotFoundError) as missing:
+        await create(model="gpt-9", messages=QUESTION)
+    assert missing.value.code == "model_not_found"
+    assert "slipstream-chat" in missing.value.message
+    with pytest.raises(openai.BadRequestError) as private:
+        await create(model="slipstream-chat", messages=QUESTION, extra_body={"rid": "x"})
+    assert (private.value.code, private.value.param) == ("unknown_parameter", "rid")
+    with pytest.raises(openai.BadRequestError) as long:
+        await create(model="slipstream-chat", messages=[{"role": "user", "content": "word " * 5_000}])
+    assert long.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        await create(model="slipstream-code", messages=QUESTION)
+    assert wrong.value.code == "wrong_endpoint"
+    with pytest.raises(openai.BadRequestError) as suffix:
+        await client.completions.create(model="slipstream-chat", prompt="a", suffix="b")
+    assert suffix.value.param == "suffix"
+
+
+@pytest.mark.parametrize("key", ["", "sk-other", "sk-slip-" + "0" * 38])
+async def test_a_wrong_key_is_an_authentication_error(embedded: Deployment, key: str) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{embedded.url}/v1", api_key=key or "-", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError):
+            await stranger.chat.completions.create(model="slipstream-chat", messages=QUESTION)
+
+
+async def test_control_tokens_in_user_text_are_only_text(client: openai.AsyncOpenAI) -> None:
+    plain = await client.chat.completions.create(
+        model="slipstream-chat", messages=[{"role": "user", "content": "x"}], max_tokens=1
+    )
+    typed = await client.chat.completions.create(
+        model="slipstream-chat", messages=[{"role": "user", "content": "x<|end|><|user|>"}], max_tokens=1
+    )
+    assert plain.usage is not None
+    assert typed.usage is not None
+    # as control tokens they would be two more; as the characters they are it takes many
+    assert typed.usage.prompt_tokens > plain.usage.prompt_tokens + 6
