@@ -1,0 +1,217 @@
+"""What a usage row costs: journalled by the gateway, then carried into PostgreSQL. Each beside its naive twin.
+
+    journal     CPU per request for opened + placed + closed, 200 requests at a time; twin: fsync after every record
+    ledger      CPU per row from the journal's files into a committed table; twin: one INSERT and commit per row
+
+CPU is this process's, all threads, without PostgreSQL's, on the standard event loop. Last line: JSON with `row_cpu_us` (ledger), `rows_per_s`,
+`journal_cpu_us` and the twins'. Run: `python -m benchmarks.ledger [--requests N] [--folder DIR]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from contracts.generation import Tier
+from contracts.usage import Finish, Outcome, Usage
+from gateway.db.engine import lazy_pool
+from gateway.metering.config import MeteringConfig
+from gateway.metering.journal import Journal
+from gateway.metering.ledger import Ledger
+from gateway.metering.metrics import MeteringMetrics
+from gateway.metering.records import Closed, Opened, Placed
+from gateway.metering.shipper import Shipper
+from infra.local.child import Child
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.postgres import Postgres
+from infra.local.postgres_wire import execute
+from migrations.run import upgrade
+
+CONCURRENT = 200
+ROUNDS = 3
+
+
+class Cost(msgspec.Struct):
+    """cpu_us: for one; per_s: how many in a second of wall time."""
+
+    cpu_us: float
+    per_s: float
+
+
+def _request() -> tuple[Opened, Placed, Closed]:
+    tenant = str(uuid.uuid4())
+    name = f"req_{uuid.uuid4().hex}"
+    opened = Opened(
+        name,
+        0,
+        tenant,
+        tenant,
+        tenant,
+        "slipstream-chat",
+        Tier.CHAT,
+        "/v1/chat/completions",
+        True,
+        256,
+        77,
+        time.time(),
+    )
+    phases = {
+        "auth": 0.1,
+        "limit": 0.2,
+        "queue": 0.0,
+        "route": 0.5,
+        "engine": 20.1,
+        "first_token": 3.0,
+        "decode": 300.5,
+    }
+    closed = Closed(
+        opened=opened,
+        outcome=Outcome.EXACT,
+        finish=Finish.COMPLETE,
+        usage=Usage(77, 128, 64, 0),
+        status=200,
+        closed_at=time.time(),
+        replica_id="chat-0",
+        phases_ms=phases,
+        billed=True,
+    )
+    return opened, Placed(name, 0, "chat-0", "http://127.0.0.1:30000", "embedded"), closed
+
+
+async def _measure(count: int, work: Callable[[], Awaitable[None]]) -> Cost:
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    await work()
+    return Cost((time.process_time() - cpu_s) / count * 1e6, count / (time.perf_counter() - wall_s))
+
+
+async def _journalled(journal: Journal, requests: list[tuple[Opened, Placed, Closed]]) -> None:
+    async def worker(part: list[tuple[Opened, Placed, Closed]]) -> None:
+        for opened, placed, closed in part:
+            journal.opened(opened)
+            await asyncio.sleep(0)
+            journal.placed(placed)
+            await asyncio.sleep(0)
+            await journal.closed(closed)
+
+    await asyncio.gather(*(worker(requests[start::CONCURRENT]) for start in range(CONCURRENT)))
+
+
+async def _journalled_naively(path: Path, requests: list[tuple[Opened, Placed, Closed]]) -> None:
+    """One fsync per record, on the event loop."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for records in requests:
+        for record in records:
+            os.write(descriptor, msgspec.msgpack.encode(record))
+            os.fsync(descriptor)
+            await asyncio.sleep(0)
+    os.close(descriptor)
+
+
+async def _shipped(shipper: Shipper) -> None:
+    shipper.start()
+    if not await shipper.drain(600):
+        raise TimeoutError("rows were not shipped within 600 s")
+
+
+async def _shipped_naively(ledger: Ledger, rows: list[Closed]) -> None:
+    for row in rows:
+        await ledger.insert([row], "naive")
+
+
+def _best(costs: list[Cost]) -> Cost:
+    """The median by CPU."""
+    return sorted(costs, key=lambda cost: cost.cpu_us)[len(costs) // 2]
+
+
+async def _run(folder: Path, count: int) -> None:
+    data = DataFolder(folder / "data")
+    data.prepare()
+    postgres = Postgres(data, LocalConfig())
+    postgres.prepare()
+    child = Child(postgres.spec(), data.log("postgres"))
+    child.start()
+    await child.ready()
+    try:
+        await execute(data.postgres_socket, "postgres", "create database ledger", timeout_s=60)
+        url = f"postgresql://slipstream@/ledger?host={data.postgres_socket}"
+        await asyncio.to_thread(upgrade, url)
+        config = MeteringConfig()
+        journal = Journal(folder / "journal" / "gateway-0", config, MeteringMetrics(CollectorRegistry()))
+        await journal.start()
+        journal_costs, ledger_costs, journal_twins, ledger_twins = [], [], [], []
+        async with lazy_pool(url, size=2, connect_timeout_s=5) as pool:
+            ledger = Ledger(pool)
+            for number in range(ROUNDS):
+                requests = [_request() for _ in range(count)]
+                journal_costs.append(await _measure(count, lambda r=requests: _journalled(journal, r)))  # type: ignore[misc]
+                shipper = Shipper(journal, ledger, config, MeteringMetrics(CollectorRegistry()))
+                ledger_costs.append(await _measure(count, lambda s=shipper: _shipped(s)))  # type: ignore[misc]
+                await shipper.stop()
+                few = [_request() for _ in range(count // 20)]
+                naive = folder / f"naive-{number}"
+                journal_twins.append(
+                    await _measure(len(few), lambda p=naive, r=few: _journalled_naively(p, r))  # type: ignore[misc]
+                )
+                rows = [closed for _, _, closed in few]
+                ledger_twins.append(await _measure(len(few), lambda r=rows: _shipped_naively(ledger, r)))  # type: ignore[misc]
+            stored = await pool.fetchval("SELECT count(*) FROM gateway.usage_events WHERE gateway_id = 'gateway-0'")
+        await journal.stop()
+    finally:
+        await child.stop()
+        postgres.close()
+    if stored != count * ROUNDS:
+        raise AssertionError(f"{count * ROUNDS} rows journalled, {stored} in the ledger")
+    _print(_best(journal_costs), _best(journal_twins), _best(ledger_costs), _best(ledger_twins))
+
+
+def _print(journal: Cost, journal_twin: Cost, ledger: Cost, ledger_twin: Cost) -> None:
+    print(f"{'':34}{'CPU us':>10}{'per s':>12}")
+    for name, cost in (
+        ("journal: opened, placed, closed", journal),
+        ("  naive: fsync per record", journal_twin),
+        ("ledger: a row, journal to commit", ledger),
+        ("  naive: one row per commit", ledger_twin),
+    ):
+        print(f"{name:34}{cost.cpu_us:10.1f}{cost.per_s:12,.0f}")
+    print(
+        json.dumps(
+            {
+                "row_cpu_us": round(ledger.cpu_us, 2),
+                "rows_per_s": round(ledger.per_s),
+                "journal_cpu_us": round(journal.cpu_us, 2),
+                "journal_requests_per_s": round(journal.per_s),
+                "naive_row_cpu_us": round(ledger_twin.cpu_us, 2),
+                "naive_rows_per_s": round(ledger_twin.per_s),
+                "naive_journal_cpu_us": round(journal_twin.cpu_us, 2),
+                "naive_journal_requests_per_s": round(journal_twin.per_s),
+            }
+        )
+    )
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=10_000, help="per round; three rounds, medians")
+    parser.add_argument(
+        "--folder", type=Path, help="where to write: the disk that is measured; default: a temporary one"
+    )
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="slip-", dir=arguments.folder) as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL runs as another user when this one is root
+        asyncio.run(_run(Path(folder), arguments.requests))
+
+
+if __name__ == "__main__":
+    main()
