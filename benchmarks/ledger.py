@@ -3,8 +3,8 @@
     journal     CPU per request for opened + placed + closed, 200 requests at a time; twin: fsync after every record
     ledger      CPU per row from the journal's files into a committed table; twin: one INSERT and commit per row
 
-CPU is this process's, all threads, without PostgreSQL's, on the standard event loop. Last line: JSON with `row_cpu_us` (ledger), `rows_per_s`,
-`journal_cpu_us` and the twins'. Run: `python -m benchmarks.ledger [--requests N] [--folder DIR]`.
+CPU is this process's, all threads, without PostgreSQL's, on the standard event loop. Last line: JSON with `row_cpu_us`
+(ledger), `rows_per_s`, `journal_cpu_us` and the twins'. Run: `python -m benchmarks.ledger [--requests N] [--folder D]`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -388,6 +389,20 @@ async def test_a_placement_without_its_opening_is_counted(tmp_path: Path) -> Non
     assert value(registry, "slipstream_journal_orphans_total") == 1
 
 
+async def test_an_attempt_closed_in_an_older_file_than_it_is_opened_in_is_closed(tmp_path: Path) -> None:
+    # a disk error came between the write of its end and the sync, and the crash before the next file had it
+    record = opened()
+    opening = frames.encode(frames.OPENED, msgspec.msgpack.encode(record))
+    ending = frames.encode(frames.CLOSED, msgspec.msgpack.encode(closed(record)))
+    (tmp_path / "gw").mkdir()
+    (tmp_path / "gw" / "00000001.slj").write_bytes(frames.header() + opening + ending)
+    (tmp_path / "gw" / "00000002.slj").write_bytes(frames.header() + opening)
+    journal = await start(tmp_path / "gw")
+    assert journal.left_open == []
+    assert [row.key for row in await rows(journal)] == [record.key]
+    await journal.stop()
+
+
 async def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gw").mkdir()
     (tmp_path / "gw" / "00000001.slj").write_bytes(frames.encode(frames.HEADER, b"\x02"))
@@ -426,8 +441,6 @@ def test_attempts_have_engine_ids_of_their_own() -> None:
 
 
 def test_records_of_an_older_version_are_still_read() -> None:
-    import msgspec
-
     class Newer(Opened, frozen=True, array_like=True, gc=False):
         added: str = "default"
 
