@@ -31,7 +31,11 @@ async def engines() -> AsyncIterator[list[FakeEngineProcess]]:
 async def faked(engines: list[FakeEngineProcess]) -> AsyncIterator[Deployment]:
     """Two gateways and a router in front of the fake engines, with the shipped chat model's tokenizer."""
     environment = {
-        **fake_fleet(*(engine.url for engine in engines), tokenizer=str(ROOT / "models" / "slipstream-chat")),
+        **fake_fleet(
+            *(engine.url for engine in engines),
+            tokenizer=str(ROOT / "models" / "slipstream-chat"),
+            context_tokens=200_000,
+        ),
         "SLIPSTREAM_GATEWAY__CLIENT_STALL_TIMEOUT_S": "2",
     }
     async with deployment(options=["--gateways", "2"], environment=environment, token=TOKEN) as running:

@@ -361,6 +361,8 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._write_one)
 
     def answer(self, status: int, body: Any) -> None:
+        if self._transport.is_closing():
+            return  # a waiter that has left
         content = msgspec.json.encode(body)
         head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(content))
         self._transport.write(head + content)
