@@ -66,7 +66,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
         stack.push_async_callback(journal.stop)
-        ledger, ask = Ledger(pool), EngineUsage(connections, config.metering.ask_timeout_s)
+        ledger, ask = Ledger(pool, config.metering.ship_timeout_s), EngineUsage(connections, config.metering.ask_timeout_s)
         await Recovery(journal, ask, config.metering, metering).resolve()
         shipper = Shipper(journal, ledger, config.metering, metering)
         shipper.start()

@@ -12,7 +12,7 @@ from gateway.auth.config import AuthConfig
 from gateway.desired.config import DesiredConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
-from router.client import RouterClientConfig
+from router.client_config import RouterClientConfig
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 

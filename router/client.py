@@ -12,10 +12,9 @@ import logging
 import random
 import uuid
 from collections import deque
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
-import msgspec
 
 from contracts.desired_state import DesiredState
 from contracts.errors import (
@@ -30,37 +29,11 @@ from contracts.proto import router_pb2 as pb
 from contracts.proto import router_pb2_grpc as rpc
 from router import wire
 from router.book import Crossing, Ending, LeaseBook
+from router.client_config import RouterClientConfig
 
 logger = logging.getLogger(__name__)
 
 Outgoing = pb.GatewayMessage | Ending
-Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
-
-
-class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a gateway reaches the router."""
-
-    address: str = "127.0.0.1:8100"
-    """Host and port of the router."""
-    patience_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
-    """How long an ask waits for the router to come back before it fails; never longer than its own deadline."""
-    answer_margin_s: Seconds = 1.0
-    """Beyond an ask's deadline the router's silence is taken for its absence after this long."""
-    connect_timeout_s: Seconds = 2.0
-    """A connection that is not welcomed within this time is given up and tried again."""
-    ping_interval_s: Seconds = 1.0
-    """Time between two pings. A router that has said nothing for three of them hangs, and is connected to anew."""
-    reconnect_max_s: Seconds = 0.5
-    """Longest pause between two attempts to connect; the first ones are shorter, all of them jittered."""
-    report_delay_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
-    """First tokens and releases wait this long for company, so that several travel as one message. A release does not
-    wait while an ask does: the place it frees may be the one."""
-    outbox_messages: Annotated[int, msgspec.Meta(ge=16)] = 20_000
-    """Messages waiting for a router that does not read; beyond it the connection is dropped and made anew."""
-    endings_limit: Annotated[int, msgspec.Meta(ge=1)] = 50_000
-    """Releases remembered while the router is away."""
-    batch_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 256
-    """Most messages sent as one."""
 
 
 class RouterClient:

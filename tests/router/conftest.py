@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from router.client import RouterClient, RouterClientConfig
+from router.client import RouterClient
+from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.server import RouterServer
 from tests.router.fakes import TOKEN, Connect, FakeDriver, FakeEngines, StartRouter
