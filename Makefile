@@ -8,7 +8,7 @@ ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check format bench nightly clean
+.PHONY: help up test check format bench nightly docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
 
 nightly: $(DEV)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
+
+docs: $(DEV)  ## write docs/reference anew from the code
+	$(BIN)/python -m slipstream.reference docs/reference
 
 clean:  ## remove the virtual environment and caches; the data folder stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,229 @@
+"""Writes docs/reference: settings, metrics and error codes, from the code that defines them.
+
+`python -m slipstream.reference docs/reference`. A test fails while the committed pages differ from what this gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from contracts import errors
+from contracts.errors import SlipstreamError
+
+HEAD = "<!-- Written by `python -m slipstream.reference docs/reference`; changes made here are lost. -->\n\n"
+
+
+def pages() -> dict[str, str]:
+    """File name to content of every generated page."""
+    return {"settings.md": settings_page(), "metrics.md": metrics_page(), "errors.md": errors_page()}
+
+
+SETTINGS = """# Settings
+
+Read from `slipstream.toml` in the working directory (or `--config FILE`), then from the environment:
+`SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown name or a value out of range stops the start.
+`slipstream config show` prints what is in force, `slipstream config check` only looks for mistakes.
+"""
+METRICS = """# Metrics
+
+Prometheus text format. A gateway's `/metrics` speaks for all instances on its port. Counters end in `_total`; a
+histogram has `_bucket`, `_sum` and `_count`.
+"""
+ERRORS = """# Errors
+
+Every failure has OpenAI's body: `{"error": {"message", "type", "param", "code"}}`. `param` names the field at fault as
+you wrote it (`messages[2].content`). The code is stable; the message is for people. 429 is your limit, 503 our load;
+both say when to come back in `Retry-After` and `retry-after-ms`. A stream that has begun ends with one error event and
+no `[DONE]`.
+
+| code | status | type | meaning |
+|---|---|---|---|
+"""
+
+
+def settings_page() -> str:
+    """Every setting with its type, default and meaning."""
+    from slipstream.settings import Settings
+
+    parts = [HEAD, SETTINGS]
+    for section in msgspec.structs.fields(Settings):
+        parts.append(f"\n## {section.encode_name}\n\n{_docs(Settings)[section.name]}\n\n")
+        parts.append("| setting | type | default | meaning |\n|---|---|---|---|\n")
+        parts += [_setting_row(*setting) for setting in _settings(section.type, section.encode_name)]
+    return "".join(parts)
+
+
+def metrics_page() -> str:
+    """Every metric by process."""
+    from gateway.limits.metrics import LimitsMetrics
+    from gateway.metering.metrics import MeteringMetrics
+    from gateway.metrics import GatewayMetrics
+    from router.config import RouterConfig
+    from router.core.dispatcher import Dispatcher
+    from router.metrics import RouterMetrics
+    from router.policies import registry
+
+    gateway = CollectorRegistry()
+    for kind in (GatewayMetrics, LimitsMetrics, MeteringMetrics):
+        kind(gateway)
+    config = RouterConfig()
+    router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
+    parts = [HEAD, METRICS, _table_head("Gateway"), *_metric_rows(gateway)]
+    parts += [_table_head("Router (`router.metrics_port`)"), *_metric_rows(router)]
+    parts += [_table_head("Embedded engine (SGLang's names and meanings)"), *_engine_rows()]
+    return "".join(parts)
+
+
+def errors_page() -> str:
+    """Every error code with its status and meaning."""
+    from gateway.errors import STATUS_AND_TYPE
+
+    parts = [HEAD, ERRORS]
+    for kind in _tree(SlipstreamError):
+        status, type_name = STATUS_AND_TYPE[kind.code]
+        parts.append(f"| `{kind.code}` | {status} | `{type_name}` | {_line(kind.__doc__ or '')} |\n")
+    return "".join(parts)
+
+
+def _settings(annotation: Any, trail: str) -> Iterator[tuple[str, Any, Any, str]]:
+    """(dotted name, type, default, meaning) of every field below a section."""
+    kind, collection = _struct_in(annotation)
+    if kind is None:
+        return
+    docs = _docs(kind)
+    prefix = f"{trail}[]" if collection else trail
+    for field in msgspec.structs.fields(kind):
+        name = f"{prefix}.{field.encode_name}"
+        inner, inner_collection = _struct_in(field.type)
+        if inner is not None and not inner_collection:
+            yield from _settings(field.type, name)
+            continue
+        yield name, field.type, field.default, docs.get(field.name, "")
+        if inner is not None:
+            yield from _settings(field.type, name)
+
+
+def _setting_row(name: str, annotation: Any, default: Any, meaning: str) -> str:
+    shown = "required" if default is msgspec.NODEFAULT else f"`{default!r}`" if default != "" else "empty"
+    return f"| `{name}` | {_type_name(annotation)} | {shown} | {_line(meaning)} |\n"
+
+
+def _type_name(annotation: Any) -> str:
+    kind = msgspec.inspect.type_info(annotation)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        parts = [part for part in kind.types if not isinstance(part, msgspec.inspect.NoneType)]
+        return " or ".join(_plain(part) for part in parts)
+    return _plain(kind)
+
+
+def _plain(kind: msgspec.inspect.Type) -> str:
+    name = {"VarTupleType": "list", "StructType": "section", "StrType": "text"}.get(
+        type(kind).__name__, type(kind).__name__.removesuffix("Type").lower()
+    )
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return " or ".join(f"`{value}`" for value in kind.values)
+    if isinstance(kind, msgspec.inspect.EnumType):
+        return " or ".join(f"`{member.value}`" for member in kind.cls)
+    bounds = [
+        f"{sign} {value:,}"
+        for sign, value in (
+            (">", getattr(kind, "gt", None)),
+            ("≥", getattr(kind, "ge", None)),
+            ("<", getattr(kind, "lt", None)),
+            ("≤", getattr(kind, "le", None)),
+        )
+        if value is not None
+    ]
+    return f"{name} {', '.join(bounds)}".strip()
+
+
+def _struct_in(annotation: Any) -> tuple[type[msgspec.Struct] | None, bool]:
+    """The struct inside an annotation, and whether it is the element of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation, False
+    for argument in get_args(annotation):
+        found, collection = _struct_in(argument)
+        if found is not None:
+            return found, collection or get_origin(annotation) in (tuple, list)
+    return None, False
+
+
+def _docs(kind: type) -> dict[str, str]:
+    """Field name to the docstring under it, of a class and its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        if base is msgspec.Struct:
+            continue
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError):
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                value = text.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    found[field.target.id] = value.value
+    return found
+
+
+def _table_head(title: str) -> str:
+    return f"\n## {title}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n"
+
+
+def _metric_rows(registry: CollectorRegistry) -> list[str]:
+    return [_metric_row(metric, registry) for metric in sorted(registry.collect(), key=lambda found: found.name)]
+
+
+def _engine_rows() -> Iterator[str]:
+    """Read from the source: the collector shows nothing before a model is loaded."""
+    source = (Path(__file__).parents[1] / "engines" / "embedded" / "metrics.py").read_text()
+    for kind, name, meaning in re.findall(r'self\._(gauge|counter|histogram)\(\s*"(\w+)",\s*"([^"]+)"', source):
+        shown = f"sglang:{name}{'_total' if kind == 'counter' else ''}"
+        yield f"| `{shown}` | {kind} | `model_name` | {_line(meaning)} |\n"
+
+
+def _metric_row(metric: Metric, registry: CollectorRegistry) -> str:
+    labels = sorted(_labels_of(metric, registry))
+    name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+    shown = ", ".join(f"`{label}`" for label in labels)
+    return f"| `{name}` | {metric.type} | {shown} | {_line(metric.documentation)} |\n"
+
+
+def _labels_of(metric: Metric, registry: CollectorRegistry) -> Iterable[str]:
+    collectors = registry._names_to_collectors  # the only place where unlabelled-yet metrics keep their label names
+    collector = collectors.get(metric.name) or collectors.get(f"{metric.name}_total")
+    return getattr(collector, "_labelnames", ())
+
+
+def _tree(kind: type[SlipstreamError]) -> Iterator[type[SlipstreamError]]:
+    children = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
+    if not children:
+        yield kind
+    for child in children:
+        yield from _tree(child)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(folder: str) -> None:
+    """Write every page into `folder`."""
+    for name, content in pages().items():
+        (Path(folder) / name).write_text(content)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
