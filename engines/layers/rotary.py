@@ -42,3 +42,31 @@ def llama3_frequencies(
     ramp = (original_positions / wavelengths - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)
     keep = ramp.clamp(0.0, 1.0)
     return plain * keep + plain / factor * (1 - keep)
+
+
+def linear_frequencies(plain: Tensor, factor: float) -> Tensor:
+    """Position interpolation: every position counts as 1/factor of itself (Chen et al. 2023)."""
+    return plain / factor
+
+
+def yarn_frequencies(
+    plain: Tensor, theta: float, factor: float, original_positions: int, beta_fast: float, beta_slow: float
+) -> Tensor:
+    """YaRN (Peng et al. 2023, section 3.2): dimensions that turn more than beta_fast times within the original context
+    are kept, those that turn less than beta_slow times are divided by `factor`, a ramp between."""
+    count = plain.shape[0]
+
+    def dimension(turns: float) -> float:
+        """Where in 0 .. count a frequency turns so often within the original context."""
+        return count * math.log(original_positions / (turns * 2 * math.pi)) / math.log(theta)
+
+    low = max(math.floor(dimension(beta_fast)), 0)
+    # the bound is the head's width, not its half: checkpoints were trained with it
+    high = min(math.ceil(dimension(beta_slow)), 2 * count - 1)
+    ramp = ((torch.arange(count, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0.0, 1.0)
+    return plain * (1 - ramp) + plain / factor * ramp
+
+
+def yarn_scale(factor: float) -> float:
+    """YaRN's factor on cos and sin, which sharpens attention over a stretched context."""
+    return 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0

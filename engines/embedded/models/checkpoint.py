@@ -22,6 +22,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         """Raises ConfigError naming the file that is missing or broken."""
         self._folder = folder
+        self._taken: set[str] = set()
         # the library's reader has no types
         self._files: dict[Path, Any] = {}
         index = folder / INDEX
@@ -48,7 +49,19 @@ class Checkpoint:
             raise ConfigError(f"{path}: {name} has shape {tuple(tensor.shape)}; config.json implies {shape}")
         if not tensor.is_floating_point():
             raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
+        self._taken.add(name)
         return tensor.to(dtype)
+
+    def require_all_taken(self) -> None:
+        """Raises ConfigError naming tensors that nobody asked for: a model without a part of it is another model."""
+        # older folders keep a table that config.json gives, and tied ones may repeat the embedding
+        spare = ("lm_head.weight", "rotary_emb.inv_freq")
+        left = sorted(name for name in self._where.keys() - self._taken if not name.endswith(spare))
+        if left:
+            raise ConfigError(
+                f"{self._folder}: config.json implies no tensor {left[0]} ({len(left)} such); the checkpoint does not "
+                "fit config.json"
+            )
 
     def _open(self, path: Path) -> Any:
         file = self._files.get(path)

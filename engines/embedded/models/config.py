@@ -8,15 +8,8 @@ from typing import Any
 import msgspec
 
 from contracts.errors import ConfigError
-
-
-class RopeScaling(msgspec.Struct, frozen=True):
-    """Llama 3's stretching of rotary frequencies."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position_embeddings: int
+from engines.embedded.models.families import FAMILIES, Family
+from engines.embedded.models.rope import RopeScaling, YarnScaling, read_scaling
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
@@ -35,8 +28,10 @@ class ModelConfig(msgspec.Struct, frozen=True):
     rope_theta: float
     rope_scaling: RopeScaling | None
     tie_word_embeddings: bool
-    attention_bias: bool
+    qkv_bias: bool
+    output_bias: bool
     mlp_bias: bool
+    qk_norm: bool
     dtype: str
     """The checkpoint's own number format: `bfloat16`, `float16` or `float32`."""
 
@@ -69,10 +64,17 @@ class _Reader:
         architectures = self._raw.get("architectures")
         if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
             raise self._wrong("architectures", "a list of one name")
+        family = FAMILIES.get(architectures[0])
+        if family is None:
+            raise ConfigError(
+                f"{self._path}: architectures: {architectures[0]} is not supported; supported: "
+                f"{', '.join(sorted(FAMILIES))}",
+                param="architectures",
+            )
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", heads)
         hidden = self._count("hidden_size")
-        head_dim = self._count("head_dim", hidden // heads)
+        head_dim = self._count("head_dim", family.head_dim or hidden // heads)
         if heads % kv_heads:
             raise self._wrong("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         if head_dim % 2:
@@ -81,10 +83,12 @@ class _Reader:
             raise self._wrong("hidden_act", "silu")
         if self._raw.get("quantization_config"):
             raise self._wrong("quantization_config", "absent: quantized checkpoints are not supported")
+        scaling = self._rope_scaling()
         context = self._count("max_position_embeddings")
-        window = self._raw.get("sliding_window")
-        if window is not None and self._raw.get("use_sliding_window", True) and window < context:
-            raise self._wrong("sliding_window", "null: attention over a window is not supported")
+        if isinstance(scaling, YarnScaling):
+            # some folders keep the context from before the stretching, some give the one after it
+            context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
+        self._refuse_window(family, context)
         return ModelConfig(
             architecture=architectures[0],
             hidden_size=hidden,
@@ -97,10 +101,12 @@ class _Reader:
             max_position_embeddings=context,
             rms_norm_eps=self._number("rms_norm_eps", 1e-6),
             rope_theta=self._rope_theta(),
-            rope_scaling=self._rope_scaling(),
+            rope_scaling=scaling,
             tie_word_embeddings=self._flag("tie_word_embeddings"),
-            attention_bias=self._flag("attention_bias"),
-            mlp_bias=self._flag("mlp_bias"),
+            qkv_bias=self._bias(family.qkv_bias, "attention_bias"),
+            output_bias=self._bias(family.output_bias, "attention_bias"),
+            mlp_bias=self._bias(family.mlp_bias, "mlp_bias"),
+            qk_norm=family.qk_norm,
             dtype=str(self._raw.get("dtype") or self._raw.get("torch_dtype") or "float32"),
         )
 
@@ -113,18 +119,19 @@ class _Reader:
 
     def _rope_scaling(self) -> RopeScaling | None:
         field = "rope_scaling" if self._raw.get("rope_scaling") else "rope_parameters"
-        raw = self._raw.get(field)
-        if not raw:
-            return None
-        kind = raw.get("rope_type", raw.get("type", "default")) if isinstance(raw, dict) else None
-        if kind == "default":
-            return None
-        if kind != "llama3":
-            raise self._wrong(field, "absent, or of rope_type default or llama3")
-        try:
-            return msgspec.convert(raw, RopeScaling)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"{self._path}: {field}: {error}") from None
+        return read_scaling(self._path, field, self._raw.get(field))
+
+    def _bias(self, fixed: bool | None, field: str) -> bool:
+        return self._flag(field) if fixed is None else fixed
+
+    def _refuse_window(self, family: Family, context: int) -> None:
+        """Every layer must see the whole context."""
+        window = self._raw.get("sliding_window")
+        used = self._raw.get("use_sliding_window", family.window_by_default)
+        if used and isinstance(window, int) and window < context:
+            raise self._wrong("sliding_window", "null: attention over a window is not supported")
+        if set(self._raw.get("layer_types") or ()) - {"full_attention"}:
+            raise self._wrong("layer_types", "full_attention for every layer")
 
     def _count(self, field: str, default: int | None = None) -> int:
         value = self._raw.get(field)

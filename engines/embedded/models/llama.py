@@ -1,4 +1,7 @@
-"""The Llama decoder: RMSNorm, rotary positions, grouped-query attention over pages, SwiGLU."""
+"""The Llama decoder: RMSNorm, rotary positions, grouped-query attention over pages, SwiGLU.
+
+Mistral, Qwen2 and Qwen3 differ in biases and in a norm on queries and keys only; see `families`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from torch.nn import functional
 
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention
 from engines.layers.linear import Linear
-from engines.layers.norm import RMSNorm
-from engines.layers.rotary import Rotary, llama3_frequencies, plain_frequencies
+from engines.layers.norm import HeadNorm, RMSNorm
+from engines.layers.rotary import Rotary
 
 
 class LlamaLayer:
@@ -36,15 +40,20 @@ class LlamaLayer:
             biases = [checkpoint.take(f"{prefix}.{n}.bias", (out,), dtype) for n, out in parts.items()] if bias else []
             return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
-        attention_bias, mlp_bias = config.attention_bias, config.mlp_bias
+        mlp_bias = config.mlp_bias
         self._input_norm = norm("input_layernorm")
         self._post_norm = norm("post_attention_layernorm")
         self._qkv = linear(
             {"self_attn.q_proj": self._q_width, "self_attn.k_proj": kv_width, "self_attn.v_proj": kv_width},
             hidden,
-            attention_bias,
+            config.qkv_bias,
         )
-        self._output = linear({"self_attn.o_proj": hidden}, self._q_width, attention_bias)
+        self._qk_norm: HeadNorm | None = None
+        if config.qk_norm:
+            q, k = (checkpoint.take(f"{prefix}.self_attn.{n}_norm.weight", (head_dim,), dtype) for n in "qk")
+            rows = [q] * config.num_attention_heads + [k] * config.num_key_value_heads
+            self._qk_norm = HeadNorm(torch.stack(rows), config.rms_norm_eps)
+        self._output = linear({"self_attn.o_proj": hidden}, self._q_width, config.output_bias)
         self._gate_up = linear({"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
         self._down = linear({"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
@@ -54,6 +63,8 @@ class LlamaLayer:
         """x: (tokens, hidden). pages: this layer's store."""
         qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
         rotated = qkv[:, : self._qk_width].view(-1, self._qk_heads, self._head_dim)
+        if self._qk_norm is not None:
+            self._qk_norm.apply_(rotated)
         rotary.rotate_(rotated, cos, sin)
         attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], pages, plan)
         x = x + self._output(attended)
@@ -74,16 +85,9 @@ class Llama:
         self._norm = RMSNorm(checkpoint.take("model.norm.weight", (config.hidden_size,), dtype), config.rms_norm_eps)
         tied = config.tie_word_embeddings
         self._head = Linear(self._embedding if tied else checkpoint.take("lm_head.weight", table, dtype))
-        frequencies = plain_frequencies(config.head_dim, config.rope_theta)
-        if (scaling := config.rope_scaling) is not None:
-            frequencies = llama3_frequencies(
-                frequencies,
-                scaling.factor,
-                scaling.low_freq_factor,
-                scaling.high_freq_factor,
-                scaling.original_max_position_embeddings,
-            )
-        self._rotary = Rotary(frequencies, config.max_position_embeddings, dtype)
+        self._rotary = make_rotary(
+            config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings, dtype
+        )
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """Run a flat batch. ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim),

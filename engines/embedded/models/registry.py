@@ -1,16 +1,13 @@
-"""Which class serves which `architectures` entry of config.json, and in which number format."""
+"""Loads a model folder: its class and its number format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from contracts.errors import ConfigError
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.llama import Llama
@@ -32,24 +29,17 @@ class Model(Protocol):
         ...
 
 
-ARCHITECTURES: Mapping[str, Callable[[ModelConfig, Checkpoint, torch.dtype], Model]] = MappingProxyType(
-    {"LlamaForCausalLM": Llama, "MistralForCausalLM": Llama}
-)
-
-
 def load_model(folder: Path, dtype: str) -> Model:
     """Load a model folder. dtype: `auto`, `float32` or `bfloat16`.
 
-    Raises ConfigError naming an unknown architecture, a missing tensor, a shape that does not fit or a broken file.
+    Raises ConfigError naming an unknown architecture, a missing tensor, one too many, a shape that does not fit or a
+    broken file.
     """
     config = ModelConfig.read(folder)
-    build = ARCHITECTURES.get(config.architecture)
-    if build is None:
-        known = ", ".join(sorted(ARCHITECTURES))
-        raise ConfigError(
-            f"{folder / 'config.json'}: architectures: {config.architecture} is not supported; supported: {known}"
-        )
-    return build(config, Checkpoint(folder), _dtype(config, dtype))
+    checkpoint = Checkpoint(folder)
+    model = Llama(config, checkpoint, _dtype(config, dtype))
+    checkpoint.require_all_taken()
+    return model
 
 
 def _dtype(config: ModelConfig, wanted: str) -> torch.dtype:

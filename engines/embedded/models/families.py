@@ -1,0 +1,35 @@
+"""Which decoders of the Llama family are served, and how each differs from Llama."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+
+class Family(msgspec.Struct, frozen=True):
+    """One `architectures` entry of config.json. None means that config.json decides."""
+
+    qkv_bias: bool | None = None
+    """Query, key and value projections have a bias; None: `attention_bias` says."""
+    output_bias: bool | None = None
+    """The projection after attention has one; None: `attention_bias` says."""
+    mlp_bias: bool | None = None
+    """None: `mlp_bias` says."""
+    qk_norm: bool = False
+    """Queries and keys are normalised per head before they are rotated."""
+    head_dim: int | None = None
+    """What an absent `head_dim` means; None: hidden size / heads."""
+    window_by_default: bool = True
+    """Whether `sliding_window` counts when `use_sliding_window` is absent."""
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "LlamaForCausalLM": Family(),
+        "MistralForCausalLM": Family(qkv_bias=False, output_bias=False, mlp_bias=False),
+        "Qwen2ForCausalLM": Family(qkv_bias=True, output_bias=False, mlp_bias=False, window_by_default=False),
+        "Qwen3ForCausalLM": Family(mlp_bias=False, qk_norm=True, head_dim=128, window_by_default=False),
+    }
+)
