@@ -65,15 +65,20 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
     print(request_id)
     if trace is not None:
         print(f"  status {trace['status']}, {trace['error_code'] or 'no error'}, {trace['total_ms']:,.1f} ms in all")
+        if trace["client_request_id"] is not None:
+            print(f"  the client called it {trace['client_request_id']!r}")
         _print_phases(trace["phases_ms"])
     for row in attempts:
         billed = "billed" if row["billed"] else "not billed"
         replica = row["replica_id"] or "no engine"
-        print(f"  attempt {row['attempt']}: {row['endpoint']} {row['model']} ({row['tier']}) on {replica}")
+        opened = row["opened_at"].isoformat(sep=" ", timespec="milliseconds")
+        print(f"  attempt {row['attempt']}: {row['endpoint']} {row['model']} ({row['tier']}) on {replica}, {opened}")
         print(
             f"    {row['prompt_tokens']:,} prompt tokens ({row['cached_tokens']:,} cached), "
             f"{row['completion_tokens']:,} generated; {row['outcome']}, {row['finish']}, {billed}"
         )
+        if row["error_code"] is not None:
+            print(f"    {row['error_code']}")
         if trace is None:
             _print_phases(row["phases_ms"])
 

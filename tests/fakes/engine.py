@@ -174,7 +174,7 @@ class Generating:
             return
         if self._script.die_after_tokens == 0:
             self._connection.die()
-        elif self._script.ttft_s or self._script.inter_token_s:
+        elif self._script.ttft_s or self._script.inter_token_s or self._script.text_gap_s:
             self._timer = self._loop.call_at(self._due, self._tick)
         else:
             self._run_at_once()
@@ -195,6 +195,11 @@ class Generating:
         self._engine.changed()
 
     def _tick(self) -> None:
+        if self._script.text_gap_s and not self._started:
+            self._send(self._begin())
+            self._due += self._script.text_gap_s
+            self._timer = self._loop.call_at(self._due, self._tick)
+            return
         events = [] if self._started else self._begin()
         stopped = self._step(events)
         if stopped:

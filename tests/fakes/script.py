@@ -12,6 +12,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request's course. Times in seconds; token counts are per choice."""
 
     ttft_s: float = 0.0
+    text_gap_s: float = 0.0
+    """Between the role event and the first token."""
     inter_token_s: float = 0.0
     tokens: int = 16
     """Cut to the request's max_tokens, which then is the finish reason."""

@@ -1,0 +1,254 @@
+"""A gateway process and a router process in front of a fake engine, every part of it behind a link that can be slow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import asyncpg
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+from gateway.auth.keys import MintedKey, mint
+from infra.local.folders import DataFolder
+from tests.deployment import ROOT, free_port
+from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.fakes.slow_link import SlowLink, slow_link
+
+GUARD_S = 60.0
+"""Nothing takes this long unless a test fails."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One answer, by the client's clock."""
+
+    request_id: str
+    status: int
+    wall_ms: float
+    """From the first byte sent until the last one received."""
+    timing_ms: dict[str, float]
+    """What `Server-Timing` said."""
+    body: bytes
+
+
+class SlowPlatform:
+    """Use `slow_platform`. `wide`: a chat model with room for all; `narrow`: a completion model for one at a time."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        database: asyncpg.Connection[Any],
+        engine: FakeEngineProcess,
+        data: DataFolder,
+        environment: dict[str, str],
+        links: dict[str, SlowLink],
+        lateness: Path,
+    ) -> None:
+        self._session = session
+        self._url = url
+        self._database = database
+        self._data = data
+        self._environment = environment
+        self._project: Any = None
+        self.engine = engine
+        self.links = links
+        """`postgres`, `valkey`, `router`, `engine`."""
+        self._lateness = lateness
+        self.key = ""
+        """A key with limits that the gateway remembers."""
+
+    async def add_key(self) -> MintedKey:
+        """A key with limits that the gateway has never seen."""
+        database = self._database
+        if self._project is None:
+            organization = await database.fetchval("INSERT INTO gateway.organizations (name) VALUES ('o') RETURNING id")
+            self._project = await database.fetchval(
+                "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'p') RETURNING id", organization
+            )
+        minted = mint(self._data.pepper_file.read_text().strip().encode())
+        await database.execute(
+            "INSERT INTO gateway.api_keys (project_id, name, hash, display, requests_per_minute, tokens_per_minute,"
+            " max_concurrency) VALUES ($1, 'k', $2, $3, 1000000, 100000000, 1000)",
+            self._project,
+            minted.hash,
+            minted.display,
+        )
+        return minted
+
+    @contextlib.contextmanager
+    def slow_disk(self, delay_s: float) -> Iterator[None]:
+        """Every fdatasync of the gateway takes so much longer."""
+        self._lateness.write_text(str(delay_s))
+        try:
+            yield
+        finally:
+            self._lateness.write_text("0")
+
+    @contextlib.asynccontextmanager
+    async def asked(
+        self, model: str, *, key: str = "", stream: bool = True, upload_s: float = 0.0, **script: Any
+    ) -> Any:
+        """The response to a request with this script, as soon as its headers are here."""
+        text = "mock:" + msgspec.json.encode({"tokens": 4, **script}).decode()
+        prompt = {"messages": [{"role": "user", "content": text}]} if model == "wide" else {"prompt": text}
+        body = msgspec.json.encode({"model": model, "max_tokens": 1_000, "stream": stream, **prompt})
+        async with self._session.post(
+            f"{self._url}/v1/{'chat/' if model == 'wide' else ''}completions",
+            data=_halves(body, upload_s) if upload_s else body,
+            headers={"authorization": f"Bearer {key or self.key}", "x-client-request-id": "named by the client"},
+        ) as response:
+            yield response
+
+    async def ask(self, model: str = "wide", **more: Any) -> Seen:
+        """One request, read to its end; arguments as of `asked`."""
+        began_s = time.perf_counter()
+        async with self.asked(model, **more) as response:
+            body = await response.read()
+            wall_ms = (time.perf_counter() - began_s) * 1e3
+            entries = [entry.split(";dur=") for entry in response.headers.get("server-timing", "").split(", ") if entry]
+            timing_ms = {name: float(duration_ms) for name, duration_ms in entries}
+            return Seen(response.headers["x-request-id"], response.status, wall_ms, timing_ms, body)
+
+    async def trace(self, request_id: str) -> dict[str, Any]:
+        """The request's row, once it is there."""
+        row = await self._row("SELECT * FROM gateway.request_traces WHERE request_id = $1", request_id)
+        return {**row, "phases_ms": msgspec.json.decode(row["phases_ms"])}
+
+    async def charge(self, request_id: str) -> dict[str, Any]:
+        """The request's row of the ledger, once it is there."""
+        return await self._row("SELECT * FROM gateway.usage_events WHERE request_id = $1", request_id)
+
+    async def phase_sums(self) -> dict[tuple[str, str, str], float]:
+        """`/metrics`: (tier, phase, `count` or `sum`) of the histogram of phases, in seconds."""
+        async with self._session.get(f"{self._url}/metrics") as response:
+            text = await response.text()
+        return {
+            (sample.labels["tier"], sample.labels["phase"], sample.name.rpartition("_")[2]): sample.value
+            for family in text_string_to_metric_families(text)
+            if family.name == "slipstream_phase_seconds"
+            for sample in family.samples
+            if sample.name.endswith(("_count", "_sum"))
+        }
+
+    async def command(self, *arguments: str) -> str:
+        """Output of a `slipstream` command on this deployment."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "slipstream", *arguments, "--data", str(self._data.path), cwd=ROOT,
+            env=self._environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def wait_ready(self) -> None:
+        """Return once the gateway takes traffic and has served both models, so that no first time is measured."""
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with self._session.get(f"{self._url}/readyz") as response:
+                        if response.status == 200:
+                            break
+                await asyncio.sleep(0.05)
+            self.key = (await self.add_key()).secret
+            for model in ("wide", "narrow"):
+                while (await self.ask(model)).status == 503:  # noqa: ASYNC110  another process's state
+                    await asyncio.sleep(0.05)
+
+    async def _row(self, query: str, request_id: str) -> dict[str, Any]:
+        async with asyncio.timeout(GUARD_S):
+            while (row := await self._database.fetchrow(query, request_id)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return dict(row)
+
+
+@contextlib.asynccontextmanager
+async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[SlowPlatform]:
+    """Started, with all links at full speed; everything it started is gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    data = DataFolder(folder / "d")
+    data.prepare()
+    parts = urlsplit(postgres_url)
+    sockets = Path(parse_qs(parts.query)["host"][0])
+    router_port, gateway_port, lateness = free_port(), free_port(), folder / "lateness"
+    lateness.write_text("0")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        enter = stack.enter_async_context
+        engine = await enter(fake_engine(token=data.token_file.read_text().strip()))
+        links: dict[str, SlowLink] = {}
+        links["postgres"], _ = await enter(slow_link(sockets / ".s.PGSQL.5432", folder / ".s.PGSQL.5432"))
+        links["valkey"], _ = await enter(slow_link(Path(valkey_url.removeprefix("unix://")), folder / "valkey.sock"))
+        links["router"], to_router = await enter(slow_link(("127.0.0.1", router_port)))
+        links["engine"], to_engine = await enter(slow_link(("127.0.0.1", engine.port)))
+        environment = {
+            **os.environ,
+            **_fleet(f"http://127.0.0.1:{to_engine}"),
+            "SLIPSTREAM_LOCAL__DATABASE_URL": f"postgresql://slipstream@{parts.path}?host={folder}",
+            "SLIPSTREAM_LOCAL__VALKEY_URL": f"unix://{folder / 'valkey.sock'}",
+            "SLIPSTREAM_ROUTER__PORT": str(router_port),
+            "SLIPSTREAM_GATEWAY__PORT": str(gateway_port),
+            "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{to_router}",
+            # what is slow here must not be taken for broken
+            "SLIPSTREAM_GATEWAY__AUTH__LOOKUP_TIMEOUT_S": "10",
+            "SLIPSTREAM_GATEWAY__LIMITS__CALL_TIMEOUT_S": "10",
+            "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": "phases",
+            "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.05",
+        }
+        await enter(_process(environment, "slipstream", "router", "--data", str(data.path)))
+        await enter(
+            _process(environment, "tests.gateway.slow_disk", str(lateness), "gateway", "--data", str(data.path))
+        )
+        database = await asyncpg.connect(postgres_url)
+        stack.push_async_callback(database.close)
+        session = await enter(aiohttp.ClientSession())
+        platform = SlowPlatform(
+            session, f"http://127.0.0.1:{gateway_port}", database, engine, data, environment, links, lateness
+        )
+        await platform.wait_ready()
+        yield platform
+
+
+def _fleet(engine_url: str) -> dict[str, str]:
+    pools = [
+        Pool("wide", "sglang", (Replica("wide-1", engine_url),), 1_000),
+        Pool("narrow", "sglang", (Replica("narrow-1", engine_url),), 1),
+    ]
+    models = [Model("wide", Tier.CHAT, "wide", 4_096), Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096)]
+    return {
+        "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
+        "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _process(environment: dict[str, str], module: str, *arguments: str) -> AsyncIterator[None]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, cwd=ROOT, env=environment)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), GUARD_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _halves(body: bytes, pause_s: float) -> AsyncIterable[bytes]:
+    yield body[: len(body) // 2]
+    await asyncio.sleep(pause_s)
+    yield body[len(body) // 2 :]
