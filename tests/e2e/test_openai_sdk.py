@@ -65,8 +65,8 @@ async def test_two_choices_stream_side_by_side_and_are_billed_together(
     client: openai.AsyncOpenAI, embedded: Deployment
 ) -> None:
     raw = await client.chat.completions.with_raw_response.create(
-        model="slipstream-chat", messages=[{"role": "user", "content": "zq"}], n=2, seed=5, temperature=2, max_tokens=30, stream=True,
-        stream_options={"include_usage": True},
+        model="slipstream-chat", messages=[{"role": "user", "content": "zq"}], n=2, seed=5, temperature=2,
+        max_tokens=30, stream=True, stream_options={"include_usage": True},
     )  # fmt: skip
     texts, finished, usage = {0: "", 1: ""}, set(), None
     async for chunk in raw.parse():
