@@ -44,15 +44,15 @@ class BatchBuilder:
         sampled: list[Sequence] = []
         sampled_rows: list[int] = []
         page_tokens = self._page_tokens
-        for sequence, tokens in (*singles, *chunks):
+        for sequence, tokens, forks in (*singles, *chunks):
             start, stop = sequence.computed, sequence.computed + tokens
             pages = sequence.pages
             ids += sequence.tokens[start:stop]
             positions += range(start, stop)
             slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
             if stop == len(sequence.tokens):
-                sampled.append(sequence)
-                sampled_rows.append(len(ids) - 1)
+                sampled += (sequence, *forks)
+                sampled_rows += [len(ids) - 1] * (1 + len(forks))
         plan = AttentionPlan(torch.tensor(slots), self._groups(singles), self._chunks(chunks, len(singles)))
         return Batch(torch.tensor(ids), torch.tensor(positions), plan, tuple(sampled), torch.tensor(sampled_rows))
 
@@ -80,7 +80,7 @@ class BatchBuilder:
 
     def _chunks(self, works: list[Work], start: int) -> tuple[Chunk, ...]:
         chunks: list[Chunk] = []
-        for sequence, tokens in works:
+        for sequence, tokens, _ in works:
             past = sequence.computed
             bias = None
             if past:

@@ -25,6 +25,10 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of a request's max_tokens that must be free before it is admitted. 1 never preempts; lower values run more
     at once and recompute the youngest when pages run out."""
 
+    ageing_s: Annotated[float, Meta(gt=0.0)] = 10.0
+    """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
+    at most twice this time."""
+
 
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The memory for keys and values."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from engines.embedded.config import EngineConfig
 from engines.embedded.kv.pages import PagePool
+from engines.embedded.kv.radix import RadixCache
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
 from engines.embedded.output import Delta, TokenLogprob
@@ -36,7 +37,8 @@ class Engine:
         self.stats = Stats()
         self.store = store
         self.pages = PagePool(store.total_pages)
-        self.scheduler = Scheduler(config.scheduler, self.pages, store.page_tokens, clock)
+        self.cache = RadixCache(self.pages, store.page_tokens)
+        self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._runner = Runner(model, store)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
@@ -74,13 +76,13 @@ class Engine:
     def step(self) -> list[Delta]:
         """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet."""
         started = self._clock()
-        works = self.scheduler.schedule()
-        if not works:
+        plan = self.scheduler.schedule()
+        if not plan.works:
             self.stats.idle()
             return []
-        picked = self._runner.run(works)
-        for sequence, tokens in works:
-            sequence.computed += tokens
+        picked = self._runner.run(plan)
+        for work in plan.works:
+            self.scheduler.computed(work)
         now = self._clock()
         deltas = [delta for sequence, pick in picked if (delta := self._accept(sequence, pick, now)) is not None]
         self.stats.count_step(now, now - started, len(picked))
@@ -116,8 +118,9 @@ class Engine:
         if sequence.last_token_s is None:
             stats.first_token_s.observe(now - sequence.arrived_s)
             stats.queue_s.observe((sequence.admitted_s or now) - sequence.arrived_s)
-            stats.prompt_tokens += sequence.prompt_tokens
-            stats.cached_tokens += sequence.cached_tokens
+            if not sequence.forked:
+                stats.prompt_tokens += sequence.prompt_tokens
+                stats.cached_tokens += sequence.cached_tokens
         else:
             stats.inter_token_s.observe(now - sequence.last_token_s)
         sequence.last_token_s = now

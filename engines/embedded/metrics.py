@@ -25,7 +25,7 @@ class EngineCollector(Collector):
         engine = self._service.engine
         if engine is None:
             return
-        stats, scheduler, store = engine.stats, engine.scheduler, engine.store
+        stats, scheduler, store, pages = engine.stats, engine.scheduler, engine.store, engine.pages
         used = scheduler.used_pages * store.page_tokens
         hits = stats.cached_tokens / stats.prompt_tokens if stats.prompt_tokens else 0.0
         yield self._gauge("num_running_reqs", "Sequences running", len(scheduler.running))
@@ -33,6 +33,9 @@ class EngineCollector(Collector):
         yield self._gauge("num_used_tokens", "KV tokens in use", used)
         yield self._gauge("max_total_num_tokens", "KV tokens in all", store.total_tokens)
         yield self._gauge("token_usage", "Share of KV tokens in use", used / store.total_tokens)
+        yield self._gauge("kv_available_tokens", "KV tokens in free pages", pages.free * store.page_tokens)
+        yield self._gauge("kv_evictable_tokens", "KV tokens that only the cache holds", pages.idle * store.page_tokens)
+        yield self._gauge("kv_used_tokens", "KV tokens in pages that sequences own", used)
         yield self._gauge("cache_hit_rate", "Share of prompt tokens found in the prefix cache", hits)
         yield self._gauge("gen_throughput", "Tokens generated per second", stats.throughput)
         yield self._counter("prompt_tokens", "Prompt tokens of started requests", stats.prompt_tokens)
@@ -41,6 +44,8 @@ class EngineCollector(Collector):
         yield self._counter("num_requests", "Requests received", stats.requests)
         yield self._counter("num_aborted_requests", "Requests aborted", stats.aborted_requests)
         yield self._counter("num_retracted_requests", "Sequences preempted to free pages", scheduler.preemptions)
+        yield self._gauge("num_retracted_reqs", "Waiting sequences that were preempted", scheduler.waiting.preempted)
+        yield self._counter("evicted_tokens", "KV tokens evicted", engine.cache.evicted_pages * store.page_tokens)
         yield self._counter("steps", "Steps computed", stats.steps)
         yield self._counter("step_seconds", "Time spent in steps", stats.step_s)
         yield self._histogram("time_to_first_token_seconds", "Arrival to first token", stats.first_token_s)

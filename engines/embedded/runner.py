@@ -8,7 +8,7 @@ from engines.embedded.batch import BatchBuilder
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
 from engines.embedded.sampler import Picked, pick
-from engines.embedded.scheduler import Work
+from engines.embedded.scheduler import StepPlan
 from engines.embedded.sequence import Sequence
 
 
@@ -21,9 +21,11 @@ class Runner:
         self._builder = BatchBuilder(store.page_tokens, model.dtype)
 
     @torch.inference_mode()
-    def run(self, works: list[Work]) -> list[tuple[Sequence, Picked]]:
-        """Compute the work and return a token for every sequence that has caught up. Sequences are not changed."""
-        batch = self._builder.build(works)
+    def run(self, plan: StepPlan) -> list[tuple[Sequence, Picked]]:
+        """Do the plan and return a token for every sequence that has caught up. Sequences are not changed."""
+        for source, target in plan.copies:
+            self._store.copy(source, target)
+        batch = self._builder.build(plan.works)
         hidden = self._model.hidden(batch.ids, batch.positions, self._store.pages, batch.plan)
         if not batch.sampled:
             return []

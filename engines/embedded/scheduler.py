@@ -8,10 +8,12 @@ what is left of the step's budget, so a long prompt is cut into chunks by the sa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engines.embedded.config import SchedulerConfig
 from engines.embedded.kv.pages import PagePool
+from engines.embedded.kv.radix import RadixCache
 from engines.embedded.sequence import Sequence
 from engines.embedded.waiting import WaitingQueue
 
@@ -21,36 +23,53 @@ class Work(NamedTuple):
 
     sequence: Sequence
     tokens: int
+    forks: tuple[Sequence, ...] = ()
+    """Choices of the same prompt that begin where this work ends: they share its pages and sample from its logits."""
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What one step does. Empty only when nothing runs or waits."""
+
+    works: list[Work] = field(default_factory=list)
+    """Every one has its pages."""
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """Pages to copy, from and to, in this order and before anything is computed."""
 
 
 class Scheduler:
     """Owns the queue, the running list and the pages of both."""
 
-    def __init__(self, config: SchedulerConfig, pages: PagePool, page_tokens: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        pages: PagePool,
+        cache: RadixCache,
+        page_tokens: int,
+        clock: Callable[[], float],
+    ) -> None:
         """clock: monotonic seconds."""
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue(config.ageing_s)
         self.running: list[Sequence] = []
         self.preemptions = 0
         self._config = config
         self._pages = pages
+        self._cache = cache
         self._page_tokens = page_tokens
         self._clock = clock
-        self._committed_pages = 0
 
     @property
     def used_pages(self) -> int:
-        """Pages that hold something."""
-        return self._pages.total - self._pages.free
+        """Pages that running sequences own; what only the cache holds is as good as free."""
+        return self._pages.pinned
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence; the next `schedule` may start it."""
         self.waiting.push(sequence)
 
-    def schedule(self) -> list[Work]:
-        """The work of the next step: sequences that generate first, then chunks of prompts, then new sequences.
-
-        Every work item has its pages. Empty only when nothing is running or waiting.
-        """
+    def schedule(self) -> StepPlan:
+        """The work of the next step: sequences that generate first, then chunks of prompts, then new sequences."""
+        plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
         preemptions = self.preemptions
@@ -58,18 +77,32 @@ class Scheduler:
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
         for sequence in [*generating, *catching_up]:
             if budget and sequence.running:  # an earlier one may have preempted it
-                budget -= self._give(sequence, budget, works)
+                budget -= self._give(sequence, budget, works, plan)
         # pages freed by a preemption are for those that run: admitting now would only preempt again
         preempted = self.preemptions != preemptions
         while budget and not preempted and (admitted := self._admit()) is not None:
-            budget -= self._give(admitted, budget, works)
-        return [Work(sequence, tokens) for sequence, tokens in works.items()]
+            budget -= self._give(admitted, budget, works, plan)
+        plan.works = [Work(sequence, tokens, self._fork(sequence, tokens)) for sequence, tokens in works.items()]
+        return plan
+
+    def computed(self, work: Work) -> None:
+        """A work of the plan was done: its prompt can be found in the cache from now on."""
+        sequence = work.sequence
+        sequence.computed += work.tokens
+        if work.tokens > 1:
+            self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
+        for fork in work.forks:
+            fork.computed = sequence.computed
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a running sequence and free its pages."""
+        """Forget a running sequence. What it computed stays in the cache until its pages are needed."""
         sequence.running = False
         self.running.remove(sequence)
-        self._release(sequence)
+        for follower in self.waiting.unpark(sequence):
+            self.waiting.push(follower)
+        self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
+        self._cache.release(sequence.pages)
+        sequence.pages = []
 
     def _admit(self) -> Sequence | None:
         """Start the first waiting sequence if there is room for what it may become.
@@ -79,52 +112,102 @@ class Scheduler:
         sequence = self.waiting.peek()
         if sequence is None or len(self.running) >= self._config.max_running:
             return None
-        output = sequence.most_tokens - len(sequence.tokens)
-        needed = self._pages_for(len(sequence.tokens) + max(1, int(output * self._config.output_reserve)))
-        if self._committed_pages + needed > self._pages.total and self.running:
-            return None
-        if self._pages_for(min(len(sequence.tokens), self._config.max_batch_tokens)) > self._pages.free:
+        # the last token is always computed: its logits are what the next one is sampled from
+        found = self._cache.match(sequence.request.cache_salt, sequence.tokens, len(sequence.tokens) - 1)
+        cached = len(found) * self._page_tokens
+        most_pages = self._most_pages(sequence)
+        first_step = min(len(sequence.tokens), cached + self._config.max_batch_tokens)
+        if not self._fits(most_pages - len(found)) or not self._available(self._pages_for(first_step) - len(found)):
+            self._cache.release(found)
             return None
         self.waiting.pop()
-        sequence.committed_pages = needed
-        self._committed_pages += needed
+        sequence.pages, sequence.computed = found, cached
         if sequence.admitted_s is None:
-            sequence.admitted_s = self._clock()
-        sequence.running = True
-        self.running.append(sequence)
+            sequence.cached_tokens = cached
+        if sequence.is_new:
+            self.waiting.park(sequence)
+        self._start(sequence, most_pages)
         return sequence
 
-    def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int]) -> int:
+    def _fork(self, leader: Sequence, tokens: int) -> tuple[Sequence, ...]:
+        """Start the choices that wait for the leader's prompt, if this work ends it; those that find no room go back
+        to the queue and start from the cached pages later."""
+        if leader.computed + tokens < len(leader.tokens):
+            return ()
+        forks: list[Sequence] = []
+        for follower in self.waiting.unpark(leader):
+            most_pages = self._most_pages(follower)
+            # one page more than is missing: the last one, which all share until they write into it
+            room = len(self.running) < self._config.max_running and self._fits(most_pages - len(leader.pages) + 1)
+            if not room:
+                self.waiting.push(follower)
+                continue
+            follower.pages = list(leader.pages)
+            self._pages.share(follower.pages)
+            follower.cached_tokens, follower.forked = leader.cached_tokens, True
+            self._start(follower, most_pages)
+            forks.append(follower)
+        return tuple(forks)
+
+    def _start(self, sequence: Sequence, most_pages: int) -> None:
+        sequence.most_pages = most_pages
+        sequence.running = True
+        if sequence.admitted_s is None:
+            sequence.admitted_s = self._clock()
+        self.running.append(sequence)
+
+    def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:
         """Put as much of a sequence as fits into the step; returns the tokens given. May preempt younger ones."""
         tokens = min(sequence.pending, budget)
-        missing = self._pages_for(sequence.computed + tokens) - len(sequence.pages)
         given_back = 0
-        while missing > 0:
-            taken = self._pages.take(missing)
-            if taken is not None:
-                sequence.pages += taken
-                break
-            youngest = max(self.running, key=lambda other: (-other.request.priority, other.order))
-            given_back += works.pop(youngest, 0)
-            self._preempt(youngest)
-            if youngest is sequence:
+        while not self._extend(sequence, sequence.computed + tokens, plan):
+            worst = max(self.running, key=lambda other: (other.due_s, other.order))
+            given_back += works.pop(worst, 0)
+            self._preempt(worst)
+            if worst is sequence:
                 return -given_back
         works[sequence] = tokens
         return tokens - given_back
 
+    def _extend(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
+        """Give a sequence pages of its own to write up to `tokens` tokens. False: there are not enough."""
+        page, offset = divmod(sequence.computed, self._page_tokens)
+        # other choices of the prompt read what the page holds so far
+        shared = offset > 0 and self._pages.owners(sequence.pages[page]) > 1
+        missing = max(self._pages_for(tokens) - len(sequence.pages), 0) + shared
+        if not missing:
+            return True
+        taken = self._cache.take(missing)
+        if taken is None:
+            return False
+        if shared:
+            copy, original = taken.pop(), sequence.pages[page]
+            plan.copies.append((original, copy))
+            self._cache.release((original,))
+            sequence.pages[page] = copy
+        sequence.pages += taken
+        return True
+
     def _preempt(self, sequence: Sequence) -> None:
-        """Send a sequence back to the queue; its tokens are kept and computed again."""
+        """Send a sequence back to the queue; its tokens are kept, and what is evicted is computed again."""
         self.remove(sequence)
         sequence.computed = 0
         sequence.preemptions += 1
         self.preemptions += 1
         self.waiting.push(sequence)
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pages.give_back(sequence.pages)
-        sequence.pages = []
-        self._committed_pages -= sequence.committed_pages
-        sequence.committed_pages = 0
+    def _fits(self, more_pages: int) -> bool:
+        """Whether `more_pages` can be promised beside what the running sequences own and may still take."""
+        promised = sum(max(other.most_pages - len(other.pages), 0) for other in self.running)
+        return not self.running or self._pages.pinned + promised + more_pages <= self._pages.total
+
+    def _available(self, pages: int) -> bool:
+        return pages <= self._pages.free + self._pages.idle
+
+    def _most_pages(self, sequence: Sequence) -> int:
+        """Pages for its tokens and for the share of its output that admission reserves."""
+        output = sequence.most_tokens - len(sequence.tokens)
+        return self._pages_for(len(sequence.tokens) + max(1, int(output * self._config.output_reserve)))
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self._page_tokens)

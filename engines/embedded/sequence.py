@@ -34,7 +34,8 @@ class Sequence:
 
     def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:
         """index: number of the choice. arrived_s: monotonic seconds."""
-        prompt = request.prompts[index // request.choices_per_prompt]
+        self.prompt_index = index // request.choices_per_prompt
+        prompt = request.prompts[self.prompt_index]
         self.request = request
         self.index = index
         self.sampling: Sampling = request.sampling
@@ -42,9 +43,12 @@ class Sequence:
         self.prompt_tokens = len(prompt)
         self.computed = 0
         self.cached_tokens = 0
+        """Prompt tokens that were found in the cache when it was first admitted."""
+        self.forked = False
+        """It began from another choice's computed prompt: nothing was looked up for it."""
         self.pages: list[int] = []
-        self.committed_pages = 0
-        """Pages that admission set aside for it, taken or not yet."""
+        self.most_pages = 0
+        """Pages that admission promised it, taken or not yet."""
         self.running = False
         self.finish: Finish | None = None
         self.text = text
@@ -52,6 +56,8 @@ class Sequence:
         self.preemptions = 0
         self.order = 0
         """Place in the order of arrival; set by the queue."""
+        self.due_s = 0.0
+        """Arrival, moved forward by priority; set by the queue, which serves the smallest first."""
         self.arrived_s = arrived_s
         self.admitted_s: float | None = None
         self.last_token_s: float | None = None
@@ -73,6 +79,11 @@ class Sequence:
     def pending(self) -> int:
         """Tokens not computed yet."""
         return len(self.tokens) - self.computed
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing was generated yet."""
+        return len(self.tokens) == self.prompt_tokens
 
     @property
     def completion_tokens(self) -> int:

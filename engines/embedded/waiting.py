@@ -10,20 +10,33 @@ from engines.embedded.sequence import Sequence
 
 
 class WaitingQueue:
-    """Higher priority first, then order of arrival. A preempted sequence keeps its place."""
+    """Higher priority first, then order of arrival; waiting raises priority. A preempted sequence keeps its place.
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Sequence]] = []
+    Waiting `ageing_s` seconds is worth one step of priority, so nothing starves. Everyone ages at the same speed:
+    who comes first among two never changes, and the place can be computed once, on arrival.
+    """
+
+    def __init__(self, ageing_s: float) -> None:
+        self._ageing_s = ageing_s
+        self._heap: list[tuple[float, int, Sequence]] = []
+        self._parked: dict[Sequence, list[Sequence]] = {}
         self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
-        return len(self._heap)
+        # metrics ask from another thread: the tuple is made in one go
+        return len(self._heap) + sum(map(len, tuple(self._parked.values())))
+
+    @property
+    def preempted(self) -> int:
+        """How many of them have run before."""
+        return sum(entry[2].preemptions > 0 for entry in self._heap)
 
     def push(self, sequence: Sequence) -> None:
         """Add a new sequence, or put back one that was preempted."""
         if not sequence.order:
             sequence.order = next(self._numbers)
-        heapq.heappush(self._heap, (-sequence.request.priority, sequence.order, sequence))
+            sequence.due_s = sequence.arrived_s - sequence.request.priority * self._ageing_s
+        heapq.heappush(self._heap, (sequence.due_s, sequence.order, sequence))
 
     def peek(self) -> Sequence | None:
         """The next sequence, left in the queue."""
@@ -33,14 +46,33 @@ class WaitingQueue:
         """Take the next sequence. Raises IndexError when there is none."""
         return heapq.heappop(self._heap)[2]
 
+    def park(self, leader: Sequence) -> None:
+        """Set aside the new choices of the leader's prompt: when it is computed, they start from there."""
+
+        def follows(other: Sequence) -> bool:
+            return other.request is leader.request and other.prompt_index == leader.prompt_index and other.is_new
+
+        if followers := self._extract(follows):
+            self._parked[leader] = followers
+
+    def unpark(self, leader: Sequence) -> list[Sequence]:
+        """The sequences set aside for a leader, which are in the queue no longer."""
+        return self._parked.pop(leader, [])
+
     def remove(self, unwanted: Callable[[Sequence], bool]) -> list[Sequence]:
         """Take out and return every sequence for which `unwanted` holds, in order of arrival."""
-        removed = [entry[2] for entry in self._heap if unwanted(entry[2])]
-        if removed:
-            self._heap = [entry for entry in self._heap if not unwanted(entry[2])]
-            heapq.heapify(self._heap)
+        removed = self._extract(unwanted)
+        for leader, followers in list(self._parked.items()):
+            removed += [sequence for sequence in followers if unwanted(sequence)]
+            if left := [sequence for sequence in followers if not unwanted(sequence)]:
+                self._parked[leader] = left
+            else:
+                del self._parked[leader]
         return sorted(removed, key=lambda sequence: sequence.order)
 
-    def waiting_tokens(self) -> int:
-        """Tokens still to be computed by all of them."""
-        return sum(entry[2].pending for entry in self._heap)
+    def _extract(self, wanted: Callable[[Sequence], bool]) -> list[Sequence]:
+        found = [entry for entry in self._heap if wanted(entry[2])]
+        if found:
+            self._heap = [entry for entry in self._heap if not wanted(entry[2])]
+            heapq.heapify(self._heap)
+        return [entry[2] for entry in sorted(found, key=lambda entry: entry[:2])]

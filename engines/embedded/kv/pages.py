@@ -1,4 +1,8 @@
-"""Which pages of key and value memory are free, and how many owners the others have."""
+"""Which pages of key and value memory are free, which the prefix cache keeps, and how many owners each has.
+
+A page is in one of three states. *Pinned*: at least one sequence owns it. *Idle*: nobody owns it, but the cache keeps
+it for later, so it can be had by evicting it. *Free*: neither.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,29 @@ from collections.abc import Iterable
 
 
 class PagePool:
-    """Hands out page numbers with reference counts. A page without owners is free at once."""
+    """Hands out page numbers with reference counts. A page without owners that is not kept is free at once."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._free = list(range(total - 1, -1, -1))
         self._owners = [0] * total
+        self._kept = [False] * total
+        self._idle = 0
 
     @property
     def free(self) -> int:
-        """Pages that nobody owns."""
+        """Pages that hold nothing."""
         return len(self._free)
+
+    @property
+    def idle(self) -> int:
+        """Pages that only the cache holds."""
+        return self._idle
+
+    @property
+    def pinned(self) -> int:
+        """Pages that sequences own; each counts once, however many share it."""
+        return self.total - len(self._free) - self._idle
 
     def take(self, count: int) -> list[int] | None:
         """`count` fresh pages, each with one owner, or None when there are not that many."""
@@ -31,18 +47,41 @@ class PagePool:
         """Give each page one more owner. Raises ValueError for a page that is free."""
         for page in pages:
             if not self._owners[page]:
-                raise ValueError(f"page {page} is free and cannot be shared")
+                if not self._kept[page]:
+                    raise ValueError(f"page {page} is free and cannot be shared")
+                self._idle -= 1
             self._owners[page] += 1
 
     def give_back(self, pages: Iterable[int]) -> None:
-        """Take one owner from each page. Raises ValueError for a page that is free already."""
+        """Take one owner from each page. Raises ValueError for a page that has none."""
         for page in pages:
             if not self._owners[page]:
                 raise ValueError(f"page {page} was given back twice")
             self._owners[page] -= 1
             if not self._owners[page]:
-                self._free.append(page)
+                if self._kept[page]:
+                    self._idle += 1
+                else:
+                    self._free.append(page)
+
+    def keep(self, page: int) -> None:
+        """The cache holds this page from now on. Raises ValueError unless a sequence owns it and it is not kept yet."""
+        if self._kept[page] or not self._owners[page]:
+            raise ValueError(f"page {page} cannot be kept: it is {'kept already' if self._kept[page] else 'free'}")
+        self._kept[page] = True
+
+    def drop(self, page: int) -> None:
+        """The cache lets go of an idle page, which is free then. Raises ValueError for a page in any other state."""
+        if not self.is_idle(page):
+            raise ValueError(f"page {page} is not idle and cannot be dropped")
+        self._kept[page] = False
+        self._idle -= 1
+        self._free.append(page)
+
+    def is_idle(self, page: int) -> bool:
+        """Whether only the cache holds it."""
+        return self._kept[page] and not self._owners[page]
 
     def owners(self, page: int) -> int:
-        """How many owners a page has; 0: free."""
+        """How many sequences own a page; 0: idle or free."""
         return self._owners[page]

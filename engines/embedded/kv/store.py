@@ -38,6 +38,10 @@ class KVStore:
             dtype=dtype,
         )
 
+    def copy(self, source: int, target: int) -> None:
+        """Copy a page, all layers."""
+        self.pages[:, target].copy_(self.pages[:, source])
+
     @property
     def total_tokens(self) -> int:
         """How many tokens all pages hold."""

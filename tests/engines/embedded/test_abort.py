@@ -16,7 +16,7 @@ def test_no_token_is_generated_after_an_abort(tiny_model: Path) -> None:
     assert delta.finish is not None
     assert delta.finish.reason == "abort"
     assert delta.completion_tokens == 4
-    assert engine.pages.free == engine.pages.total
+    assert engine.pages.pinned == 0
     assert engine.step() == []
     assert engine.stats.generation_tokens == 4
 

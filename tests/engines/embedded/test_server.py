@@ -156,6 +156,26 @@ async def test_running_usage_grows_by_the_tokens_generated(chat: openai.AsyncOpe
     assert counts[-1] == 8
 
 
+async def test_a_prompt_asked_again_is_reported_as_cached(code: openai.AsyncOpenAI) -> None:
+    async def cached(salt: str) -> list[int]:
+        stream = await code.completions.create(
+            model="slipstream-code",
+            prompt=list(range(100, 164)),
+            max_tokens=4,
+            stream=True,
+            extra_body={
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+                "cache_salt": salt,
+            },
+        )
+        details = [chunk.usage.prompt_tokens_details async for chunk in stream if chunk.usage]
+        return [found.cached_tokens or 0 for found in details if found]
+
+    assert set(await cached("a")) == {0}
+    assert set(await cached("a")) == {48}  # whole pages of 16, and the last token is always computed
+    assert set(await cached("b")) == {0}
+
+
 async def test_a_gap_is_filled_by_the_models_template(code: openai.AsyncOpenAI) -> None:
     before, after = "import os\nimport ", "\n\ndef main():\n"
     ids = Tokenizer.load(SHIPPED / "slipstream-code").fill_ids(before, after)
@@ -337,7 +357,16 @@ async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp
     await healthy(chat_engine)
     async with session.get(f"{chat_engine.url}/metrics") as answer:
         body = await answer.text()
-    for name in ("num_running_reqs", "num_queue_reqs", "token_usage", "generation_tokens_total"):
+    for name in (
+        "num_running_reqs",
+        "num_queue_reqs",
+        "token_usage",
+        "generation_tokens_total",
+        "cache_hit_rate",
+        "kv_evictable_tokens",
+        "num_retracted_reqs",
+        "num_retracted_requests_total",
+    ):
         assert f'sglang:{name}{{model_name="slipstream-chat"}}' in body
     assert "sglang:time_to_first_token_seconds_bucket" in body
 

@@ -91,10 +91,25 @@ def make_engine(folder: Path, *, pages: int = 256, page_tokens: int = 4, **sched
     return Engine(model, KVStore(model.config, kv, model.dtype, context), config, Tokenizer.load(folder).text_stream)
 
 
-def request(rid: str, prompt: Iterable[int], *, choices: int = 1, priority: int = 0, **sampling: Any) -> Request:
+def request(
+    rid: str,
+    prompt: Iterable[int],
+    *,
+    choices: int = 1,
+    priority: int = 0,
+    cache_salt: str = "",
+    **sampling: Any,
+) -> Request:
     """Greedy unless said otherwise."""
     settings = {"max_tokens": 16, "temperature": 0.0, **sampling}
-    return Request(rid, (tuple(prompt),), Sampling(**settings), choices_per_prompt=choices, priority=priority)
+    return Request(
+        rid,
+        (tuple(prompt),),
+        Sampling(**settings),
+        choices_per_prompt=choices,
+        priority=priority,
+        cache_salt=cache_salt,
+    )
 
 
 def finish(engine: Engine, *requests: Request) -> dict[tuple[str, int], list[Delta]]:

@@ -1,0 +1,29 @@
+"""What the prefix cache tells about its pages, for those who publish it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class BlockEvents(Protocol):
+    """Hears of every change of the cached pages, in order, in the engine's thread."""
+
+    def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
+        """A run of pages, each below the one before it, is cached now. above: the page that stands over the first one
+        (None: it begins a prompt) and the salt."""
+        ...
+
+    def removed(self, page: int) -> None:
+        """A page is cached no longer."""
+        ...
+
+
+class NoEvents:
+    """Nobody listens."""
+
+    def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
+        """Nothing."""
+
+    def removed(self, page: int) -> None:
+        """Nothing."""

@@ -1,0 +1,79 @@
+"""The prefix cache written for reading: a table from whole prefixes to pages, searched from end to end.
+
+It behaves exactly like `RadixCache`, page numbers included, and is what tests compare that with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines.embedded.kv.pages import PagePool
+
+Prefix = tuple[str, tuple[int, ...]]
+
+
+class NaiveCache:
+    """Same promises as `RadixCache`."""
+
+    def __init__(self, pages: PagePool, page_tokens: int) -> None:
+        self._pages = pages
+        self._page_tokens = page_tokens
+        self.page_of: dict[Prefix, int] = {}
+        self._used: dict[Prefix, int] = {}
+        self._tick = 0
+
+    def match(self, salt: str, tokens: Sequence[int], limit: int) -> list[int]:
+        """The pages of the longest cached prefix of tokens[:limit], which the caller owns then as well."""
+        self._tick += 1
+        found: list[int] = []
+        for prefix in self._prefixes(salt, tokens[:limit]):
+            if prefix not in self.page_of:
+                break
+            self._used[prefix] = self._tick
+            found.append(self.page_of[prefix])
+        self._pages.share(found)
+        return found
+
+    def insert(self, salt: str, tokens: Sequence[int], pages: list[int]) -> None:
+        """Cache pages[i] for the i-th whole page of tokens, or replace it by the page that is cached already."""
+        self._tick += 1
+        for index, prefix in enumerate(self._prefixes(salt, tokens)[: len(pages)]):
+            if prefix not in self.page_of:
+                self.page_of[prefix] = pages[index]
+                self._pages.keep(pages[index])
+            elif self.page_of[prefix] != pages[index]:
+                self._pages.share([self.page_of[prefix]])
+                self._pages.give_back([pages[index]])
+                pages[index] = self.page_of[prefix]
+            self._used[prefix] = self._tick
+
+    def release(self, pages: Sequence[int]) -> None:
+        """End the caller's ownership of pages."""
+        self._tick += 1
+        self._pages.give_back(pages)
+        for prefix, page in self.page_of.items():
+            if page in pages:
+                self._used[prefix] = self._tick
+
+    def take(self, count: int) -> list[int] | None:
+        """`count` fresh pages, evicting what is needed, or None when that is not enough."""
+        if count > self._pages.free + self._pages.idle:
+            return None
+        while self._pages.free < count:
+            leaves = [prefix for prefix in self.page_of if self._is_idle_leaf(prefix)]
+            oldest = min(leaves, key=lambda prefix: (self._used[prefix], self.page_of[prefix]))
+            self._pages.drop(self.page_of.pop(oldest))
+            del self._used[oldest]
+        return self._pages.take(count)
+
+    def _is_idle_leaf(self, prefix: Prefix) -> bool:
+        salt, tokens = prefix
+        below = any(
+            other_salt == salt and len(other) > len(tokens) and other[: len(tokens)] == tokens
+            for other_salt, other in self.page_of
+        )
+        return not below and self._pages.is_idle(self.page_of[prefix])
+
+    def _prefixes(self, salt: str, tokens: Sequence[int]) -> list[Prefix]:
+        ends = range(self._page_tokens, len(tokens) + 1, self._page_tokens)
+        return [(salt, tuple(tokens[:end])) for end in ends]

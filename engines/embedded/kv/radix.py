@@ -1,0 +1,172 @@
+"""The prefix cache: a radix tree whose digits are whole pages of tokens.
+
+A path from a root spells a prefix, and each node is the page that holds the keys and values of its last tokens. Every
+salt has a root of its own. Pages that no sequence owns are evicted from the leaves, the least recently used first; as a
+sequence owns its whole path, a page that is owned never stands below one that is not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from engines.embedded.kv.events import BlockEvents, NoEvents
+from engines.embedded.kv.pages import PagePool
+
+Digit = tuple[int, ...]
+
+
+class Node:
+    """One page of a cached prefix; `page` -1: a root."""
+
+    __slots__ = ("children", "digit", "page", "parent", "salt", "used")
+
+    def __init__(self, parent: Node | None, digit: Digit, page: int, salt: str) -> None:
+        self.parent = parent
+        self.digit = digit
+        self.page = page
+        self.salt = salt
+        self.children: dict[Digit, Node] = {}
+        self.used = 0
+        """When it was last matched, inserted or given back, in ticks of the cache."""
+
+
+class RadixCache:
+    """Owns the page pool together with the sequences: they take, share and release pages only through it."""
+
+    def __init__(self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None) -> None:
+        """events: told of every page stored and removed."""
+        self.evicted_pages = 0
+        self._pages = pages
+        self._page_tokens = page_tokens
+        self._events = NoEvents() if events is None else events
+        self._roots: dict[str, Node] = {}
+        self._nodes: list[Node | None] = [None] * pages.total  # by page
+        self._leaves: list[tuple[int, int]] = []
+        """Heap of (tick, page). Entries outlive what they say; `_evict_one` checks them."""
+        self._tick = 0
+
+    def match(self, salt: str, tokens: Sequence[int], limit: int) -> list[int]:
+        """The pages of the longest cached prefix of tokens[:limit], which the caller owns then as well."""
+        node = self._roots.get(salt)
+        found: list[int] = []
+        if node is None:
+            return found
+        self._tick += 1
+        for start in range(0, limit - self._page_tokens + 1, self._page_tokens):
+            child = node.children.get(tuple(tokens[start : start + self._page_tokens]))
+            if child is None:
+                break
+            child.used = self._tick
+            found.append(child.page)
+            node = child
+        self._pages.share(found)
+        return found
+
+    def insert(self, salt: str, tokens: Sequence[int], pages: list[int]) -> None:
+        """Cache pages[i] for the i-th whole page of tokens. The caller owns all of them and keeps owning them.
+
+        Where that prefix is cached in another page already, that page replaces the caller's in `pages` and the
+        caller's is given back: the same keys and values are never kept twice.
+        """
+        count = min(len(tokens) // self._page_tokens, len(pages))
+        if not count:
+            return
+        self._tick += 1
+        node = self._roots.setdefault(salt, Node(None, (), -1, salt))
+        stored: list[Node] = []
+        for index in range(count):
+            start = index * self._page_tokens
+            digit = tuple(tokens[start : start + self._page_tokens])
+            child = node.children.get(digit)
+            if child is None:
+                child = node.children[digit] = self._nodes[pages[index]] = Node(node, digit, pages[index], salt)
+                self._pages.keep(child.page)
+                stored.append(child)
+            elif child.page != pages[index]:
+                self._pages.share((child.page,))
+                self._pages.give_back((pages[index],))
+                pages[index] = child.page
+            child.used = self._tick
+            node = child
+        if stored:
+            self._events.stored([node.page for node in stored], [node.digit for node in stored], self._above(stored[0]))
+
+    def release(self, pages: Sequence[int]) -> None:
+        """End the caller's ownership of pages. Cached ones stay until they are evicted."""
+        self._tick += 1
+        self._pages.give_back(pages)
+        for page in pages:
+            node = self._nodes[page]
+            if node is not None:
+                node.used = self._tick
+                self._offer(node)
+
+    def take(self, count: int) -> list[int] | None:
+        """`count` fresh pages owned by the caller, evicting what is needed, or None when that is not enough."""
+        if count > self._pages.free + self._pages.idle:
+            return None
+        while self._pages.free < count:
+            self._evict_one()
+        return self._pages.take(count)
+
+    def clear(self) -> None:
+        """Evict everything that no sequence owns."""
+        while self._pages.idle:
+            self._evict_one()
+
+    def cached_pages(self) -> int:
+        """Pages in the tree, owned or not."""
+        return sum(node is not None for node in self._nodes)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the tree and the pool agree; for tests, and slow."""
+        seen: list[Node] = []
+        stack = list(self._roots.values())
+        while stack:
+            node = stack.pop()
+            for child in node.children.values():
+                assert child.parent is node
+                assert child.salt == node.salt
+                assert self._nodes[child.page] is child
+                # what is owned below is owned above, so every idle page can be reached from the leaves
+                assert node.page < 0 or self._pages.owners(node.page) >= self._pages.owners(child.page)
+                seen.append(child)
+                stack.append(child)
+            assert node.page >= 0 or node.children, "a root without children"
+        assert len(seen) == self.cached_pages()
+        assert sum(self._pages.owners(node.page) == 0 for node in seen) == self._pages.idle
+
+    def _above(self, node: Node) -> tuple[int | None, str]:
+        parent = node.parent
+        return (None if parent is None or parent.page < 0 else parent.page), node.salt
+
+    def _offer(self, node: Node) -> None:
+        """Remember a node that may be evictable."""
+        if not node.children and self._pages.is_idle(node.page):
+            heapq.heappush(self._leaves, (node.used, node.page))
+            if len(self._leaves) > 4 * self._pages.total:
+                self._leaves = [entry for entry in set(self._leaves) if self._evictable(entry)]
+                heapq.heapify(self._leaves)
+
+    def _evictable(self, entry: tuple[int, int]) -> bool:
+        used, page = entry
+        node = self._nodes[page]
+        return node is not None and node.used == used and not node.children and self._pages.is_idle(page)
+
+    def _evict_one(self) -> None:
+        entry = heapq.heappop(self._leaves)
+        while not self._evictable(entry):
+            entry = heapq.heappop(self._leaves)
+        node = self._nodes[entry[1]]
+        assert node is not None
+        assert node.parent is not None
+        self._nodes[node.page] = None
+        self._pages.drop(node.page)
+        self.evicted_pages += 1
+        self._events.removed(node.page)
+        del node.parent.children[node.digit]
+        if node.parent.page >= 0:
+            self._offer(node.parent)
+        elif not node.parent.children:
+            del self._roots[node.salt]

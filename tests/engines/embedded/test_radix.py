@@ -1,0 +1,156 @@
+"""The prefix cache against its naive twin, and what the tree promises."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from engines.embedded.kv.naive import NaiveCache
+from engines.embedded.kv.pages import PagePool
+from engines.embedded.kv.radix import RadixCache
+
+PAGE = 2
+TOTAL = 12
+# few tokens and few salts, so that random prompts often share prefixes
+PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=12)
+SALTS = st.sampled_from(["", "a"])
+
+
+class Twins(RuleBasedStateMachine):
+    """Both caches live through the life of random requests: match, take what is missing, insert, release."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.radix_pool, self.naive_pool = PagePool(TOTAL), PagePool(TOTAL)
+        self.radix, self.naive = RadixCache(self.radix_pool, PAGE), NaiveCache(self.naive_pool, PAGE)
+        self.held: list[tuple[str, list[int], list[int], list[int]]] = []
+
+    @rule(salt=SALTS, tokens=PROMPTS)
+    def start(self, salt: str, tokens: list[int]) -> None:
+        found = self.radix.match(salt, tokens, len(tokens) - 1)
+        assert self.naive.match(salt, tokens, len(tokens) - 1) == found
+        missing = -(-len(tokens) // PAGE) - len(found)
+        taken = self.radix.take(missing)
+        assert self.naive.take(missing) == taken
+        if taken is None:
+            self.radix.release(found)
+            self.naive.release(found)
+        else:
+            self.held.append((salt, tokens, found + taken, found + taken))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def compute(self, data: st.DataObject) -> None:
+        salt, tokens, ours, naives = data.draw(st.sampled_from(self.held))
+        computed = data.draw(st.integers(0, len(tokens)))
+        self.radix.insert(salt, tokens[:computed], ours)
+        self.naive.insert(salt, tokens[:computed], naives)
+        assert ours == naives
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        salt, tokens, ours, naives = data.draw(st.sampled_from(self.held))
+        self.radix_pool.share(ours)
+        self.naive_pool.share(naives)
+        self.held.append((salt, tokens, list(ours), list(naives)))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        _, _, ours, naives = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        self.radix.release(ours)
+        self.naive.release(naives)
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        self.radix.check()
+        assert self.radix.cached_pages() == len(self.naive.page_of)
+        assert self.radix_pool.free == self.naive_pool.free
+        assert self.radix_pool.pinned == self.naive_pool.pinned == len({p for held in self.held for p in held[2]})
+
+    def teardown(self) -> None:
+        while self.held:
+            self.radix.release(self.held.pop()[2])
+        self.radix.check()
+        assert self.radix_pool.pinned == 0
+        self.radix.clear()
+        self.radix.check()
+        assert self.radix_pool.free == TOTAL
+
+
+def test_radix_and_naive_twin_agree_on_every_page() -> None:
+    run_state_machine_as_test(Twins, settings=settings(max_examples=120, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.nightly
+def test_radix_and_naive_twin_agree_on_every_page_at_length() -> None:
+    run_state_machine_as_test(Twins, settings=settings(max_examples=2000, stateful_step_count=60, deadline=None))
+
+
+def cache(total: int = 8) -> tuple[RadixCache, PagePool]:
+    pool = PagePool(total)
+    return RadixCache(pool, PAGE), pool
+
+
+def put(radix: RadixCache, tokens: list[int], salt: str = "") -> list[int]:
+    """Compute and cache a prompt, then let go of it."""
+    pages = radix.match(salt, tokens, len(tokens))
+    taken = radix.take(-(-len(tokens) // PAGE) - len(pages))
+    assert taken is not None
+    pages += taken
+    radix.insert(salt, tokens, pages)
+    radix.release(pages)
+    return pages
+
+
+def test_the_longest_prefix_of_whole_pages_is_found() -> None:
+    radix, _ = cache()
+    pages = put(radix, [1, 2, 3, 4, 5, 6, 7])
+    assert radix.match("", [1, 2, 3, 4, 5, 9], 6) == pages[:2]
+    assert radix.match("", [1, 9], 2) == []
+
+
+def test_the_limit_leaves_the_last_token_to_compute() -> None:
+    radix, _ = cache()
+    pages = put(radix, [1, 2, 3, 4])
+    assert radix.match("", [1, 2, 3, 4], 3) == pages[:1]
+
+
+def test_another_salt_finds_nothing_and_the_same_one_does() -> None:
+    radix, _ = cache()
+    pages = put(radix, [1, 2, 3, 4], salt="tenant a")
+    assert radix.match("tenant b", [1, 2, 3, 4], 4) == []
+    assert radix.match("", [1, 2, 3, 4], 4) == []
+    assert radix.match("tenant a", [1, 2, 3, 4], 4) == pages
+
+
+def test_the_least_recently_used_leaf_goes_first() -> None:
+    radix, _ = cache(4)
+    first, second = put(radix, [1, 2, 3, 4]), put(radix, [5, 6, 7, 8])
+    radix.release(radix.match("", [1, 2, 3, 4], 4))  # now [5, 6, 7, 8] is the older one
+    assert radix.take(1) == [second[1]]
+    assert radix.match("", [5, 6, 7, 8], 4) == second[:1]
+    assert radix.match("", [1, 2, 3, 4], 4) == first
+
+
+def test_what_a_sequence_owns_is_not_evicted() -> None:
+    radix, pool = cache(4)
+    put(radix, [1, 2, 3, 4])
+    held = radix.match("", [1, 2, 3, 4], 4)
+    assert radix.take(3) is None
+    assert radix.take(2) is not None
+    assert pool.owners(held[0]) == pool.owners(held[1]) == 1
+
+
+def test_the_same_prefix_is_never_kept_twice() -> None:
+    radix, pool = cache()
+    first, second = radix.take(2), radix.take(2)
+    assert first is not None
+    assert second is not None
+    radix.insert("", [1, 2, 3, 4], first)
+    radix.insert("", [1, 2, 3, 4], second)
+    assert second == first
+    assert pool.pinned == 2
