@@ -31,6 +31,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Special-token strings inside user text stay text; otherwise the gateway refuses them by name."""
     usage_by_id: bool
     """The final usage of a past request can be asked for by id (crash recovery)."""
+    checks_token_ids: bool = True
+    """A token id outside the vocabulary is refused; otherwise it ends the engine and must never reach it."""
 
 
 class EngineRequest(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ class SGLangDriver:
         # it parses `<|im_end|>` in a message as the control token
         literal_text=False,
         usage_by_id=False,
+        checks_token_ids=False,
     )
     fills_gaps = False
     """SGLang ignores `suffix` silently unless it was started with a completion template."""

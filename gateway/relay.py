@@ -1,9 +1,10 @@
 """Turns an engine's event stream into ours, byte for byte where it can.
 
 The relay works in events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out; who reads
-and who writes is elsewhere. Only the first, the finishing and unusual events are decoded; on the others, id and model
-are replaced and running usage is cut out in place. `rewrite_decoded` is the slow twin that decodes everything: events
-of an unfamiliar layout take it, and tests hold the two against each other.
+and who writes is elsewhere. Only the first, the finishing and unusual events are decoded, and all of them when there
+are several choices; on the others, id and model are replaced and running usage is cut out in place. `rewrite_decoded`
+is the slow twin that decodes everything: events of an unfamiliar layout take it, and tests hold the two against each
+other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
+from gateway.usage_seen import UsageSeen
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
@@ -80,7 +82,7 @@ class Relay:
         "_models",
         "_object",
         "_splitter",
-        "_usage_raw",
+        "_usage",
         "created",
         "done",
         "error",
@@ -89,7 +91,7 @@ class Relay:
         "text_seen",
     )
 
-    def __init__(self, response_id: str, model: str, choices: int, include_usage: bool) -> None:
+    def __init__(self, response_id: str, model: str, choices: int, include_usage: bool, prompts: int = 1) -> None:
         self._id = response_id
         self._engine_id = ""
         self._engine_model = model
@@ -100,7 +102,7 @@ class Relay:
         self._include_usage = include_usage
         self._object = "chat.completion.chunk"
         self._splitter = EventSplitter()
-        self._usage_raw = b""
+        self._usage = UsageSeen(choices, prompts)
         self.created = 0
         self.events = 0
         self.text_seen = False
@@ -123,10 +125,8 @@ class Relay:
 
     @property
     def usage(self) -> Usage | None:
-        """The last count the engine gave, or None."""
-        if not self._usage_raw:
-            return None
-        return usage_of(msgspec.json.decode(self._usage_raw))
+        """What the engine has reported so far, all choices together, or None."""
+        return self._usage.total
 
     def feed(self, data: bytes) -> bytes:
         """Client bytes for the engine bytes; b"" when there is nothing to send yet."""
@@ -146,7 +146,8 @@ class Relay:
         if payload == b"[DONE]":
             self.done = True
             return b""
-        if b'"choices":[{' not in payload or not self.events:
+        # with several choices usage must be kept by choice, and engines may give each an id of its own
+        if b'"choices":[{' not in payload or not self.events or self._choices > 1:
             return self._unusual(payload)
         self.events += 1
         rewritten = self._rewrite(payload)
@@ -167,7 +168,7 @@ class Relay:
             return None
         theirs, ours = self._ids
         replaced = payload.replace(theirs, ours, 1)
-        # an unreplaced id means another spacing or, with n > 1, another id per choice
+        # an unreplaced id means another spacing
         if theirs != ours and replaced == payload:
             return None
         replaced = replaced.replace(ENGINE_PRIVATE, b"")
@@ -184,7 +185,7 @@ class Relay:
                 found = _RUNNING_USAGE.match(replaced, start)
                 if found is None:
                     return None
-                self._usage_raw = found.group(1)
+                self._usage.raw(found.group(1))
                 instead = b',"usage":null' if self._include_usage else b""
                 replaced = replaced[:start] + instead + replaced[found.end() :]
         elif self._include_usage:
@@ -201,8 +202,7 @@ class Relay:
         if not self.events:
             self._learn(chunk)
         self.events += 1
-        if isinstance(usage := chunk.get("usage"), dict):
-            self._usage_raw = msgspec.json.encode(usage)
+        self._usage.chunk(chunk)
         choices = chunk.get("choices") or []
         self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
         self.text_seen = self.text_seen or has_text(chunk)
@@ -252,18 +252,6 @@ def error_in(chunk: dict[str, Any]) -> SlipstreamError | None:
     if chunk.get("error") or chunk.get("object") == "error":
         return EngineFailed("The engine reported an error while generating.")
     return None
-
-
-def usage_of(raw: dict[str, Any]) -> Usage:
-    """OpenAI's usage object as ours."""
-    prompt_details = raw.get("prompt_tokens_details") or {}
-    completion_details = raw.get("completion_tokens_details") or {}
-    return Usage(
-        prompt_tokens=int(raw.get("prompt_tokens") or 0),
-        completion_tokens=int(raw.get("completion_tokens") or 0),
-        cached_tokens=int(prompt_details.get("cached_tokens") or 0),
-        reasoning_tokens=int(raw.get("reasoning_tokens") or completion_details.get("reasoning_tokens") or 0),
-    )
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
-from gateway.relay import EventSplitter, error_in, has_text, usage_json, usage_of
+from gateway.relay import EventSplitter, error_in, has_text, usage_json
+from gateway.usage_seen import UsageSeen
 
 CHOICE_LISTS = ("content", "refusal")
 
@@ -19,7 +20,7 @@ CHOICE_LISTS = ("content", "refusal")
 class Collector:
     """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
 
-    def __init__(self, response_id: str, model: str, choices: int) -> None:
+    def __init__(self, response_id: str, model: str, choices: int, prompts: int = 1) -> None:
         self._id = response_id
         self._model = model
         self._expected = choices
@@ -27,7 +28,7 @@ class Collector:
         self._choices: dict[int, dict[str, Any]] = {}
         self._chat = True
         self._created = 0
-        self._usage: dict[str, Any] | None = None
+        self._usage = UsageSeen(choices, prompts)
         self.events = 0
         self.text_seen = False
         self.done = False
@@ -45,8 +46,8 @@ class Collector:
 
     @property
     def usage(self) -> Usage | None:
-        """The last count the engine gave, or None."""
-        return usage_of(self._usage) if self._usage else None
+        """What the engine has reported so far, all choices together, or None."""
+        return self._usage.total
 
     def feed(self, data: bytes) -> bytes:
         """Takes engine bytes; never has anything to send before the end."""
@@ -83,8 +84,7 @@ class Collector:
             self._chat = chunk.get("object") != "text_completion"
             self._created = int(chunk.get("created") or 0)
         self.events += 1
-        if isinstance(usage := chunk.get("usage"), dict):
-            self._usage = usage
+        self._usage.chunk(chunk)
         self.text_seen = self.text_seen or has_text(chunk)
         for part in chunk.get("choices") or ():
             choice = self._choice(int(part.get("index") or 0))

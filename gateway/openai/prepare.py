@@ -207,15 +207,32 @@ async def _count_chat(
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
     if not target.capabilities.literal_text:
         for index, message in enumerate(messages):
-            _require_no_special(tokenizer.tokenizer, _texts(message), f"messages[{index}].content")
+            for name, value in message.items():
+                _require_no_special(tokenizer.tokenizer, _texts(value), f"messages[{index}].{name}")
+        _require_no_special(tokenizer.tokenizer, _texts(tools), "tools")
     return len(await tokenizer.chat_ids(list(messages), list(tools) if tools else None))
 
 
-def _texts(message: dict[str, Any]) -> list[str]:
-    content = message.get("content")
-    if isinstance(content, str):
-        return [content]
-    return [part["text"] for part in content or () if part.get("type") == "text"]
+def _texts(value: Any) -> list[str]:
+    """Every text in a JSON value that a chat template may put into the prompt; text parts also as one, joined."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        texts = [text for name, inner in value.items() if name != "image_url" for text in (name, *_texts(inner))]
+        return texts + _texts(_parsed(value.get("arguments")))
+    if not isinstance(value, list | tuple):
+        return []
+    parts = [part.get("text") for part in value if isinstance(part, dict)]
+    joined = "".join(part for part in parts if isinstance(part, str))
+    return [joined, *(text for inner in value for text in _texts(inner))]
+
+
+def _parsed(arguments: Any) -> Any:
+    """Arguments of a call as templates see them: JSON's escapes are undone by then."""
+    try:
+        return msgspec.json.decode(arguments) if isinstance(arguments, str) else None
+    except msgspec.DecodeError:
+        return None
 
 
 async def _encode_prompts(
@@ -226,6 +243,11 @@ async def _encode_prompts(
     if request.suffix is not None and (len(prompts) != 1 or not isinstance(prompts[0], str)):
         raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
     if tokenizer is None:
+        if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
+            raise UnsupportedField(
+                "Token ids are not taken for this model here: it has no tokenizer configured to check them.",
+                param="prompt",
+            )
         counts = [len(p) if not isinstance(p, str) else _estimate(len(p.encode())) for p in prompts]
         counts[0] += _estimate(len((request.suffix or "").encode()))
         return TextPrompt(tuple(prompts), request.suffix, echo=echo), max(counts), sum(counts)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
+from contracts.usage import Usage
 from gateway.openai.collect import Collector
 from gateway.relay import Relay, rewrite_decoded
 
@@ -57,7 +58,9 @@ CONTENT = ["Hel", 'lo "quoted" \\ \n', ',"usage":{"prompt_tokens":1}', "ünï", 
 
 
 def engine_stream(running_usage: bool, role_first: bool, usage_event: bool = True) -> bytes:
-    extra = (lambda n: {"usage": usage(n)}) if running_usage else (lambda n: {})
+    def extra(completion: int) -> dict[str, Any]:
+        return {"usage": usage(completion)} if running_usage else {}
+
     payloads: list[dict[str, Any] | str] = []
     if role_first:
         payloads.append(chunk("", role="assistant", **extra(0)))
@@ -255,3 +258,58 @@ def test_collecting_completions_keeps_choices_and_logprobs_apart() -> None:
         ("ac", "length", ["a", "c"]),
         ("b", "stop", ["b"]),
     ]
+
+
+def of_choice(index: int, completion: int, prompt: int = 5) -> dict[str, Any]:
+    """An event of one choice with that choice's running usage, as SGLang sends it."""
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    details = {"prompt_tokens_details": {"cached_tokens": 2}, "reasoning_tokens": 1}
+    return chunk("x", id=f"own-{index}", index=index, usage={**counts, **details})
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_usage_of_a_lost_stream_sums_its_choices_and_counts_each_prompt_once(kind: Any, size: int) -> None:
+    arguments = (False,) if kind is Relay else ()
+    stream = sse(of_choice(0, 1), of_choice(1, 1), of_choice(1, 2), of_choice(0, 2), of_choice(1, 3))
+
+    def lost(choices: int, prompts: int, data: bytes) -> Usage | None:
+        state = kind(OURS, MODEL, choices, *arguments, prompts)
+        for start in range(0, len(data), size):
+            state.feed(data[start : start + size])
+        assert not state.complete
+        found: Usage | None = state.usage
+        return found
+
+    assert lost(2, 1, stream) == Usage(5, 2 + 3, 2, 2)
+    assert lost(3, 1, stream) == Usage(5, 2 + 3, 2, 2)
+    assert lost(2, 1, stream + sse(chunk("y", index=0))) == Usage(5, 2 + 3, 2, 2)
+    two_prompts = sse(of_choice(0, 1), of_choice(1, 4), of_choice(2, 2, prompt=9), of_choice(3, 1, prompt=9))
+    assert lost(4, 2, two_prompts) == Usage(5 + 9, 1 + 4 + 2 + 1, 4, 4)
+    assert lost(2, 1, b"") is None
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_the_event_without_choices_counts_all(kind: Any) -> None:
+    arguments = (False,) if kind is Relay else ()
+    state = kind(OURS, MODEL, 2, *arguments)
+    state.feed(sse(of_choice(0, 4), of_choice(1, 3), chunk(finish="stop"), chunk(finish="stop", index=1)))
+    assert state.usage == Usage(5, 7, 2, 2)
+    state.feed(sse({**chunk(), "choices": [], "usage": usage(9)}, "[DONE]"))
+    assert state.complete
+    assert state.usage == Usage(5, 9, 2)
+
+
+def test_events_of_several_choices_are_passed_on_as_one_choices_are() -> None:
+    stream = sse(of_choice(0, 1), of_choice(1, 1), of_choice(0, 2))
+    for include_usage in (False, True):
+        sent, _, _ = run([stream], include_usage, choices=2)
+        expected = [msgspec.json.decode(rewrite_decoded(event, OURS, MODEL, include_usage)) for event in events(stream)]
+        assert events(sent) == expected
+
+
+def test_usage_that_cannot_be_read_is_no_usage() -> None:
+    relay = Relay(OURS, MODEL, 1, include_usage=False)
+    relay.feed(sse(chunk("a")))
+    relay.feed(sse(chunk("b", usage={"prompt_tokens": "many"})))
+    assert relay.usage is None

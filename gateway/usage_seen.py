@@ -1,0 +1,64 @@
+"""The usage an engine has reported so far in one stream, whichever of its events carried it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from contracts.usage import Usage
+from engines.answers import usage_of
+
+
+class UsageSeen:
+    """What was used at least, after every event.
+
+    With several choices an event's usage counts its own choice only; the last event, the one without choices, counts
+    all. A stream that breaks off before it has used at least the sum over its choices, each prompt once.
+    """
+
+    __slots__ = ("_by_choice", "_choices", "_per_prompt", "_whole")
+
+    def __init__(self, choices: int, prompts: int = 1) -> None:
+        self._choices = choices
+        self._per_prompt = choices // prompts
+        self._by_choice: dict[int, Usage] = {}
+        self._whole: Usage | bytes | None = None
+
+    def raw(self, usage: bytes) -> None:
+        """A usage object as it was found in the only choice's event; decoded if anybody asks."""
+        self._whole = usage
+
+    def chunk(self, chunk: dict[str, Any]) -> None:
+        """An event that may carry usage."""
+        usage, choices = chunk.get("usage"), chunk.get("choices") or []
+        if not isinstance(usage, dict):
+            return
+        if self._choices > 1 and len(choices) == 1:
+            self._by_choice[int(choices[0].get("index") or 0)] = usage_of(usage)
+        else:
+            self._whole = usage_of(usage)
+
+    @property
+    def total(self) -> Usage | None:
+        """All choices together; None as long as nothing was reported."""
+        if isinstance(self._whole, bytes):
+            self._whole = _decoded(self._whole)
+        if self._whole is not None or not self._by_choice:
+            return self._whole
+        prompts = {index // self._per_prompt: usage for index, usage in self._by_choice.items()}
+        return Usage(
+            prompt_tokens=sum(usage.prompt_tokens for usage in prompts.values()),
+            completion_tokens=sum(usage.completion_tokens for usage in self._by_choice.values()),
+            cached_tokens=sum(usage.cached_tokens for usage in prompts.values()),
+            reasoning_tokens=sum(usage.reasoning_tokens for usage in self._by_choice.values()),
+        )
+
+
+def _decoded(usage: bytes) -> Usage | None:
+    """None when the engine wrote nonsense: nothing is known then, and the stream's own failure is told elsewhere."""
+    try:
+        return usage_of(msgspec.json.decode(usage))
+    except (msgspec.DecodeError, EngineFailed):
+        return None
