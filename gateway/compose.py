@@ -35,7 +35,7 @@ from gateway.metering.recovery import Recovery
 from gateway.metering.shipper import Shipper
 from gateway.metrics import GatewayMetrics
 from gateway.openai.decode import Decoder
-from gateway.scrape import forget_dead_instances, renderer
+from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.stalls import StallSweeper
 from gateway.traces import Traces
@@ -51,6 +51,7 @@ ROUTER_ON_START_S = 5.0
 @contextlib.asynccontextmanager
 async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncIterator[Services]:
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
+    count_for_one_process()
     registry = CollectorRegistry()
     metrics, metering = GatewayMetrics(registry), MeteringMetrics(registry)
     limits_metrics = LimitsMetrics(registry)
@@ -66,7 +67,10 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
         stack.push_async_callback(journal.stop)
-        ledger, ask = Ledger(pool, config.metering.ship_timeout_s), EngineUsage(connections, config.metering.ask_timeout_s)
+        ledger, ask = (
+            Ledger(pool, config.metering.ship_timeout_s),
+            EngineUsage(connections, config.metering.ask_timeout_s),
+        )
         await Recovery(journal, ask, config.metering, metering).resolve()
         shipper = Shipper(journal, ledger, config.metering, metering)
         shipper.start()

@@ -10,8 +10,18 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+
+def count_for_one_process() -> None:
+    """Make samples of this process without asking for its id each time.
+
+    By default every increment calls getpid, in case the process was forked: a gateway never is, and on virtual machines
+    those calls were 6 % of its CPU. To be called before any metric is made.
+    """
+    pid = os.getpid()
+    values.ValueClass = values.MultiProcessValue(lambda: pid)  # type: ignore[no-untyped-call]
 
 
 def renderer(folder: Path) -> Callable[[], tuple[bytes, str]]:
