@@ -6,6 +6,8 @@ from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
+from litestar.params import FromPath
+from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
 from contracts.errors import Draining, MissingKey, SlipstreamError
@@ -67,7 +69,7 @@ class InferenceController(Controller):
     path = "/v1"
 
     @post("/chat/completions", status_code=200)
-    async def chat_completions(self, request: AnyRequest, services: Services) -> Any:
+    async def chat_completions(self, request: AnyRequest, services: Services) -> ASGIApp:
         """POST /v1/chat/completions."""
         clock, request_id = PhaseClock(), mint_request_id()
         try:
@@ -82,7 +84,7 @@ class InferenceController(Controller):
         return Inference(services, Call(request_id, client_request_id(request), "chat", key, target, prepared, clock))
 
     @post("/completions", status_code=200)
-    async def completions(self, request: AnyRequest, services: Services) -> Any:
+    async def completions(self, request: AnyRequest, services: Services) -> ASGIApp:
         """POST /v1/completions, with `suffix` for fill-in-the-middle."""
         clock, request_id = PhaseClock(), mint_request_id()
         try:
@@ -99,22 +101,16 @@ class InferenceController(Controller):
         )
 
     @get("/models")
-    async def models(self, request: AnyRequest, services: Services) -> Any:
+    async def models(self, request: AnyRequest, services: Services) -> dict[str, Any]:
         """GET /v1/models."""
-        try:
-            await authenticate(request, services)
-        except SlipstreamError as error:
-            return _refuse(services, "models", error, mint_request_id())
+        await authenticate(request, services)
         return {"object": "list", "data": [_model(model) for model in services.fleet.models]}
 
     @get("/models/{name:path}")
-    async def model(self, request: AnyRequest, services: Services, name: str) -> Any:
+    async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
-        try:
-            await authenticate(request, services)
-            return _model(services.fleet.find(name.removeprefix("/")).model)
-        except SlipstreamError as error:
-            return _refuse(services, "models", error, mint_request_id())
+        await authenticate(request, services)
+        return _model(services.fleet.find(name.removeprefix("/")).model)
 
 
 class SystemController(Controller):
