@@ -131,7 +131,7 @@ class Exchange:
         try:
             return await self._attempts(call, answer, watch, wait)
         finally:
-            await asyncio.shield(self._limiter.settle(reservation, call.used_tokens, refund_request=not call.ran))
+            await self._limiter.settle(reservation, call.used_tokens, refund_request=not call.ran)
 
     async def _attempts(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
         """Try engines until one has begun to answer; the first failure is the one reported."""
@@ -142,7 +142,7 @@ class Exchange:
             try:
                 return await self._attempt(call, books, tuple(failed_on), answer, watch, wait)
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
-                if answer.started or books.engine is None:
+                if books.reached or books.engine is None:
                     raise failure or error from None
                 failure = failure or error
                 failed_on.append(books.engine.replica_id)
@@ -182,7 +182,7 @@ class Exchange:
                 call.used_tokens += books.usage.total_tokens
                 call.ran = True
                 self._metrics.observe_usage(call.generation.tier.value, books.usage)
-            await asyncio.shield(self._journal.closed(books.closed()))
+            await self._journal.closed(books.closed())
 
     async def _generate(
         self, call: Call, books: Books, lease: Lease, answer: Answer, watch: ClientWatch, wait: Wait
@@ -192,10 +192,11 @@ class Exchange:
         driver = self._driver(engine.driver)
         request = driver.generate(msgspec.structs.replace(generation, request_id=books.engine_request_id), engine.model)
         relay: Relay | Collector
+        choices, prompts = generation.choices, generation.choices // generation.sampling.n
         if generation.stream:
-            relay = Relay(call.response_id, generation.model, generation.choices, generation.include_usage)
+            relay = Relay(call.response_id, generation.model, choices, generation.include_usage, prompts)
         else:
-            relay = Collector(call.response_id, generation.model, generation.choices)
+            relay = Collector(call.response_id, generation.model, choices, prompts)
         opening = asyncio.ensure_future(
             self._connections.open(
                 engine.url,
@@ -269,7 +270,7 @@ class Exchange:
         self, call: Call, books: Books, lease: Lease, relay: Relay | Collector, answer: Answer
     ) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
-        if relay.error is not None:
+        if relay.error is not None and not relay.events:
             raise relay.error
         books.reached = True
         call.clock.end(Phase.ENGINE)

@@ -1,0 +1,92 @@
+"""Keys that must not work: never issued, revoked while in use on every gateway, expired."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from gateway.auth.keys import mint
+from tests.deployment import Deployment
+from tests.e2e.failures.processes import GUARD_S, fresh_connections, gateway_of
+from tests.fakes.process import FakeEngineProcess
+
+PROMISE_S = 1.0
+"""From the return of `keys revoke` on, this is the longest that any gateway may still accept the key."""
+BODY: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 2}
+
+
+async def test_a_well_formed_key_that_was_never_issued(faked: Deployment) -> None:
+    async with openai.AsyncOpenAI(
+        base_url=f"{faked.url}/v1", api_key=mint(b"another deployment's pepper").secret, max_retries=2,
+        http_client=fresh_connections(),
+    ) as stranger:  # fmt: skip
+        for _ in range(4):
+            with pytest.raises(openai.AuthenticationError) as refused:
+                await stranger.chat.completions.create(model="fake", messages=BODY["messages"])
+            assert (refused.value.code, refused.value.type) == ("invalid_api_key", "authentication_error")
+            assert refused.value.response.headers["www-authenticate"] == "Bearer"
+            with pytest.raises(openai.AuthenticationError):
+                await stranger.models.list()
+
+
+async def test_a_revoked_key_is_refused_by_every_gateway_within_a_second(
+    faked: Deployment, fresh_engines: list[FakeEngineProcess]
+) -> None:
+    key = await faked.make_key("--name", "soon-revoked")
+    headers = {"Authorization": f"Bearer {key}"}
+    async with contextlib.AsyncExitStack() as stack:
+        connections: dict[str, httpx2.AsyncClient] = {}
+        while len(connections) < 2:  # one kept open to each gateway, so that each has the key in memory
+            connection = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=GUARD_S))
+            async with connection.stream("POST", f"{faked.url}/v1/chat/completions", json=BODY) as response:
+                assert response.status_code == 200
+                connections.setdefault(gateway_of(faked, response), connection)
+                await response.aread()
+        await faked.command("keys", "revoke", "soon-revoked")
+        returned_s = time.monotonic()
+        using = dict(connections)
+        while using:
+            for name, connection in list(using.items()):
+                asked_s = time.monotonic()
+                answer = await connection.post(f"{faked.url}/v1/chat/completions", json=BODY)
+                if answer.status_code == 200:
+                    # whatever was asked later than promised must be refused, however slow this machine is
+                    assert asked_s - returned_s <= PROMISE_S
+                else:
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "revoked_api_key")
+                    del using[name]
+        # for good, on fresh connections too, and on every endpoint
+        async with openai.AsyncOpenAI(
+            base_url=f"{faked.url}/v1", api_key=key, max_retries=0, http_client=fresh_connections()
+        ) as client:
+            for _ in range(4):
+                with pytest.raises(openai.AuthenticationError):
+                    await client.chat.completions.create(**BODY)
+                with pytest.raises(openai.AuthenticationError):
+                    await client.models.list()
+
+
+async def test_a_key_ends_when_it_was_said_to(faked: Deployment, fresh_engines: list[FakeEngineProcess]) -> None:
+    key = await faked.make_key("--name", "brief", "--expires-days", str(1.5 / 86_400))
+    async with faked.database() as database:
+        expires_at = await database.fetchval("SELECT expires_at FROM gateway.api_keys WHERE name = 'brief'")
+    end_s = expires_at.timestamp()
+    async with openai.AsyncOpenAI(
+        base_url=f"{faked.url}/v1", api_key=key, max_retries=0, http_client=fresh_connections()
+    ) as client:
+        refusals = 0
+        while refusals < 6:
+            asked_s = time.time()
+            try:
+                await client.chat.completions.create(**BODY)
+            except openai.AuthenticationError as error:
+                assert error.code == "expired_api_key"
+                assert time.time() >= end_s
+                refusals += 1
+            else:
+                assert asked_s < end_s
