@@ -42,6 +42,8 @@ class NaiveCache:
                 self.page_of[prefix] = pages[index]
                 self._pages.keep(pages[index])
             elif self.page_of[prefix] != pages[index]:
+                if self._pages.owners(pages[index]) > 1:
+                    break
                 self._pages.share([self.page_of[prefix]])
                 self._pages.give_back([pages[index]])
                 pages[index] = self.page_of[prefix]

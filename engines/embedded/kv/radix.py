@@ -67,7 +67,8 @@ class RadixCache:
         """Cache pages[i] for the i-th whole page of tokens. The caller owns all of them and keeps owning them.
 
         Where that prefix is cached in another page already, that page replaces the caller's in `pages` and the
-        caller's is given back: the same keys and values are never kept twice.
+        caller's is given back: the same keys and values are never kept twice. A page that choices share is not
+        replaced, and nothing after it is cached; the last of them will do both.
         """
         count = min(len(tokens) // self._page_tokens, len(pages))
         if not count:
@@ -84,6 +85,9 @@ class RadixCache:
                 self._pages.keep(child.page)
                 stored.append(child)
             elif child.page != pages[index]:
+                if self._pages.owners(pages[index]) > 1:
+                    # choices that share it would go on owning pages that stand below one they do not own
+                    break
                 self._pages.share((child.page,))
                 self._pages.give_back((pages[index],))
                 pages[index] = child.page

@@ -154,3 +154,22 @@ def test_the_same_prefix_is_never_kept_twice() -> None:
     radix.insert("", [1, 2, 3, 4], second)
     assert second == first
     assert pool.pinned == 2
+
+
+def test_choices_that_share_a_duplicate_do_not_hang_their_pages_below_one_they_do_not_own() -> None:
+    radix, pool = cache()
+    leader, other = radix.take(2), radix.take(1)
+    assert leader is not None
+    assert other is not None
+    follower = list(leader)
+    pool.share(follower)
+    radix.insert("", [1, 2], other)
+    radix.insert("", [1, 2, 3, 4], leader)
+    radix.release(leader)
+    radix.release(other)
+    radix.check()
+    radix.insert("", [1, 2, 3, 4], follower)  # the last owner
+    radix.check()
+    assert follower[0] == other[0]
+    radix.release(follower)
+    assert pool.idle == 2
