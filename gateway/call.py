@@ -67,6 +67,17 @@ def response_id_of(request_id: str, endpoint: str) -> str:
     return f"{'chatcmpl' if endpoint == 'chat' else 'cmpl'}-{request_id.removeprefix('req_')}"
 
 
-def salt_of(secret: bytes, organization_id: str) -> str:
-    """The organization's prefix-cache salt: nobody can compute another's, or supply it."""
-    return hmac.digest(secret, b"cache-salt:" + organization_id.encode(), "sha256").hex()[:32]
+class Salts:
+    """Every organization's prefix-cache salt: nobody can compute another's, or supply it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._known: dict[str, str] = {}
+
+    def of(self, organization_id: str) -> str:
+        """The salt; computed once per organization."""
+        salt = self._known.get(organization_id)
+        if salt is None:
+            digest = hmac.digest(self._secret, b"cache-salt:" + organization_id.encode(), "sha256")
+            salt = self._known[organization_id] = digest.hex()[:32]
+        return salt

@@ -18,6 +18,7 @@ from contracts.errors import ConfigError
 from engines import drivers
 from engines.connection import EngineConnections
 from gateway.auth.keyring import Keyring
+from gateway.call import Salts
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore
@@ -114,7 +115,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
             fleet=fleet,
             exchange=Exchange(config, limiter, journal, router, connections, drivers.get, sweeper, metrics, traces),
             metrics=metrics,
-            pepper=place.pepper,
+            salts=Salts(place.pepper),
             checks={
                 "keys": lambda: keyring.trusted,
                 "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",

@@ -14,7 +14,7 @@ from contracts.errors import Draining, MissingKey, SlipstreamError
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer, Send
 from gateway.auth.key_record import KeyRecord
-from gateway.call import Call, mint_request_id, salt_of
+from gateway.call import Call, mint_request_id
 from gateway.client_watch import Receive
 from gateway.openai.prepare import prepare_chat, prepare_completion
 from gateway.services import Services
@@ -77,7 +77,7 @@ class InferenceController(Controller):
             asked = services.decoder.chat(await request.body())
             target = services.fleet.find(asked.model)
             clock.end(Phase.AUTH)
-            salt = salt_of(services.pepper, key.caller.organization_id)
+            salt = services.salts.of(key.caller.organization_id)
             prepared = await prepare_chat(asked, request_id, key.caller, salt, target)
         except SlipstreamError as error:
             return _refuse(services, "chat", error, request_id)
@@ -92,7 +92,7 @@ class InferenceController(Controller):
             asked = services.decoder.completion(await request.body())
             target = services.fleet.find(asked.model)
             clock.end(Phase.AUTH)
-            salt = salt_of(services.pepper, key.caller.organization_id)
+            salt = services.salts.of(key.caller.organization_id)
             prepared = await prepare_completion(asked, request_id, key.caller, salt, target)
         except SlipstreamError as error:
             return _refuse(services, "completion", error, request_id)

@@ -9,6 +9,7 @@ import msgspec
 
 from contracts.errors import SlipstreamError
 from gateway.auth.keyring import Keyring
+from gateway.call import Salts
 from gateway.errors import status_of
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
@@ -24,7 +25,7 @@ class Services(msgspec.Struct, kw_only=True):
     fleet: Fleet
     exchange: Exchange
     metrics: GatewayMetrics
-    pepper: bytes
+    salts: Salts
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
     render_metrics: Callable[[], tuple[bytes, str]]
