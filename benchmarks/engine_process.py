@@ -1,0 +1,64 @@
+"""One embedded engine in a process of its own, for benchmarks that speak HTTP with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+
+TOKEN = "benchmark"
+START = """
+import sys, logging, msgspec
+from engines.embedded.config import EngineConfig
+from engines.embedded.server import main
+logging.basicConfig(level=logging.INFO)
+main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
+"""
+
+
+@contextmanager
+def engine(config: dict[str, Any]) -> Iterator[str]:
+    """Start an engine on a free port; the value is its URL once it listens."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", START, json.dumps({"port": 0, **config}), TOKEN],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(config.get("threads", 1))},
+    )
+    try:
+        assert child.stderr is not None
+        log = []
+        for line in child.stderr:
+            log.append(line)
+            if "serving" in line:
+                break
+        listening = [line for line in log if "listening on " in line]
+        if not listening:
+            raise RuntimeError("the engine did not start:\n" + "".join(log))
+        yield listening[0].split("listening on ")[1].strip()
+    finally:
+        child.terminate()
+        child.communicate()
+
+
+def session() -> aiohttp.ClientSession:
+    """A client that holds the engine's token; no limit of connections."""
+    return aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}, connector=aiohttp.TCPConnector(limit=0))
+
+
+async def stream(client: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> AsyncIterator[tuple[float, Any]]:
+    """Ask for a completion; (arrival in monotonic seconds, decoded event) for every event."""
+    body = {"stream": True, "stream_options": {"include_usage": True}, **body}
+    async with client.post(f"{url}/v1/completions", json=body) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {await answer.text()}")
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                yield time.perf_counter(), json.loads(line[6:])
