@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from contracts.errors import EngineRefused, SlipstreamError
+from contracts.errors import EngineFailed, EngineTimeout, SlipstreamError
 from contracts.lease import Engine
 from contracts.usage import Finish, Outcome, Usage
 from gateway.call import Call
@@ -40,8 +40,8 @@ class Books:
         self.reached = False
         """The engine's first event has come."""
         self.text_seen = False
-        self.known = False
-        """`usage` is the engine's final count."""
+        self.ended = False
+        """The engine ended as it should; `usage` is its final count, if it gave one."""
         self.finish = Finish.NOT_PLACED
         self.outcome = Outcome.EXACT
         self.usage = Usage()
@@ -53,13 +53,15 @@ class Books:
     @property
     def billed(self) -> bool:
         """Whether this attempt is the one the customer pays for: the engine answered it."""
+        if self.outcome is Outcome.UNKNOWN:
+            return False
         return self.reached or (self.finish is Finish.CLIENT_GONE and self.usage.total_tokens > 0)
 
     def finished(self, usage: Usage | None, finish: Finish = Finish.COMPLETE) -> None:
         """The engine ended and gave its final count (None: it gives none)."""
         self.finish = finish
-        self.known = usage is not None
-        self.outcome = Outcome.EXACT if self.known else Outcome.UNKNOWN
+        self.ended = True
+        self.outcome = Outcome.EXACT if usage is not None else Outcome.UNKNOWN
         self.usage = usage or Usage()
 
     def last_seen(self, usage: Usage | None) -> None:
@@ -73,7 +75,7 @@ class Books:
         """The attempt ended with `error` after a lease was granted."""
         if self.finish is Finish.NOT_PLACED:
             self.finish = Finish.ENGINE_ERROR
-        self.engine_fault = not isinstance(error, EngineRefused)
+        self.engine_fault = isinstance(error, EngineFailed | EngineTimeout)
 
     def placed(self, engine: Engine) -> Placed:
         """The record that an engine is about to be called."""

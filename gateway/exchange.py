@@ -219,9 +219,11 @@ class Exchange:
             await self._abandon(call, books, driver, opening, relay)
             raise
         finally:
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
+            if not opening.done():
+                opening.cancel()
+            elif not opening.cancelled() and opening.exception() is None:
                 opening.result().close()
-            if not books.known:
+            if not books.ended:
                 books.last_seen(relay.usage)
             call.clock.end(Phase.DECODE if books.reached else Phase.ENGINE)
         return relay.closing_events() if isinstance(relay, Relay) else relay.body()
