@@ -6,7 +6,7 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import fresh_connections
+from tests.e2e.failures.processes import fresh_connections, gateway_of, process_ids
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -15,6 +15,19 @@ async def scrape(deployment: Deployment) -> Samples:
     """Every sample, by name and labels, as one instance tells it."""
     async with fresh_connections() as client:
         return samples_in(await client.get(f"{deployment.url}/metrics"))
+
+
+async def scrape_each(deployment: Deployment) -> dict[str, Samples]:
+    """What each running gateway tells, by its name."""
+    told: dict[str, Samples] = {}
+    wanted = {name for name in process_ids(deployment) if name.startswith("gateway-")}
+    async with fresh_connections() as client:
+        while set(told) < wanted:
+            async with client.stream("GET", f"{deployment.url}/metrics") as response:
+                name = gateway_of(deployment, response)
+                await response.aread()
+                told[name] = samples_in(response)
+    return told
 
 
 def samples_in(response: httpx2.Response) -> Samples:
