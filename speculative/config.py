@@ -1,0 +1,30 @@
+"""Settings of speculation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where guesses at the next tokens come from, and how many are checked at once. Guessing never changes a text."""
+
+    method: Literal["off", "ngram"] = "off"
+    """ngram: guess that what followed the same few tokens earlier in the prompt or output follows again."""
+
+    max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
+    """Most tokens guessed per sequence and step."""
+
+    ngram_least: Annotated[int, Meta(ge=1, le=16)] = 2
+    """Fewest last tokens that must have occurred before."""
+
+    ngram_most: Annotated[int, Meta(ge=1, le=16)] = 4
+    """Most last tokens compared; longer matches are tried first."""
+
+    governed: bool = True
+    """Turn guessing off at batch sizes where measuring says that it costs more than it saves."""
+
+    probe_steps: Annotated[int, Meta(ge=8)] = 256
+    """Steps between two short trials of the mode that is not chosen."""

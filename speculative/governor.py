@@ -1,0 +1,94 @@
+"""Decides whether guessing pays at a batch size, from what steps cost and yield with it and without."""
+
+from __future__ import annotations
+
+from speculative.config import SpeculationConfig
+
+TRIAL_STEPS = 6
+"""Steps of a mode in a row before it is judged."""
+WEIGHT = 0.15
+"""Of a new observation in the running means."""
+ON_ABOVE, OFF_BELOW = 1.1, 1.0
+"""Gain at which guessing begins, and below which it ends; the space between keeps it from flapping."""
+
+
+class _Mode:
+    """Running means of one mode at one batch size."""
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self.tokens = 0.0
+        """Per sequence and step."""
+        self.steps = 0
+
+    def observe(self, step_s: float, tokens: float) -> None:
+        self.steps += 1
+        # the first few are a plain mean: a slow first step must not stand for long
+        weight = max(WEIGHT, 1 / self.steps)
+        self.step_s += weight * (step_s - self.step_s)
+        self.tokens += weight * (tokens - self.tokens)
+
+
+class _Size:
+    """What is known about one batch size."""
+
+    def __init__(self) -> None:
+        self.plain, self.drafted = _Mode(), _Mode()
+        self.on = True
+        self.trial_left = 0
+        """Steps left of a trial of the mode that is not chosen."""
+        self.since_trial = 0
+
+    @property
+    def drafting(self) -> bool:
+        """Whether the next step may have drafts."""
+        return self.on != (self.trial_left > 0)
+
+    def gain(self) -> float | None:
+        """Tokens per second with drafts over without; None before both were tried."""
+        if min(self.plain.steps, self.drafted.steps) < TRIAL_STEPS:
+            return None
+        return (self.drafted.tokens / self.drafted.step_s) / (self.plain.tokens / self.plain.step_s)
+
+    def judge(self) -> None:
+        """Choose a mode from what is known now."""
+        gain = self.gain()
+        if gain is not None and gain < OFF_BELOW:
+            self.on = False
+        elif gain is not None and gain > ON_ABOVE:
+            self.on = True
+
+
+class Governor:
+    """One engine's judgement, kept apart by batch size in powers of two. Pure: times are passed in."""
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self._config = config
+        self._sizes: dict[int, _Size] = {}
+
+    def drafts(self, sequences: int) -> int:
+        """How many drafts each of `sequences` generating sequences may have in the next step; 0: none."""
+        drafting = not self._config.governed or self._size(sequences).drafting
+        return self._config.max_drafts if drafting else 0
+
+    def observe(self, sequences: int, drafted: int, emitted: int, step_s: float) -> None:
+        """A step of `sequences` generating sequences and nothing else checked `drafted` drafts, emitted `emitted`
+        tokens and took `step_s` seconds, guessing included."""
+        size = self._size(sequences)
+        (size.drafted if drafted else size.plain).observe(max(step_s, 1e-9), emitted / sequences)
+        if size.trial_left:
+            size.trial_left -= 1
+            size.since_trial = 0
+        else:
+            size.since_trial += 1
+            if size.since_trial >= (TRIAL_STEPS if size.gain() is None else self._config.probe_steps):
+                size.trial_left = TRIAL_STEPS
+        if not size.trial_left:
+            size.judge()
+
+    def pays(self, sequences: int) -> bool:
+        """Whether guessing is the chosen mode at this batch size."""
+        return not self._config.governed or self._size(sequences).on
+
+    def _size(self, sequences: int) -> _Size:
+        return self._sizes.setdefault(max(sequences - 1, 0).bit_length(), _Size())

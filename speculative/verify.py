@@ -1,0 +1,47 @@
+"""The chain rule of `rules` on tensors, for drafts that were sampled from a known distribution."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Accepted(NamedTuple):
+    """The verdict on one sequence's drafts."""
+
+    kept: int
+    """Drafts kept, from the first on."""
+    next_id: int
+    """The token after them: sampled from the target where they end."""
+
+
+def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> Accepted:
+    """Keep the longest prefix of drafts the target agrees with; output is distributed as the target's.
+
+    target: (k+1, vocabulary) probabilities after 0 .. k drafts; draft: (k, vocabulary), what each draft was drawn from
+    after all of its temperature and filters; draft_ids: (k,) int64; coins: (k+1,) independent, in [0, 1), drawn for
+    this call alone. Raises ValueError when the shapes do not fit. Source: `rules.chain`.
+    """
+    count = draft_ids.shape[0]
+    if target.shape != (count + 1, target.shape[-1]) or draft.shape != (count, target.shape[-1]):
+        raise ValueError(f"{count} drafts need {count + 1} target rows and {count} draft rows of the same width")
+    if coins.shape != (count + 1,):
+        raise ValueError(f"{count} drafts need {count + 1} coins, got {tuple(coins.shape)}")
+    p, q = target.double(), torch.nan_to_num(draft.double(), nan=0.0, posinf=0.0).clamp_(min=0.0)
+    rows = torch.arange(count)
+    drafted_p, drafted_q = p[rows, draft_ids], q[rows, draft_ids]
+    # u * q < p is u < p / q without the division; a q of 0 never had this draft to give
+    kept = (coins[:count].double() * drafted_q < drafted_p) & (drafted_q > 0)
+    accepted = int(kept.long().cumprod(0).sum())
+    weights = p[accepted]
+    if accepted < count:
+        rest = (weights - q[accepted]).clamp_(min=0.0)
+        # p and q equal but for rounding: any token of p is right
+        weights = rest if float(rest.sum()) > 0 else weights
+    cumulated = weights.cumsum(0)
+    next_id = torch.searchsorted(cumulated, (coins[-1].double() * cumulated[-1])[None], right=True)
+    # rounding may put the target of a coin close to 1 at the total itself
+    last = int(weights.nonzero()[-1])
+    return Accepted(accepted, min(int(next_id), last))
