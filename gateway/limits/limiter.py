@@ -128,7 +128,8 @@ class Limiter:
         """Correct a reservation to the `tokens` really used and end its place; the rest goes back.
 
         refund_request: nothing ran, so the request itself is given back too. Settling again changes nothing. Returns
-        at once, the writing happens behind it, in order with later reserves of this gateway; never raises.
+        when Valkey has it, so that whoever is answered next finds the place free at every gateway; without Valkey at
+        once, and it is tried again behind. Never raises.
         """
         calls = reservation.calls
         if calls is None:
@@ -141,7 +142,7 @@ class Limiter:
             self._local.settle(_now_ms(), buckets, used, reservation.id)
             if not self._valkey.connected:
                 return  # Valkey never heard of it; if a heartbeat announced it before, its lease lapses
-        self._running().post(calls.settle(reservation.id, requests, tokens))
+        await self._running().settle(calls.settle(reservation.id, requests, tokens))
 
     def heartbeat(self) -> None:
         """Renew the leases of all reservations that have been open for a whole interval."""

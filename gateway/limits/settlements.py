@@ -39,6 +39,16 @@ class Settlements:
         self._idle.clear()
         self._send(command, asyncio.get_running_loop().time() + self._lifetime_s)
 
+    async def settle(self, command: bytes) -> None:
+        """Settle, and return once Valkey has answered or the settlement was put off for later. Never raises.
+
+        Cancelling the wait takes nothing back.
+        """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.clear()
+        self._send(command, asyncio.get_running_loop().time() + self._lifetime_s, told)
+        await told
+
     async def drain(self) -> None:
         """Return once every settlement posted so far has been answered or given up."""
         await self._idle.wait()
@@ -66,24 +76,26 @@ class Settlements:
         self._delayed.clear()
         self._metrics.delayed.set(0)
 
-    def _send(self, command: bytes, until_s: float) -> None:
+    def _send(self, command: bytes, until_s: float, told: asyncio.Future[None] | None = None) -> None:
         try:
-            self._valkey.send(command, partial(self._answered, command, until_s))
+            self._valkey.send(command, partial(self._answered, command, until_s, told))
             self._in_flight += 1
         except ConnectionLost:
             self._delay(command, until_s)
+            _tell(told)
 
-    def _answered(self, command: bytes, until_s: float, reply: object) -> None:
+    def _answered(self, command: bytes, until_s: float, told: asyncio.Future[None] | None, reply: object) -> None:
         self._in_flight -= 1
         if isinstance(reply, Exception):
             if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
                 try:
                     self._valkey.send(self._load, _ignore)
-                    self._send(command, until_s)
+                    self._send(command, until_s, told)
                     return
                 except ConnectionLost:
                     pass
             self._delay(command, until_s)
+        _tell(told)
         if not self._in_flight:
             self._after()
 
@@ -102,6 +114,11 @@ class Settlements:
                 self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.retry)
         elif not self._in_flight:
             self._idle.set()
+
+
+def _tell(told: asyncio.Future[None] | None) -> None:
+    if told is not None and not told.done():
+        told.set_result(None)
 
 
 def _ignore(reply: object) -> None:
