@@ -12,7 +12,7 @@ import pytest
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess
 
-STORY = [{"role": "user", "content": "Tell me everything you know."}]
+STORY: list[Any] = [{"role": "user", "content": "Tell me everything you know."}]
 
 
 async def record_of(engines: list[FakeEngineProcess], request_id: str) -> tuple[FakeEngineProcess, dict[str, Any]]:

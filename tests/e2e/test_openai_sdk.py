@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import openai
 import pytest
 
 from tests.deployment import Deployment
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 async def test_chat_whole(client: openai.AsyncOpenAI, embedded: Deployment) -> None:
@@ -52,7 +53,7 @@ async def test_a_stream_has_no_usage_unless_asked(client: openai.AsyncOpenAI) ->
 
 
 async def test_completion_fills_a_gap_streamed_and_whole(client: openai.AsyncOpenAI) -> None:
-    gap = {"prompt": "def add(a, b):\n    return ", "suffix": "\n\n\nprint(add(1, 2))\n"}
+    gap: dict[str, Any] = {"prompt": "def add(a, b):\n    return ", "suffix": "\n\n\nprint(add(1, 2))\n"}
     whole = await client.completions.create(model="slipstream-code", max_tokens=12, temperature=0, **gap)
     stream = await client.completions.create(model="slipstream-code", max_tokens=12, temperature=0, stream=True, **gap)
     text = "".join([chunk.choices[0].text async for chunk in stream])

@@ -40,7 +40,8 @@ def completion(decoder: Decoder, **more: Any) -> Any:
 @pytest.mark.parametrize("name", ENGINE_PRIVATE)
 def test_engine_private_fields_are_refused_by_name(decoder: Decoder, name: str) -> None:
     for ask in (chat, completion):
-        for value in (1, "x", None, {}):
+        values: list[Any] = [1, "x", None, {}]
+        for value in values:
             with pytest.raises(UnknownField) as caught:
                 ask(decoder, **{name: value})
             assert caught.value.param == name
