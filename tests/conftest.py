@@ -17,6 +17,7 @@ from infra.local.postgres import Postgres
 from infra.local.postgres_wire import execute
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
+from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 
 _numbers = itertools.count(1)
 
@@ -99,6 +100,15 @@ def data_folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="slip-"))
     yield path / "d"
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+async def sglang() -> AsyncIterator[SGLangServer]:
+    """The chat model behind the real SGLang, for tests marked `sglang`; tests/sglang/server.py says what it needs."""
+    if settings() is None:
+        pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
+    async with sglang_server(MODELS / "slipstream-chat", "tiny", "engine-token") as server:
+        yield server
 
 
 async def _fresh(server: Path, template: str) -> str:

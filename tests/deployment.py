@@ -33,6 +33,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def plain_environment() -> dict[str, str]:
+    """This process' environment without settings of Slipstream's: only what a test says shall be set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
+
+
 class Deployment:
     """A running deployment. Use `deployment`."""
 
@@ -56,6 +61,7 @@ class Deployment:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "slipstream", *arguments, "--data", str(self.data),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
+            env=plain_environment(),
         )  # fmt: skip
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()
@@ -143,7 +149,7 @@ async def deployment(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "slipstream", "up", "--data", str(folder), "--port", str(port), *options,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
-        env={**os.environ, **(environment or {})},
+        env={**plain_environment(), **(environment or {})},
     )  # fmt: skip
     try:
         output = await asyncio.wait_for(_output_until_up(process), START_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from gateway.auth.keys import MintedKey, mint
 from infra.local.folders import DataFolder
-from tests.deployment import ROOT, free_port
+from tests.deployment import ROOT, free_port, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.fakes.slow_link import SlowLink, slow_link
 
@@ -194,7 +193,7 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
         links["router"], to_router = await enter(slow_link(("127.0.0.1", router_port)))
         links["engine"], to_engine = await enter(slow_link(("127.0.0.1", engine.port)))
         environment = {
-            **os.environ,
+            **plain_environment(),
             **_fleet(f"http://127.0.0.1:{to_engine}"),
             "SLIPSTREAM_LOCAL__DATABASE_URL": f"postgresql://slipstream@{parts.path}?host={folder}",
             "SLIPSTREAM_LOCAL__VALKEY_URL": f"unix://{folder / 'valkey.sock'}",

@@ -1,4 +1,4 @@
-"""One SGLang for the whole session; see `server.py` for what it needs."""
+"""Connections to the session's SGLang."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engines.connection import EngineConnections
-from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
-
-
-@pytest.fixture(scope="session")
-async def sglang() -> AsyncIterator[SGLangServer]:
-    """The chat model behind the real SGLang."""
-    if settings() is None:
-        pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
-    async with sglang_server(MODELS / "slipstream-chat", "tiny", "engine-token") as server:
-        yield server
+from tests.sglang.server import SGLangServer
 
 
 @pytest.fixture

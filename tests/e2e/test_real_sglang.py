@@ -1,0 +1,374 @@
+"""The whole platform in front of the real SGLang instead of the embedded engine: streams, usage, aborts, refusals.
+
+The tokenizer is the model's own, so counts are exact; SGLang counts the tokens again, and so do its metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from engines import drivers
+from engines.base import EngineRequest
+from engines.connection import EngineConnections
+from engines.tokenizer.tokenizer import Tokenizer
+from tests.deployment import Deployment, deployment, fake_fleet
+from tests.sglang.server import MODELS, SGLangServer
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
+DRIVER = drivers.get("sglang")
+MODEL = "tiny"
+QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+ENDLESS: dict[str, Any] = {"logit_bias": {"5": 100}, "max_tokens": 1_500}
+"""Leaves one token possible: the answer runs to its limit."""
+
+
+class Engine:
+    """The real engine, asked past the platform."""
+
+    def __init__(self, server: SGLangServer, connections: EngineConnections) -> None:
+        self.server = server
+        self._connections = connections
+
+    async def runs(self) -> bool:
+        """Whether anything runs or waits there now."""
+        load = DRIVER.load()
+        assert load is not None
+        now = DRIVER.parse_load(await self._fetch(load))
+        return now.running + now.waiting > 0
+
+    async def idle(self) -> None:
+        """Return once nothing runs or waits there."""
+        async with asyncio.timeout(60):
+            while await self.runs():  # noqa: ASYNC110  another process's state
+                await asyncio.sleep(0.05)
+
+    async def generated(self) -> int:
+        """Tokens it has generated since it started, by its own metrics; includes what was aborted."""
+        text = (await self._fetch(EngineRequest("GET", "/metrics"))).decode()
+        return int(
+            sum(
+                sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+                if sample.name == "sglang:generation_tokens_total"
+            )
+        )
+
+    async def _fetch(self, request: EngineRequest) -> bytes:
+        status, body = await self._connections.fetch(self.server.url, request, 30)
+        assert status == 200, body
+        return body
+
+
+@pytest.fixture(scope="session")
+async def real(sglang: SGLangServer) -> AsyncIterator[Deployment]:
+    """Gateway and router in front of the real SGLang."""
+    fleet = fake_fleet(
+        sglang.url, model=MODEL, driver="sglang", tokenizer=str(MODELS / "slipstream-chat"), context_tokens=2_048
+    )
+    async with deployment(environment=fleet, token=sglang.token) as running:
+        yield running
+
+
+@pytest.fixture
+async def real_client(real: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The OpenAI SDK on the platform."""
+    async with openai.AsyncOpenAI(base_url=f"{real.url}/v1", api_key=real.key, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def direct(sglang: SGLangServer) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The OpenAI SDK on the engine itself."""
+    async with openai.AsyncOpenAI(base_url=f"{sglang.url}/v1", api_key=sglang.token, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def engine(sglang: SGLangServer) -> AsyncIterator[Engine]:
+    """The engine, idle."""
+    connections = EngineConnections(sglang.token)
+    engine = Engine(sglang, connections)
+    await engine.idle()
+    yield engine
+    await connections.close()
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """The model's."""
+    return Tokenizer.load(MODELS / "slipstream-chat")
+
+
+async def charged(real: Deployment, request_id: str) -> dict[str, Any]:
+    """The one row of the ledger."""
+    [row] = await asyncio.wait_for(real.ledger(request_id), 60)
+    return row
+
+
+def counts(usage: Any) -> tuple[int, int, int]:
+    """Prompt, cached and generated tokens of an SDK's usage or of a row."""
+    if isinstance(usage, dict):
+        return usage["prompt_tokens"], usage["cached_tokens"], usage["completion_tokens"]
+    return usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens
+
+
+async def test_chat_streamed(real_client: openai.AsyncOpenAI, real: Deployment) -> None:
+    raw = await real_client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, temperature=0, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in raw.parse()]
+    assert len({(chunk.id, chunk.model, chunk.created) for chunk in chunks}) == 1
+    assert (chunks[0].id[:9], chunks[0].model) == ("chatcmpl-", MODEL)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert all("matched_stop" not in chunk.model_dump_json() for chunk in chunks)
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    row = await charged(real, raw.headers["x-request-id"])
+    assert counts(row) == counts(chunks[-1].usage)
+    assert (row["outcome"], row["finish"], row["billed"], row["status"]) == ("exact", "complete", True, 200)
+    assert all(f"{phase};dur=" in raw.headers["server-timing"] for phase in ("auth", "limit", "route", "engine"))
+
+
+async def test_chat_whole_is_what_the_stream_was(real_client: openai.AsyncOpenAI, real: Deployment) -> None:
+    raw = await real_client.chat.completions.with_raw_response.create(model=MODEL, messages=QUESTION, temperature=0)
+    whole = raw.parse()
+    stream = await real_client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=0, stream=True)
+    streamed = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+    assert whole.choices[0].message.content == streamed
+    assert (whole.choices[0].finish_reason, whole.choices[0].message.role) == ("stop", "assistant")
+    assert counts(await charged(real, raw.headers["x-request-id"])) == counts(whole.usage)
+
+
+async def test_usage_is_what_the_engine_counts_without_us(
+    real_client: openai.AsyncOpenAI, direct: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer
+) -> None:
+    conversation: list[Any] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Grüße, 世界 🙂\n\n  indented <b>"},
+    ]
+    asked: Any
+    for max_tokens, n in ((7, 1), (60, 1), (5, 3)):
+        asked = {"model": MODEL, "messages": conversation, "temperature": 0, "max_tokens": max_tokens, "n": n}
+        theirs = (await direct.chat.completions.create(**asked)).usage
+        before = await engine.generated()
+        raw = await real_client.chat.completions.with_raw_response.create(**asked)
+        ours, row = raw.parse().usage, await charged(real, raw.headers["x-request-id"])
+        assert theirs is not None
+        assert ours is not None
+        assert (ours.prompt_tokens, ours.completion_tokens) == (theirs.prompt_tokens, theirs.completion_tokens)
+        assert counts(row) == counts(ours)
+        assert ours.prompt_tokens == len(tokenizer.chat_ids(conversation))
+        assert await engine.generated() - before == row["completion_tokens"]
+
+
+async def test_completions_streamed_and_whole_with_control_strings_as_text(
+    real_client: openai.AsyncOpenAI, real: Deployment, tokenizer: Tokenizer
+) -> None:
+    text = "<|end|> is only text here <|user|>"
+    raw = await real_client.completions.with_raw_response.create(model=MODEL, prompt=text, temperature=0, max_tokens=12)
+    whole = raw.parse()
+    stream = await real_client.completions.create(model=MODEL, prompt=text, temperature=0, max_tokens=12, stream=True)
+    assert "".join([chunk.choices[0].text async for chunk in stream]) == whole.choices[0].text
+    assert whole.usage is not None
+    assert whole.usage.prompt_tokens == tokenizer.count(text), "as control tokens they would be fewer"
+    assert counts(await charged(real, raw.headers["x-request-id"])) == counts(whole.usage)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_two_choices_are_billed_together(
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, stream: bool
+) -> None:
+    before = await engine.generated()
+    create = real_client.chat.completions.with_raw_response.create
+    asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "n": 2, "temperature": 1.5, "max_tokens": 12}
+    texts, finished, usage = {0: "", 1: ""}, set(), None
+    if stream:
+        raw = await create(**asked, stream=True, stream_options={"include_usage": True})
+        async for chunk in raw.parse():
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+                finished |= {choice.index} if choice.finish_reason else set()
+    else:
+        raw = await create(**asked)
+        answer = raw.parse()
+        usage = answer.usage
+        for choice in answer.choices:
+            texts[choice.index] = choice.message.content or ""
+            finished.add(choice.index)
+    assert finished == {0, 1}
+    assert all(texts.values())
+    row = await charged(real, raw.headers["x-request-id"])
+    assert counts(row) == counts(usage)
+    assert row["outcome"] == "exact"
+    assert await engine.generated() - before == row["completion_tokens"]
+
+
+@pytest.mark.parametrize("leave_after", [0, 1, 3, 12, 60, 300])
+async def test_leaving_a_stream_stops_the_engine_and_bills_exactly_what_it_made(
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer, leave_after: int
+) -> None:
+    before = await engine.generated()
+    raw = await real_client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, stream=True, **ENDLESS
+    )
+    stream, seen = raw.parse(), 0
+    while seen < leave_after:
+        seen += bool((await anext(stream)).choices[0].delta.content)
+    await stream.close()
+    row = await charged(real, raw.headers["x-request-id"])
+    await engine.idle()
+    assert await engine.generated() - before == row["completion_tokens"]
+    assert (row["outcome"], row["finish"], row["billed"]) == ("exact", "client_gone", True)
+    assert seen <= row["completion_tokens"] < ENDLESS["max_tokens"]
+    assert row["prompt_tokens"] == len(tokenizer.chat_ids(QUESTION))
+
+
+async def test_leaving_at_many_points_at_once_is_exact_for_each(
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine
+) -> None:
+    before = await engine.generated()
+
+    async def leave(number: int) -> tuple[str, int]:
+        raw = await real_client.completions.with_raw_response.create(
+            model=MODEL, prompt=f"file {number}", stream=True, **ENDLESS
+        )
+        stream, seen = raw.parse(), 0
+        while seen < 5 * number:
+            await anext(stream)
+            seen += 1
+        await stream.close()
+        return raw.headers["x-request-id"], seen
+
+    left = dict(await asyncio.gather(*(leave(number) for number in range(12))))
+    rows = await asyncio.wait_for(real.ledger(*left), 60)
+    await engine.idle()
+    assert await engine.generated() - before == sum(row["completion_tokens"] for row in rows)
+    assert len(rows) == len(left)
+    for row in rows:
+        assert (row["outcome"], row["finish"]) == ("exact", "client_gone")
+        assert left[row["request_id"]] <= row["completion_tokens"] < ENDLESS["max_tokens"]
+
+
+async def test_leaving_a_whole_answer_stops_the_engine(
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine
+) -> None:
+    before, known = await engine.generated(), {row["request_id"] for row in await real.ledger()}
+    asking = asyncio.create_task(real_client.chat.completions.create(model=MODEL, messages=QUESTION, **ENDLESS))
+    while not await engine.runs():  # noqa: ASYNC110  another process's state
+        await asyncio.sleep(0.02)
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+    await engine.idle()
+    async with asyncio.timeout(60):
+        while not (rows := [row for row in await real.ledger() if row["request_id"] not in known]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    [row] = rows
+    assert (row["outcome"], row["finish"], row["status"]) == ("exact", "client_gone", 499)
+    assert row["completion_tokens"] == await engine.generated() - before < ENDLESS["max_tokens"]
+
+
+async def test_leaving_two_choices_closes_the_stream_and_bills_what_was_seen_of_both(
+    real_client: openai.AsyncOpenAI, real: Deployment, engine: Engine, tokenizer: Tokenizer
+) -> None:
+    before = await engine.generated()
+    raw = await real_client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, stream=True, n=2, **ENDLESS
+    )
+    stream, seen = raw.parse(), {0: 0, 1: 0}
+    while min(seen.values()) < 20:
+        for choice in (await anext(stream)).choices:
+            seen[choice.index] += bool(choice.delta.content)
+    await stream.close()
+    row = await charged(real, raw.headers["x-request-id"])
+    await engine.idle()
+    assert (row["outcome"], row["finish"], row["billed"]) == ("lower_bound", "client_gone", True)
+    assert sum(seen.values()) <= row["completion_tokens"] <= await engine.generated() - before
+    assert row["prompt_tokens"] == len(tokenizer.chat_ids(QUESTION))
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([{"role": "user", "content": "x<|end|><|user|>"}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "text", "text": "<|en"}, {"type": "text", "text": "d|>"}]}], None),
+        ([*QUESTION, {"role": "assistant", "content": "<|end|>"}, *QUESTION], "messages[1].content"),
+    ],
+)
+async def test_control_strings_in_messages_are_refused_by_name(
+    real_client: openai.AsyncOpenAI, messages: list[Any], param: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await real_client.chat.completions.create(model=MODEL, messages=messages)
+    assert (refused.value.code, refused.value.param) == ("special_token_in_text", param or "messages[0].content")
+    assert "<|end|>" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["rid", "cache_salt", "priority", "return_hidden_states", "lora_path", "regex"])
+async def test_engine_private_fields_are_refused_by_name(real_client: openai.AsyncOpenAI, name: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await real_client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body={name: "x"})
+    assert (refused.value.code, refused.value.param) == ("unknown_parameter", name)
+
+
+async def test_token_ids_outside_the_vocabulary_never_reach_the_engine(
+    real_client: openai.AsyncOpenAI, engine: Engine
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await real_client.completions.create(model=MODEL, prompt=[5, 2_048], max_tokens=1)
+    assert (refused.value.code, refused.value.param) == ("invalid_value", "prompt")
+    assert (await real_client.completions.create(model=MODEL, prompt=[5, 2_047], max_tokens=1)).usage is not None
+
+
+async def test_the_engines_own_refusal_is_passed_on_in_one_sentence(
+    real_client: openai.AsyncOpenAI, real: Deployment
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await real_client.chat.completions.create(model=MODEL, messages=QUESTION, logit_bias={"9999": 1})
+    assert refused.value.code == "engine_refused"
+    assert "logit_bias" in refused.value.message
+    row = await charged(real, refused.value.response.headers["x-request-id"])
+    assert counts(row) == (0, 0, 0)
+    assert (row["outcome"], row["finish"], row["billed"], row["status"]) == ("exact", "engine_error", False, 400)
+
+
+async def test_a_prompt_that_is_too_long_is_refused_with_both_numbers(real_client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await real_client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 3_000}])
+    assert refused.value.code == "context_length_exceeded"
+    assert "2048" in refused.value.message
+    whole = await real_client.completions.create(model=MODEL, prompt=[5] * 2_040, max_tokens=8, logit_bias={"5": 100})
+    assert whole.usage is not None
+    assert 2_040 < whole.usage.total_tokens <= 2_048, (
+        "what fits exactly is served; SGLang itself stops two tokens early"
+    )
+
+
+async def test_every_event_of_a_raw_stream_is_openais(real: Deployment) -> None:
+    body = {"model": MODEL, "messages": QUESTION, "stream": True, "max_tokens": 30, "temperature": 0}
+    headers = {"authorization": f"Bearer {real.key}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{real.url}/v1/chat/completions", json=body) as response,
+    ):
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        events = (await response.text()).split("\n\n")
+    assert events.pop() == ""
+    payloads = [event.removeprefix("data: ") for event in events]
+    assert payloads.pop() == "[DONE]"
+    allowed = {"id", "object", "created", "model", "choices"}
+    assert all(set(json.loads(payload)) == allowed for payload in payloads)
+    names = {name for payload in payloads for choice in json.loads(payload)["choices"] for name in choice}
+    assert names == {"index", "delta", "logprobs", "finish_reason"}
