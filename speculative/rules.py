@@ -1,7 +1,7 @@
 """What makes speculation lossless, on plain numbers: which drafts are kept, and what is sampled where they end.
 
-Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318). The functions work on any
-kind of number, so that tests can enumerate distributions with exact fractions. `verify` does the same with tensors.
+Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; Chen et al. 2023 (arXiv 2302.01318). The functions work
+on any kind of number, so that tests can enumerate distributions with exact fractions. `verify` does it with tensors.
 """
 
 from __future__ import annotations

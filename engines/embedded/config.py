@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from speculative.config import SpeculationConfig
+
 
 class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much is run at once, and how much may wait."""
@@ -82,3 +84,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kv: KVConfig = KVConfig()
     """Key and value memory."""
+
+    speculation: SpeculationConfig = SpeculationConfig()
+    """Guessing tokens ahead."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from engines.embedded.config import EngineConfig
+from engines.embedded.drafter import Drafter
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from engines.embedded.kv.store import KVStore
@@ -20,6 +21,7 @@ from engines.embedded.sampler import Picked
 from engines.embedded.scheduler import Scheduler
 from engines.embedded.sequence import Sequence, TextStream
 from engines.embedded.stats import Stats
+from speculative.rules import accepted_prefix
 
 
 class Engine:
@@ -40,6 +42,7 @@ class Engine:
         self.cache = RadixCache(self.pages, store.page_tokens)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._runner = Runner(model, store)
+        self._drafter = Drafter(config.speculation)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
@@ -76,24 +79,40 @@ class Engine:
     def step(self) -> list[Delta]:
         """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet."""
         started = self._clock()
+        self._drafter.propose(self.scheduler.running)
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()
             return []
-        picked = self._runner.run(plan)
+        results = self._runner.run(plan)
         for work in plan.works:
             self.scheduler.computed(work)
         now = self._clock()
-        deltas = [delta for sequence, pick in picked if (delta := self._accept(sequence, pick, now)) is not None]
-        self.stats.count_step(now, now - started, len(picked))
+        before = self.stats.generation_tokens
+        deltas = [delta for sequence, picks in results if (delta := self._accept(sequence, picks, now)) is not None]
+        self.stats.count_step(now, now - started)
+        self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         return deltas
 
-    def _accept(self, sequence: Sequence, picked: Picked, now: float) -> Delta | None:
-        """Add a token to its sequence; None while there is nothing to tell (half a character or stop string)."""
-        self._observe(sequence, now)
-        text = sequence.append(picked.id)
-        if picked.logprob is not None:
-            self._pending_logprobs.setdefault(sequence, []).append(picked.logprob)
+    def _accept(self, sequence: Sequence, picks: list[Picked], now: float) -> Delta | None:
+        """Add a token, and those that were guessed right; None while there is nothing to tell (half a character or stop
+        string)."""
+        kept = accepted_prefix(sequence.drafts, [picked.id for picked in picks])
+        if sequence.drafts:
+            self.stats.count_drafts(len(sequence.drafts), kept)
+        # the keys and values of the right guesses are in place already
+        sequence.computed += kept
+        text = ""
+        emitted = 0
+        for picked in picks[: kept + 1]:
+            text += sequence.append(picked.id)
+            emitted += 1
+            if picked.logprob is not None:
+                self._pending_logprobs.setdefault(sequence, []).append(picked.logprob)
+            if sequence.finish is not None:
+                break
+        sequence.settle(emitted)
+        self._observe(sequence, emitted, now)
         if sequence.finish is not None:
             self.scheduler.remove(sequence)
             self.stats.request_s.observe(now - sequence.arrived_s)
@@ -113,8 +132,9 @@ class Engine:
             sequence.finish,
         )
 
-    def _observe(self, sequence: Sequence, now: float) -> None:
+    def _observe(self, sequence: Sequence, emitted: int, now: float) -> None:
         stats = self.stats
+        stats.generation_tokens += emitted
         if sequence.last_token_s is None:
             stats.first_token_s.observe(now - sequence.arrived_s)
             stats.queue_s.observe((sequence.admitted_s or now) - sequence.arrived_s)
@@ -122,5 +142,6 @@ class Engine:
                 stats.prompt_tokens += sequence.prompt_tokens
                 stats.cached_tokens += sequence.cached_tokens
         else:
-            stats.inter_token_s.observe(now - sequence.last_token_s)
+            for _ in range(emitted):
+                stats.inter_token_s.observe((now - sequence.last_token_s) / emitted)
         sequence.last_token_s = now

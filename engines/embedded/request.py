@@ -39,6 +39,9 @@ class Request(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     """Prompts with different salts never share cached keys and values."""
 
+    speculate: bool = True
+    """Whether tokens may be guessed ahead where the engine does so; the text is the same."""
+
     @property
     def choices(self) -> int:
         """Number of sequences."""

@@ -21,8 +21,9 @@ class Runner:
         self._builder = BatchBuilder(store.page_tokens, model.dtype)
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan) -> list[tuple[Sequence, Picked]]:
-        """Do the plan and return a token for every sequence that has caught up. Sequences are not changed."""
+    def run(self, plan: StepPlan) -> list[tuple[Sequence, list[Picked]]]:
+        """Do the plan and return the next token of every sequence that has caught up, and for one with drafts the
+        token after each of them. Sequences keep their tokens."""
         for source, target in plan.copies:
             self._store.copy(source, target)
         batch = self._builder.build(plan.works)
@@ -30,4 +31,10 @@ class Runner:
         if not batch.sampled:
             return []
         logits = self._model.logits(hidden.index_select(0, batch.sampled_rows))
-        return list(zip(batch.sampled, pick(logits, batch.sampled), strict=True))
+        picks: list[tuple[Sequence, list[Picked]]] = []
+        for sequence, picked in zip(batch.sampled, pick(logits, batch.sampled), strict=True):
+            if picks and picks[-1][0] is sequence:
+                picks[-1][1].append(picked)
+            else:
+                picks.append((sequence, [picked]))
+        return picks

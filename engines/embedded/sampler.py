@@ -23,7 +23,10 @@ class Picked(NamedTuple):
 
 
 def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
-    """One token per row. logits: (rows, vocabulary) float32, may be overwritten; row i belongs to sequences[i]."""
+    """One token per row. logits: (rows, vocabulary) float32, may be overwritten; row i belongs to sequences[i].
+
+    A sequence with drafts has several rows in a row: for the next token, and for the one after each draft.
+    """
     reported = _log_probabilities(logits, sequences)
     _adjust_(logits, sequences)
     groups: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -53,11 +56,15 @@ def _kind(sequence: Sequence) -> int:
 
 def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
     """Apply bias and penalties in place, row by row: few rows have any."""
+    before, ahead = None, 0
     for row, sequence in enumerate(sequences):
+        # the rows of one sequence follow its drafts: the second is seen after the first draft, and so on
+        ahead = ahead + 1 if sequence is before else 0
+        before = sequence
         if sequence.bias is not None:
             logits[row] += sequence.bias
-        if sequence.counts is not None:
-            sampling, counts = sequence.sampling, sequence.counts
+        if (counts := sequence.counts_after(ahead)) is not None:
+            sampling = sequence.sampling
             logits[row] -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
 
 

@@ -1,8 +1,8 @@
 """Decides what the next step computes.
 
 There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a
-step computes some of them (the idea is vLLM V1's). A sequence that generates has one; a new prompt has many and takes
-what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
+step computes some of them (the idea is vLLM V1's). A sequence that generates has one, and its drafts; a new prompt has
+many and takes what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Work(NamedTuple):
 
     sequence: Sequence
     tokens: int
+    drafts: int = 0
+    """How many of them are guesses; they come last."""
     forks: tuple[Sequence, ...] = ()
     """Choices of the same prompt that begin where this work ends: they share its pages and sample from its logits."""
 
@@ -75,6 +77,7 @@ class Scheduler:
         preemptions = self.preemptions
         generating = [sequence for sequence in self.running if sequence.pending == 1]
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
+        self._cut_drafts(generating, budget)
         for sequence in [*generating, *catching_up]:
             if budget and sequence.running:  # an earlier one may have preempted it
                 budget -= self._give(sequence, budget, works, plan)
@@ -82,14 +85,14 @@ class Scheduler:
         preempted = self.preemptions != preemptions
         while budget and not preempted and (admitted := self._admit()) is not None:
             budget -= self._give(admitted, budget, works, plan)
-        plan.works = [Work(sequence, tokens, self._fork(sequence, tokens)) for sequence, tokens in works.items()]
+        plan.works = [Work(s, tokens, len(s.drafts), self._fork(s, tokens)) for s, tokens in works.items()]
         return plan
 
     def computed(self, work: Work) -> None:
         """A work of the plan was done: its prompt can be found in the cache from now on."""
-        sequence = work.sequence
-        sequence.computed += work.tokens
-        if work.tokens > 1:
+        sequence, tokens = work.sequence, work.tokens - work.drafts
+        sequence.computed += tokens
+        if tokens > 1:
             self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
         for fork in work.forks:
             fork.computed = sequence.computed
@@ -97,6 +100,7 @@ class Scheduler:
     def remove(self, sequence: Sequence) -> None:
         """Forget a running sequence. What it computed stays in the cache until its pages are needed."""
         sequence.running = False
+        sequence.drafts = []
         self.running.remove(sequence)
         for follower in self.waiting.unpark(sequence):
             self.waiting.push(follower)
@@ -159,6 +163,12 @@ class Scheduler:
     def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:
         """Put as much of a sequence as fits into the step; returns the tokens given. May preempt younger ones."""
         tokens = min(sequence.pending, budget)
+        if sequence.drafts:
+            # nobody has to leave for a guess
+            if self._extend(sequence, sequence.computed + tokens + len(sequence.drafts), plan):
+                tokens += len(sequence.drafts)
+            else:
+                sequence.drafts = []
         given_back = 0
         while not self._extend(sequence, sequence.computed + tokens, plan):
             worst = max(self.running, key=lambda other: (other.due_s, other.order))
@@ -168,6 +178,14 @@ class Scheduler:
                 return -given_back
         works[sequence] = tokens
         return tokens - given_back
+
+    def _cut_drafts(self, generating: list[Sequence], budget: int) -> None:
+        """Drafts get what is left of the budget when everyone who generates has a token."""
+        spare = max(budget - len(generating), 0)
+        for sequence in generating:
+            if sequence.drafts:
+                del sequence.drafts[spare:]
+                spare -= len(sequence.drafts)
 
     def _extend(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give a sequence pages of its own to write up to `tokens` tokens. False: there are not enough."""

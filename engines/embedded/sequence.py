@@ -11,6 +11,7 @@ from torch import Tensor
 from engines.embedded.output import Finish
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
+from speculative.ngram import NgramDrafts
 
 
 class TextStream(Protocol):
@@ -30,6 +31,8 @@ class Sequence:
 
     tokens   p p p p p p p p o o o
              '--- computed ---'       computed catches up with len(tokens); then a token is sampled
+    drafts                         d d d
+                                      guesses computed along with the last token; right ones become tokens at once
     """
 
     def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:
@@ -42,6 +45,10 @@ class Sequence:
         self.tokens: list[int] = list(prompt)
         self.prompt_tokens = len(prompt)
         self.computed = 0
+        self.drafts: list[int] = []
+        """Guesses at the next tokens, for the coming step only."""
+        self.lookup: NgramDrafts | None = None
+        """Where guesses come from; made when the first is wanted."""
         self.cached_tokens = 0
         """Prompt tokens that were found in the cache when it was first admitted."""
         self.forked = False
@@ -66,6 +73,9 @@ class Sequence:
         # a generator of its own: the text depends on the seed, never on what else is in the batch
         seed = sampling.seed
         self._random = random.Random() if seed is None else random.Random(f"{seed}:{index}")  # noqa: S311
+        self._coins: list[float] = []
+        """Numbers drawn for the tokens to come, the first for the next token."""
+        self._next_coin = 0
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
         """How often each id was generated, where a penalty needs it."""
@@ -96,8 +106,27 @@ class Sequence:
         return self.prompt_tokens + self.sampling.max_tokens
 
     def draw(self) -> float:
-        """The next uniform number in [0, 1) of this sequence's own generator."""
-        return self._random.random()
+        """A uniform number in [0, 1) of this sequence's own generator: for the next token, then for the one after it.
+
+        `settle` says how many of those tokens came to be. The others' numbers are drawn again, so that the n-th token
+        always has the n-th number, guessed or not.
+        """
+        if self._next_coin == len(self._coins):
+            self._coins.append(self._random.random())
+        self._next_coin += 1
+        return self._coins[self._next_coin - 1]
+
+    def settle(self, emitted: int) -> None:
+        """The step added `emitted` tokens; its other draws and its drafts are void."""
+        del self._coins[:emitted]
+        self._next_coin = 0
+        self.drafts = []
+
+    def counts_after(self, ahead: int) -> Tensor | None:
+        """`counts` as they are if the first `ahead` drafts are right."""
+        if self.counts is None or not ahead:
+            return self.counts
+        return self.counts + torch.bincount(torch.tensor(self.drafts[:ahead]), minlength=self.counts.shape[0])
 
     def append(self, id_: int) -> str:
         """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent."""

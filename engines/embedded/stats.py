@@ -83,6 +83,10 @@ class Stats:
         self.generation_tokens = 0
         self.requests = 0
         self.aborted_requests = 0
+        self.draft_checks = 0
+        """Checks of one sequence's drafts."""
+        self.drafts = 0
+        self.accepted_drafts = 0
         self.steps = 0
         self.step_s = 0.0
         """Time spent in steps."""
@@ -93,22 +97,36 @@ class Stats:
         self.throughput = 0.0
         """Generated tokens per second over the last whole window."""
         self._window_start_s: float | None = None
-        self._window_tokens = 0
+        self._window_first = 0
 
-    def count_step(self, now_s: float, elapsed_s: float, generated: int) -> None:
-        """One step ended."""
+    @property
+    def accept_length(self) -> float:
+        """Tokens per check of drafts, the target's own included; 0 before the first check."""
+        return 1 + self.accepted_drafts / self.draft_checks if self.draft_checks else 0.0
+
+    @property
+    def accept_rate(self) -> float:
+        """Share of drafts that were right."""
+        return self.accepted_drafts / self.drafts if self.drafts else 0.0
+
+    def count_drafts(self, drafts: int, accepted: int) -> None:
+        """One sequence's drafts were checked."""
+        self.draft_checks += 1
+        self.drafts += drafts
+        self.accepted_drafts += accepted
+
+    def count_step(self, now_s: float, elapsed_s: float) -> None:
+        """One step ended; its tokens are counted already."""
         self.steps += 1
         self.step_s += elapsed_s
-        self.generation_tokens += generated
         if self._window_start_s is None:
             self._window_start_s = now_s - elapsed_s
-        self._window_tokens += generated
         window_s = now_s - self._window_start_s
         if window_s >= 1.0:
-            self.throughput = self._window_tokens / window_s
-            self._window_start_s, self._window_tokens = now_s, 0
+            self.throughput = (self.generation_tokens - self._window_first) / window_s
+            self._window_start_s, self._window_first = now_s, self.generation_tokens
 
     def idle(self) -> None:
         """Nothing is running."""
         self.throughput = 0.0
-        self._window_start_s, self._window_tokens = None, 0
+        self._window_start_s, self._window_first = None, self.generation_tokens

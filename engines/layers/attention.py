@@ -1,7 +1,8 @@
 """Attention over keys and values that lie in pages, for a batch that mixes single tokens and chunks of prompts.
 
-The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token, sorted so that similar context
-lengths stand together, then the chunks. `AttentionPlan` says which rows belong to what; this module knows no requests.
+The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token (and drafts), sorted so that
+similar context lengths stand together, then the chunks. `AttentionPlan` says which rows belong to what; this module
+knows no requests.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
-class SingleGroup:
-    """Rows start..stop-1 compute one token each, over contexts of similar length."""
+class TokenGroup:
+    """Rows start..stop-1: sequences that compute `tokens` consecutive tokens each, over contexts of similar length."""
 
     start: int
     stop: int
+    tokens: int
     pages: Tensor
-    """(rows * pages per row,) page numbers; rows with fewer pages repeat any page, hidden by the bias."""
+    """(sequences * pages per sequence,) page numbers; those with fewer repeat any page, hidden by the bias."""
     bias: Tensor
-    """(rows, 1, 1, positions): 0 where the row may look, -inf elsewhere."""
+    """(sequences, 1, tokens, positions): 0 where the token may look, -inf elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class AttentionPlan:
 
     slots: Tensor
     """(tokens,) page * page_tokens + offset."""
-    groups: tuple[SingleGroup, ...]
+    groups: tuple[TokenGroup, ...]
     chunks: tuple[Chunk, ...]
 
 
@@ -62,16 +64,25 @@ class PagedAttention:
         store, (pages, page_tokens, 2, kv_heads, head_dim). Returns (tokens, heads * head_dim).
         """
         pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kv)
-        outputs = [self._single(q[group.start : group.stop], pages, group) for group in plan.groups]
+        outputs = [self._group(q[group.start : group.stop], pages, group) for group in plan.groups]
         outputs += [self._chunk(q[c.start : c.stop], kv[c.start : c.stop], pages, c) for c in plan.chunks]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _single(self, q: Tensor, pages: Tensor, group: SingleGroup) -> Tensor:
-        rows = q.shape[0]
+    def _group(self, q: Tensor, pages: Tensor, group: TokenGroup) -> Tensor:
+        tokens, shared = group.tokens, self._heads // self._kv_heads
+        sequences = q.shape[0] // tokens
+        keys, values = self._gather(pages, group.pages, sequences)
         # the query heads that share a kv head act as its query positions: no key is repeated in memory
-        grouped = q.view(rows, self._kv_heads, self._heads // self._kv_heads, self._head_dim)
-        keys, values = self._gather(pages, group.pages, rows)
-        return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=group.bias).reshape(rows, -1)
+        if tokens == 1:
+            queries = q.view(sequences, self._kv_heads, shared, self._head_dim)
+            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=group.bias)
+            return out.reshape(sequences, -1)
+        queries = q.view(sequences, tokens, self._kv_heads, shared, self._head_dim).transpose(1, 2)
+        queries = queries.reshape(sequences, self._kv_heads, tokens * shared, self._head_dim)
+        bias = group.bias.repeat_interleave(shared, 2)
+        out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        out = out.view(sequences, self._kv_heads, tokens, shared, self._head_dim).transpose(1, 2)
+        return out.reshape(sequences * tokens, -1)
 
     def _chunk(self, q: Tensor, kv: Tensor, pages: Tensor, chunk: Chunk) -> Tensor:
         rows = q.shape[0]

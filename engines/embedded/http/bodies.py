@@ -46,6 +46,8 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     min_p: Share | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
+    speculation: bool | None = None
+    """Ours: false checks no guesses for this request; the text is the same either way."""
 
 
 class ChatBody(SamplingFields, frozen=True, kw_only=True):

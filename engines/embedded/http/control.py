@@ -68,7 +68,12 @@ class ControlHandlers:
                 "page_size": config.kv.page_tokens,
                 "context_length": self._service.context_tokens,
                 "engine": "slipstream-embedded",
-                "internal_states": [{"last_gen_throughput": load["gen_throughput"]}],
+                "internal_states": [
+                    {
+                        "last_gen_throughput": load["gen_throughput"],
+                        "avg_spec_accept_length": load["spec_accept_length"],
+                    }
+                ],
             }
         )
 
@@ -104,7 +109,8 @@ class ControlHandlers:
     def _load(self) -> dict[str, Any]:
         engine = self._service.engine
         if engine is None:
-            return {"num_running_reqs": 0, "num_waiting_reqs": 0, "max_total_num_tokens": 0, "gen_throughput": 0.0}
+            idle = {"gen_throughput": 0.0, "spec_accept_length": 0.0}
+            return {"num_running_reqs": 0, "num_waiting_reqs": 0, "max_total_num_tokens": 0, **idle}
         scheduler, store = engine.scheduler, engine.store
         running = len(scheduler.running)
         waiting = max(self._service.unfinished_choices - running, 0)
@@ -117,5 +123,6 @@ class ControlHandlers:
             "max_total_num_tokens": store.total_tokens,
             "token_usage": used_tokens / store.total_tokens,
             "gen_throughput": engine.stats.throughput,
+            "spec_accept_length": engine.stats.accept_length,
             "max_running_requests": self._service.config.scheduler.max_running,
         }

@@ -104,6 +104,7 @@ class Decoder:
             choices_per_prompt=choices,
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
+            speculate=body.speculation is not False,
         )
 
     def _sampling(self, body: SamplingFields, max_tokens: int, logprobs: int | None) -> Sampling:

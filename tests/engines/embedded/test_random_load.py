@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from engines.embedded.engine import Engine
+from speculative.config import SpeculationConfig
 from tests.engines.embedded.tiny import make_engine, request
 
 
@@ -94,10 +95,12 @@ def test_any_order_of_submits_steps_and_aborts_leaves_nothing_behind(tiny_model:
     run_state_machine_as_test(Machine, settings=settings(max_examples=15, stateful_step_count=30, deadline=None))
 
 
-def serve_at_random(folder: Path, requests: int, seed: int) -> Engine:
+def serve_at_random(folder: Path, requests: int, seed: int, speculation: SpeculationConfig | None = None) -> Engine:
     """Prompts that share prefixes, several choices, salts, priorities, too few pages, and a quarter cancelled."""
     source = random.Random(seed)
-    engine = make_engine(folder, pages=64, max_running=12, max_batch_tokens=64, output_reserve=0.2)
+    engine = make_engine(
+        folder, pages=64, max_running=12, max_batch_tokens=64, output_reserve=0.2, speculation=speculation
+    )
     stems = [[source.randrange(5, 2048) for _ in range(40)] for _ in range(4)]
     ends: dict[tuple[str, int], int] = {}
     submitted = expected = 0
@@ -135,6 +138,13 @@ def serve_at_random(folder: Path, requests: int, seed: int) -> Engine:
 
 def test_random_requests_with_random_cancels_leave_nothing_behind(tiny_model: Path) -> None:
     check_idle(serve_at_random(tiny_model, 300, seed=1))
+
+
+def test_random_requests_with_drafts_leave_nothing_behind(tiny_model: Path) -> None:
+    drafting = SpeculationConfig(method="ngram", governed=False, ngram_least=1)
+    engine = serve_at_random(tiny_model, 300, seed=3, speculation=drafting)
+    assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
+    check_idle(engine)
 
 
 @pytest.mark.nightly

@@ -80,7 +80,9 @@ def chat_engine() -> Iterator[Process]:
 
 @pytest.fixture(scope="module")
 def code_engine() -> Iterator[Process]:
-    process = Process(model=str(SHIPPED / "slipstream-code"))
+    process = Process(
+        model=str(SHIPPED / "slipstream-code"), speculation={"method": "ngram", "governed": False, "ngram_least": 1}
+    )
     yield process
     process.child.kill()
     process.child.communicate()
@@ -174,6 +176,29 @@ async def test_a_prompt_asked_again_is_reported_as_cached(code: openai.AsyncOpen
     assert set(await cached("a")) == {0}
     assert set(await cached("a")) == {48}  # whole pages of 16, and the last token is always computed
     assert set(await cached("b")) == {0}
+
+
+async def test_guesses_are_counted_and_a_request_can_refuse_them(
+    code_engine: Process, code: openai.AsyncOpenAI, session: aiohttp.ClientSession
+) -> None:
+    async def ask(speculation: bool) -> tuple[str, float]:
+        answer = await code.completions.create(
+            model="slipstream-code",
+            prompt=[300, 301, 302] * 8,
+            max_tokens=40,
+            temperature=0,
+            extra_body={"speculation": speculation, "ignore_eos": True},
+        )
+        async with session.get(f"{code_engine.url}/metrics") as metrics:
+            lines = (await metrics.text()).splitlines()
+        (drafts,) = [line for line in lines if line.startswith("sglang:spec_drafts_total{")]
+        return answer.choices[0].text, float(drafts.rpartition(" ")[2])
+
+    before = (await ask(False))[1]
+    assert (await ask(False))[1] == before
+    assert (await ask(True))[1] > before
+    async with session.get(f"{code_engine.url}/server_info") as answer:
+        assert (await answer.json())["internal_states"][0]["avg_spec_accept_length"] >= 1
 
 
 async def test_a_gap_is_filled_by_the_models_template(code: openai.AsyncOpenAI) -> None:

@@ -19,6 +19,7 @@ from engines.embedded.models.registry import load_model
 from engines.embedded.output import Delta
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.tokenizer import Tokenizer
+from speculative.config import SpeculationConfig
 
 SHIPPED = Path(__file__).parents[3] / "models"
 CONFIG: dict[str, Any] = {
@@ -81,12 +82,24 @@ def write_model(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]
     return folder
 
 
-def make_engine(folder: Path, *, pages: int = 256, page_tokens: int = 4, **scheduler: Any) -> Engine:
+def make_engine(
+    folder: Path,
+    *,
+    pages: int = 256,
+    page_tokens: int = 4,
+    speculation: SpeculationConfig | None = None,
+    **scheduler: Any,
+) -> Engine:
     """A float32 engine with `pages` pages."""
     model = load_model(folder, "float32")
     token_bytes = model.config.kv_elements_per_token * 4
     kv = KVConfig(budget_bytes=pages * page_tokens * token_bytes, page_tokens=page_tokens)
-    config = EngineConfig(model=str(folder), scheduler=SchedulerConfig(**scheduler), kv=kv)
+    config = EngineConfig(
+        model=str(folder),
+        scheduler=SchedulerConfig(**scheduler),
+        kv=kv,
+        speculation=speculation or SpeculationConfig(),
+    )
     context = min(model.config.max_position_embeddings, pages * page_tokens)
     return Engine(model, KVStore(model.config, kv, model.dtype, context), config, Tokenizer.load(folder).text_stream)
 
@@ -98,6 +111,7 @@ def request(
     choices: int = 1,
     priority: int = 0,
     cache_salt: str = "",
+    speculate: bool = True,
     **sampling: Any,
 ) -> Request:
     """Greedy unless said otherwise."""
@@ -109,6 +123,7 @@ def request(
         choices_per_prompt=choices,
         priority=priority,
         cache_salt=cache_salt,
+        speculate=speculate,
     )
 
 
