@@ -8,7 +8,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response
 from litestar.di import Provide
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, MethodNotAllowedException
 
 from contracts.errors import (
     BodyTooLarge,
@@ -30,7 +30,10 @@ def create_app(services: Services, max_body_bytes: int) -> Litestar:
     """The ASGI application."""
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return _response(_translated(request, error, max_body_bytes))
+        response = _response(_translated(request, error, max_body_bytes))
+        if isinstance(error, MethodNotAllowedException) and error.headers:
+            response.headers.update(error.headers)  # `allow`: which methods there are
+        return response
 
     return Litestar(
         route_handlers=[InferenceController, SystemController],

@@ -1,4 +1,4 @@
-"""A link to a server that a test can make slow: bytes towards the server arrive `delay_s` late, in order."""
+"""A link to a server that a test can make slow or cut: bytes towards the server arrive `delay_s` late, in order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ class SlowLink:
         self.delay_s = 0.0
         """How late bytes that a client sends from now on arrive. One round trip takes that much longer."""
         self._relays: set[asyncio.Task[None]] = set()
+        self._down = False
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either side closes it."""
+        if self._down:
+            writer.transport.abort()
+            return
         relay = asyncio.create_task(self._relay(reader, writer))
         self._relays.add(relay)
         relay.add_done_callback(self._relays.discard)
@@ -32,6 +36,16 @@ class SlowLink:
         for relay in self._relays:
             relay.cancel()
         await asyncio.gather(*self._relays, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def down(self) -> AsyncIterator[None]:
+        """Cut, and closed to new connections, for the length of a block."""
+        self._down = True
+        await self.close()
+        try:
+            yield
+        finally:
+            self._down = False
 
     @contextlib.asynccontextmanager
     async def delayed(self, delay_s: float) -> AsyncIterator[None]:

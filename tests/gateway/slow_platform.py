@@ -56,8 +56,8 @@ class SlowPlatform:
         links: dict[str, SlowLink],
         lateness: Path,
     ) -> None:
-        self._session = session
-        self._url = url
+        self.session = session
+        self.url = url
         self._database = database
         self._data = data
         self._environment = environment
@@ -104,8 +104,8 @@ class SlowPlatform:
         text = "mock:" + msgspec.json.encode({"tokens": 4, **script}).decode()
         prompt = {"messages": [{"role": "user", "content": text}]} if model == "wide" else {"prompt": text}
         body = msgspec.json.encode({"model": model, "max_tokens": 1_000, "stream": stream, **prompt})
-        async with self._session.post(
-            f"{self._url}/v1/{'chat/' if model == 'wide' else ''}completions",
+        async with self.session.post(
+            f"{self.url}/v1/{'chat/' if model == 'wide' else ''}completions",
             data=_halves(body, upload_s) if upload_s else body,
             headers={"authorization": f"Bearer {key or self.key}", "x-client-request-id": "named by the client"},
         ) as response:
@@ -132,7 +132,7 @@ class SlowPlatform:
 
     async def phase_sums(self) -> dict[tuple[str, str, str], float]:
         """`/metrics`: (tier, phase, `count` or `sum`) of the histogram of phases, in seconds."""
-        async with self._session.get(f"{self._url}/metrics") as response:
+        async with self.session.get(f"{self.url}/metrics") as response:
             text = await response.text()
         return {
             (sample.labels["tier"], sample.labels["phase"], sample.name.rpartition("_")[2]): sample.value
@@ -157,7 +157,7 @@ class SlowPlatform:
         async with asyncio.timeout(GUARD_S):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
-                    async with self._session.get(f"{self._url}/readyz") as response:
+                    async with self.session.get(f"{self.url}/readyz") as response:
                         if response.status == 200:
                             break
                 await asyncio.sleep(0.05)

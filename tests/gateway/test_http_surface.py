@@ -1,0 +1,208 @@
+"""What every URL answers to everybody: errors in OpenAI's shape, health, readiness, and bytes that leave at once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import uvicorn
+import uvloop
+
+from gateway.config import GatewayConfig
+from gateway.http_server import HttpServer
+from gateway.main import listen
+from tests.gateway.slow_platform import GUARD_S, SlowPlatform
+
+OVERSIZE = GatewayConfig().max_body_bytes + 1
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+async def send(platform: SlowPlatform, method: str, path: str, **more: Any) -> Answer:
+    """More: as of aiohttp."""
+    async with platform.session.request(method, platform.url + path, **more) as response:
+        raw = await response.read()
+        kind = response.headers.get("content-type", "")
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, headers, msgspec.json.decode(raw) if kind == "application/json" else raw)
+
+
+def check_error(answer: Answer, status: int, code: str, param: str | None = None) -> str:
+    """OpenAI's shape, whole and nothing else; returns the message."""
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"].startswith("req_")
+    error = answer.body["error"]
+    assert set(answer.body) == {"error"}
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["code"], error["param"]) == (code, param)
+    message: str = error["message"]
+    return message
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/chat/completions", "/v1/embeddings", "/v1/chat", "/admin", "/schema"])
+async def test_an_unknown_url_is_404(platform: SlowPlatform, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = await send(platform, method, path)
+        assert check_error(answer, 404, "not_found") == f"Unknown request URL: {method} {path}."
+        assert answer.body["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/chat/completions"),
+        ("PUT", "/v1/completions"),
+        ("DELETE", "/v1/models"),
+        ("POST", "/healthz"),
+        ("PATCH", "/v1/chat/completions"),
+    ],
+)
+async def test_a_wrong_method_is_405_and_says_which_are_right(platform: SlowPlatform, method: str, path: str) -> None:
+    answer = await send(platform, method, path)
+    assert check_error(answer, 405, "method_not_allowed") == f"{method} is not allowed for {path}."
+    assert method not in answer.headers["allow"]
+    assert ("GET" in answer.headers["allow"]) == (path in ("/v1/models", "/healthz"))
+
+
+async def test_a_body_that_is_too_large_is_413(platform: SlowPlatform) -> None:
+    key = {"authorization": f"Bearer {platform.key}"}
+    told = await send(platform, "POST", "/v1/chat/completions", data=io.BytesIO(b"x" * OVERSIZE), headers=key)
+    assert f"larger than {OVERSIZE - 1} bytes" in check_error(told, 413, "request_too_large")
+
+    async def in_pieces() -> Any:
+        for _ in range(OVERSIZE // 65_536 + 1):
+            yield b"x" * 65_536
+
+    check_error(
+        await send(platform, "POST", "/v1/completions", data=in_pieces(), headers=key), 413, "request_too_large"
+    )
+
+
+async def test_the_largest_body_that_is_allowed_is_read(platform: SlowPlatform) -> None:
+    key = {"authorization": f"Bearer {platform.key}"}
+    answer = await send(
+        platform, "POST", "/v1/chat/completions", data=io.BytesIO(b'{"model":"'.ljust(OVERSIZE - 1, b"x")), headers=key
+    )
+    check_error(answer, 400, "invalid_json")
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic abc", "sk-slip-x"])
+async def test_a_missing_key_is_401_before_anything_is_read(platform: SlowPlatform, header: str | None) -> None:
+    headers = {} if header is None else {"authorization": header}
+    for method, path in (("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("GET", "/v1/models")):
+        answer = await send(platform, method, path, headers=headers, data=b"{" if method == "POST" else None)
+        check_error(answer, 401, "missing_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPlatform) -> None:
+    key = {"authorization": f"Bearer {platform.key}"}
+    listed = await send(platform, "GET", "/v1/models", headers=key)
+    assert [(model["id"], model["object"]) for model in listed.body["data"]] == [("wide", "model"), ("narrow", "model")]
+    assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"
+    missing = await send(platform, "GET", "/v1/models/meta/llama", headers=key)
+    assert "'meta/llama' does not exist. Available: wide, narrow." in check_error(
+        missing, 404, "model_not_found", "model"
+    )
+
+
+async def test_health_needs_no_key_and_no_part(platform: SlowPlatform) -> None:
+    async with platform.links["postgres"].down(), platform.links["valkey"].down(), platform.links["router"].down():
+        answer = await send(platform, "GET", "/healthz")
+    assert (answer.status, answer.body) == (200, b"ok")
+    await ready(platform, missing=None)
+
+
+async def ready(platform: SlowPlatform, *, missing: str | None) -> Answer:
+    """The answer of /readyz once `missing` is what it misses (None: nothing)."""
+    async with asyncio.timeout(GUARD_S):
+        while True:
+            answer = await send(platform, "GET", "/readyz")
+            parts = answer.body["parts"]
+            assert answer.body["ready"] == all(parts.values())
+            if {name for name, there in parts.items() if not there} == ({missing} if missing else set()):
+                return answer
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(("link", "part"), [("postgres", "keys"), ("valkey", "limits"), ("router", "router")])
+async def test_readiness_names_the_part_that_is_missing_until_it_is_back(
+    platform: SlowPlatform, link: str, part: str
+) -> None:
+    whole = await ready(platform, missing=None)
+    assert (whole.status, set(whole.body["parts"])) == (
+        200,
+        {"keys", "limits", "journal", "router", "models", "accepting"},
+    )
+    async with platform.links[link].down():
+        assert (await ready(platform, missing=part)).status == 503
+    assert (await ready(platform, missing=None)).status == 200
+
+
+async def test_metrics_need_no_key(platform: SlowPlatform) -> None:
+    answer = await send(platform, "GET", "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert b"slipstream_requests_total{" in answer.body
+
+
+def test_bytes_of_a_response_leave_at_once() -> None:
+    """With Nagle's algorithm the second of two small events waits up to 40 ms for the client's acknowledgement."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def options() -> list[int]:
+        with listen("127.0.0.1", 0) as listener:
+            server = HttpServer(uvicorn.Config(app, http="httptools", lifespan="off", log_config=None))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"one")
+            sockets = [open_.transport.get_extra_info("socket") for open_ in server.server_state.connections]
+            found = [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets]
+            writer.close()
+            await writer.wait_closed()
+            server.should_exit = True
+            await serving
+            return found
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(options()) == [1]
+
+
+async def test_two_small_events_are_not_held_back(platform: SlowPlatform) -> None:
+    """The same on the running gateway: half of all gaps between events 5 ms apart stay far below 40 ms."""
+    clock, gaps = asyncio.get_running_loop().time, []
+    async with platform.asked("wide", tokens=60, inter_token_s=0.005) as response:
+        last_s = clock()
+        async for _ in response.content.iter_any():
+            gaps.append(clock() - last_s)
+            last_s = clock()
+    assert len(gaps) > 20
+    assert sorted(gaps)[len(gaps) // 2] < 0.035
+
+
+async def test_a_client_that_sends_half_a_request_and_leaves_leaves_nothing_behind(platform: SlowPlatform) -> None:
+    async def half() -> Any:
+        yield b'{"model":'
+        raise ConnectionResetError
+
+    with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
+        await send(
+            platform, "POST", "/v1/chat/completions", data=half(), headers={"authorization": f"Bearer {platform.key}"}
+        )
+    assert (await platform.ask()).status == 200
