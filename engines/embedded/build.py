@@ -9,6 +9,7 @@ import torch
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.embedded.engine import Engine
+from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
 from engines.tokenizer.tokenizer import Tokenizer
@@ -27,4 +28,18 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             f"{model.config.vocab_size}; they do not belong together"
         )
     store = KVStore(model.config, config.kv, model.dtype, context_tokens)
-    return Engine(model, store, config, tokenizer.text_stream)
+    return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
+
+
+def _events(config: EngineConfig) -> BlockEvents:
+    if not config.kv_events.endpoint:
+        return NoEvents()
+    try:
+        # only those who publish need ZeroMQ
+        from engines.embedded.kv.publisher import EventPublisher
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"kv_events.endpoint needs the package {error.name}; install slipstream[engine] or leave it empty",
+            param="kv_events.endpoint",
+        ) from None
+    return EventPublisher(config.kv_events, config.kv.page_tokens)

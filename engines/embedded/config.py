@@ -42,6 +42,25 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens in one page."""
 
 
+class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Publishing which prefixes are cached, in SGLang's format over ZeroMQ."""
+
+    endpoint: str = ""
+    """Where to publish, as `tcp://127.0.0.1:5557`; empty: nothing is published."""
+
+    replay_endpoint: str = ""
+    """Where missed messages can be asked for; empty: nowhere."""
+
+    topic: str = ""
+    """First frame of every message."""
+
+    replay_messages: Annotated[int, Meta(ge=1)] = 10_000
+    """Newest messages kept for replay."""
+
+    high_water_messages: Annotated[int, Meta(ge=1)] = 100_000
+    """Messages a slow subscriber may be behind before it loses some."""
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine process: one model, one port."""
 
@@ -84,6 +103,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kv: KVConfig = KVConfig()
     """Key and value memory."""
+
+    kv_events: KVEventsConfig = KVEventsConfig()
+    """Telling routers what is cached."""
 
     speculation: SpeculationConfig = SpeculationConfig()
     """Guessing tokens ahead."""

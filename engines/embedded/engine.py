@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from engines.embedded.config import EngineConfig
 from engines.embedded.drafter import Drafter
+from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from engines.embedded.kv.store import KVStore
@@ -34,12 +35,14 @@ class Engine:
         config: EngineConfig,
         text_stream: Callable[[], TextStream],
         clock: Callable[[], float] = time.monotonic,
+        events: BlockEvents | None = None,
     ) -> None:
-        """text_stream: makes a decoder for one choice. clock: monotonic seconds."""
+        """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: hears what is cached."""
         self.stats = Stats()
         self.store = store
         self.pages = PagePool(store.total_pages)
-        self.cache = RadixCache(self.pages, store.page_tokens)
+        self.events = NoEvents() if events is None else events
+        self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._runner = Runner(model, store)
         self._drafter = Drafter(config.speculation)
@@ -92,7 +95,12 @@ class Engine:
         deltas = [delta for sequence, picks in results if (delta := self._accept(sequence, picks, now)) is not None]
         self.stats.count_step(now, now - started)
         self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
+        self.events.flush()
         return deltas
+
+    def close(self) -> None:
+        """Nothing will be asked of it any more."""
+        self.events.close()
 
     def _accept(self, sequence: Sequence, picks: list[Picked], now: float) -> Delta | None:
         """Add a token, and those that were guessed right; None while there is nothing to tell (half a character or stop

@@ -69,8 +69,9 @@ class EngineWorker:
         try:
             engine = self._build()
             self._call(self._ready, engine)
-            while self._step(engine):
-                pass
+            with contextlib.closing(engine):
+                while self._step(engine):
+                    pass
         # whatever it was, the event loop must learn that nobody will answer its requests
         except BaseException as error:
             logger.exception("the engine's thread ended")

@@ -68,6 +68,7 @@ class ControlHandlers:
                 "page_size": config.kv.page_tokens,
                 "context_length": self._service.context_tokens,
                 "engine": "slipstream-embedded",
+                "kv_events": self._service.engine.events.description() if self._service.engine else None,
                 "internal_states": [
                     {
                         "last_gen_throughput": load["gen_throughput"],

@@ -18,6 +18,18 @@ class BlockEvents(Protocol):
         """A page is cached no longer."""
         ...
 
+    def flush(self) -> None:
+        """A step is over."""
+        ...
+
+    def close(self) -> None:
+        """The engine ends."""
+        ...
+
+    def description(self) -> dict[str, object] | None:
+        """Where to listen, for /server_info; None: nothing is published."""
+        ...
+
 
 class NoEvents:
     """Nobody listens."""
@@ -27,3 +39,13 @@ class NoEvents:
 
     def removed(self, page: int) -> None:
         """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+    def description(self) -> dict[str, object] | None:
+        """Nothing."""
+        return None

@@ -35,7 +35,7 @@ class RadixCache:
     """Owns the page pool together with the sequences: they take, share and release pages only through it."""
 
     def __init__(self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None) -> None:
-        """events: told of every page stored and removed."""
+        """events: told of every page stored and removed, not of the ends of steps."""
         self.evicted_pages = 0
         self._pages = pages
         self._page_tokens = page_tokens

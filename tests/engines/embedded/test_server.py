@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import openai
 import pytest
+import zmq
+import zmq.asyncio
 
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
@@ -427,6 +430,30 @@ async def test_a_drain_that_takes_too_long_aborts(
     process.child.send_signal(signal.SIGTERM)
     assert (await events(answer))[-2]["choices"][0]["finish_reason"] == "abort"
     process.end()
+
+
+async def test_kv_events_are_published_where_server_info_says(
+    start: Callable[..., Process], session: aiohttp.ClientSession
+) -> None:
+    process = start(
+        model=str(SHIPPED / "slipstream-chat"),
+        kv_events={"endpoint": "tcp://127.0.0.1:*", "replay_endpoint": "tcp://127.0.0.1:*", "topic": "kv"},
+    )
+    await healthy(process)
+    await (await stream_of(session, process.url, "req_events", max_tokens=30)).read()
+    async with session.get(f"{process.url}/server_info") as answer:
+        place = (await answer.json())["kv_events"]
+    assert (place["publisher"], place["topic"], place["block_size"]) == ("zmq", "kv", 16)
+    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as replay:
+        replay.connect(place["replay_endpoint"])
+        await replay.send_multipart((b"", bytes(8)))
+        async with asyncio.timeout(30):
+            _, number, payload = await replay.recv_multipart()
+    assert number == bytes(8)
+    assert msgspec.msgpack.decode(payload)[1][0][0] == "BlockStored"
+    process.child.send_signal(signal.SIGTERM)
+    assert "Traceback" not in process.end()
+    assert process.child.returncode == 0
 
 
 def test_a_broken_model_ends_the_process_with_a_sentence(start: Callable[..., Process], tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Tells the world which prefixes this engine holds: SGLang's KV events over ZeroMQ.
+
+A PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack]; one message per engine step that changed the
+cache. PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers
+`["", first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+import zmq
+
+from contracts.errors import ConfigError
+from engines.embedded.config import KVEventsConfig
+
+END_OF_REPLAY = b"\xff" * 8
+MEDIUM = "GPU"
+"""What SGLang calls the fast memory; there is no other tier here."""
+
+
+class EventPublisher:
+    """Collects a step's events in the engine's thread and publishes them together. Implements `BlockEvents`."""
+
+    def __init__(self, config: KVEventsConfig, page_tokens: int) -> None:
+        """Binds its sockets; raises ConfigError naming the endpoint that cannot be bound."""
+        self._config = config
+        self._page_tokens = page_tokens
+        self._hashes: dict[int, int] = {}
+        """Block hash of every cached page."""
+        self._events: list[list[Any]] = []
+        self._context = zmq.Context()
+        self._inlet = self._socket(zmq.PAIR, "inproc://batches", "")
+        outlet = self._context.socket(zmq.PAIR)
+        outlet.connect("inproc://batches")
+        live = self._socket(zmq.PUB, config.endpoint, "endpoint")
+        replay = self._socket(zmq.ROUTER, config.replay_endpoint, "replay_endpoint") if config.replay_endpoint else None
+        self.endpoint = live.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.replay_endpoint = replay.getsockopt_string(zmq.LAST_ENDPOINT) if replay else ""
+        self._thread = threading.Thread(target=self._run, args=(outlet, live, replay), name="kv-events", daemon=True)
+        self._thread.start()
+
+    def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
+        """See `BlockEvents`."""
+        over, salt = above
+        parent = None if over is None else self._hashes[over]
+        hashes: list[int] = []
+        previous = _hash(0, salt.encode()) if parent is None else parent
+        for page, digit in zip(pages, tokens, strict=True):
+            previous = self._hashes[page] = _hash(previous, b"".join(id_.to_bytes(4, "little") for id_ in digit))
+            hashes.append(previous)
+        ids = [id_ for digit in tokens for id_ in digit]
+        extra_keys = [[salt]] * len(hashes) if salt else None
+        self._events.append(["BlockStored", hashes, parent, ids, self._page_tokens, None, MEDIUM, None, extra_keys])
+
+    def removed(self, page: int) -> None:
+        """See `BlockEvents`."""
+        hash_ = self._hashes.pop(page)
+        if self._events and self._events[-1][0] == "BlockRemoved":
+            self._events[-1][1].append(hash_)
+        else:
+            self._events.append(["BlockRemoved", [hash_], MEDIUM])
+
+    def flush(self) -> None:
+        """Publish what happened since the last call, if anything did."""
+        if self._events:
+            self._inlet.send(msgspec.msgpack.encode([time.time(), self._events, 0]))
+            self._events = []
+
+    def close(self) -> None:
+        """Publish what is left and close the sockets."""
+        self.flush()
+        self._inlet.send(b"")
+        self._thread.join()
+        self._inlet.close(linger=0)
+        self._context.term()
+
+    def description(self) -> dict[str, object]:
+        """See `BlockEvents`."""
+        return {
+            "publisher": "zmq",
+            "endpoint": self.endpoint,
+            "replay_endpoint": self.replay_endpoint or None,
+            "topic": self._config.topic,
+            "block_size": self._page_tokens,
+        }
+
+    def _socket(self, kind: int, endpoint: str, name: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.set_hwm(self._config.high_water_messages)
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            field = f"kv_events.{name}"
+            raise ConfigError(f"{field}: cannot bind {endpoint!r}: {error}", param=field) from None
+        return socket
+
+    def _run(self, outlet: zmq.Socket[bytes], live: zmq.Socket[bytes], replay: zmq.Socket[bytes] | None) -> None:
+        kept: deque[tuple[bytes, bytes]] = deque(maxlen=self._config.replay_messages)
+        topic = self._config.topic.encode()
+        poller = zmq.Poller()
+        poller.register(outlet, zmq.POLLIN)
+        if replay is not None:
+            poller.register(replay, zmq.POLLIN)
+        number = 0
+        open_ = True
+        while open_:
+            ready = dict(poller.poll())
+            if outlet in ready:
+                payload = outlet.recv()
+                open_ = payload != b""
+                if open_:
+                    kept.append((number.to_bytes(8, "big"), payload))
+                    live.send_multipart((topic, *kept[-1]))
+                    number += 1
+            if replay is not None and replay in ready:
+                _answer(replay, kept)
+        for socket in (outlet, live, replay):
+            if socket is not None:
+                socket.close(linger=0)
+
+
+def _answer(replay: zmq.Socket[bytes], kept: deque[tuple[bytes, bytes]]) -> None:
+    """One replay request. A message of another shape is ignored: anyone may connect."""
+    frames = replay.recv_multipart()
+    if len(frames) != 3 or len(frames[2]) != 8:
+        return
+    client, _, first = frames
+    for number, payload in kept:
+        if number >= first:  # big endian: the order of bytes is the order of numbers
+            replay.send_multipart((client, b"", number, payload))
+    replay.send_multipart((client, b"", END_OF_REPLAY, b""))
+
+
+def _hash(previous: int, data: bytes) -> int:
+    """A block's hash: of the one before it and its own content, signed 64 bits as SGLang's are."""
+    digest = xxhash.xxh3_64_digest(previous.to_bytes(8, "big", signed=True) + data)
+    return int.from_bytes(digest, "big", signed=True)
