@@ -52,10 +52,11 @@ class Books:
 
     @property
     def billed(self) -> bool:
-        """Whether this attempt is the one the customer pays for: the engine answered it."""
+        """Whether this attempt is the one the customer pays for: the engine answered it. Nothing generated,
+        nothing billed."""
         if self.outcome is Outcome.UNKNOWN:
             return False
-        return self.reached or (self.finish is Finish.CLIENT_GONE and self.usage.total_tokens > 0)
+        return self.reached or (self.finish is Finish.CLIENT_GONE and self.usage.completion_tokens > 0)
 
     def finished(self, usage: Usage | None, finish: Finish = Finish.COMPLETE) -> None:
         """The engine ended and gave its final count (None: it gives none)."""

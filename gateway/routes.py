@@ -6,11 +6,12 @@ from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
+from litestar.exceptions import InternalServerException
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
-from contracts.errors import Draining, MissingKey, SlipstreamError
+from contracts.errors import Draining, InvalidJson, MissingKey, SlipstreamError
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer, Send
 from gateway.auth.key_record import KeyRecord
@@ -57,6 +58,14 @@ async def authenticate(request: AnyRequest, services: Services) -> KeyRecord:
     return services.keyring.cached(secret) or await services.keyring.identify(secret)
 
 
+async def whole_body(request: AnyRequest) -> bytes:
+    """The request's body. Raises InvalidJson when the client left before it was complete: no fault of ours to log."""
+    try:
+        return await request.body()
+    except InternalServerException:
+        raise InvalidJson("The request ended before its body was complete.") from None
+
+
 def client_request_id(request: AnyRequest) -> str | None:
     """The id the client chose, for its own bookkeeping; cut to what fits a log line."""
     given = request.headers.get("x-client-request-id") or request.headers.get("x-request-id")
@@ -74,7 +83,7 @@ class InferenceController(Controller):
         clock, request_id = PhaseClock(), mint_request_id()
         try:
             key = await authenticate(request, services)
-            asked = services.decoder.chat(await request.body())
+            asked = services.decoder.chat(await whole_body(request))
             target = services.fleet.find(asked.model)
             clock.end(Phase.AUTH)
             salt = services.salts.of(key.caller.organization_id)
@@ -89,7 +98,7 @@ class InferenceController(Controller):
         clock, request_id = PhaseClock(), mint_request_id()
         try:
             key = await authenticate(request, services)
-            asked = services.decoder.completion(await request.body())
+            asked = services.decoder.completion(await whole_body(request))
             target = services.fleet.find(asked.model)
             clock.end(Phase.AUTH)
             salt = services.salts.of(key.caller.organization_id)

@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx2
 import psutil
 
+from infra.local.folders import DataFolder
 from tests.deployment import Deployment
 
 GUARD_S = 60.0
@@ -92,7 +94,8 @@ def gateway_of(deployment: Deployment, response: httpx2.Response) -> str:
 
 async def all_ready(deployment: Deployment) -> None:
     """Return once every gateway of the deployment says that it is ready, on connections of its own."""
-    wanted = {name for name in await deployment.processes() if name.startswith("gateway-")}
+    settings = tomllib.loads(DataFolder(deployment.data).settings_file.read_text())
+    wanted = {f"gateway-{number}" for number in range(1, settings["local"]["gateways"] + 1)}
     ready: set[str] = set()
 
     async def seen_all() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import EnginePlace, end_on_engine
 from tests.e2e.failures.live_stream import LiveStream, open_stream, record_of
 from tests.e2e.failures.processes import kill, until
+from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess
 
@@ -60,6 +62,28 @@ async def test_a_whole_answer_whose_engine_dies_is_billed_once_or_refused(
     assert (refused.value.status_code, refused.value.code) == (502, "engine_failed")
     rows = await faked.ledger(refused.value.response.headers["x-request-id"])
     assert [(row["attempt"], row["completion_tokens"], row["outcome"]) for row in rows] == [(0, 3, "lower_bound")]
+
+
+async def test_a_client_that_leaves_while_it_asks_is_no_error_of_ours(
+    trial: Deployment, trial_client: openai.AsyncOpenAI
+) -> None:
+    before = await scrape(trial)
+    for _ in range(4):
+        _, writer = await asyncio.open_connection("127.0.0.1", trial.port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {trial.key}\r\n"
+        writer.write(head.encode() + b'Content-Length: 99\r\n\r\n{"model":')
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def all_noticed() -> bool:
+        samples = await scrape(trial)
+        name, labels = "slipstream_requests_total", {"status": "400", "code": "invalid_json"}
+        return total(samples, name, **labels) - total(before, name, **labels) == 4
+
+    await until(all_noticed)
+    for name in ("gateway-1", "gateway-2"):
+        assert "Traceback" not in trial.log(name)
 
 
 @pytest.mark.parametrize("failing", [{"die_after_tokens": 0}, {"status": 503}, {"status": 500}])
