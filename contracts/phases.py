@@ -25,7 +25,7 @@ class Phase(StrEnum):
     DECODE = "decode"
     """First generated text until the engine's last event."""
     STREAM = "stream"
-    """Engine done until the client has the last byte: journal commit, final frames."""
+    """Engine done until the client has the last byte: journal commit, settlement, final frames."""
 
 
 _ORDER = tuple((phase, phase.value) for phase in Phase)

@@ -98,12 +98,12 @@ class SlowPlatform:
 
     @contextlib.asynccontextmanager
     async def asked(
-        self, model: str, *, key: str = "", stream: bool = True, upload_s: float = 0.0, **script: Any
+        self, model: str, *, key: str = "", stream: bool = True, n: int = 1, upload_s: float = 0.0, **script: Any
     ) -> Any:
         """The response to a request with this script, as soon as its headers are here."""
         text = "mock:" + msgspec.json.encode({"tokens": 4, **script}).decode()
         prompt = {"messages": [{"role": "user", "content": text}]} if model == "wide" else {"prompt": text}
-        body = msgspec.json.encode({"model": model, "max_tokens": 1_000, "stream": stream, **prompt})
+        body = msgspec.json.encode({"model": model, "max_tokens": 1_000, "n": n, "stream": stream, **prompt})
         async with self.session.post(
             f"{self.url}/v1/{'chat/' if model == 'wide' else ''}completions",
             data=_halves(body, upload_s) if upload_s else body,

@@ -1,0 +1,49 @@
+"""Streams that break off: what is billed was counted last, over all choices, with each prompt once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.slow_platform import SlowPlatform
+
+
+async def made(platform: SlowPlatform, request_id: str) -> dict[str, Any]:
+    """What the engine recorded."""
+    [record] = await platform.engine.recorded(request_id)
+    return record
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("model", ["wide", "narrow"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+async def test_an_engine_that_dies_leaves_the_sum_of_its_choices(
+    platform: SlowPlatform, n: int, model: str, stream: bool
+) -> None:
+    seen = await platform.ask(
+        model, n=n, stream=stream, tokens=40, die_after_tokens=5, prompt_tokens=7, own_ids=n > 1, split="joined"
+    )
+    row = await platform.charge(seen.request_id)
+    assert (await made(platform, seen.request_id))["tokens"] == 5 * n
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (7, 5 * n)
+    assert (row["outcome"], row["finish"], row["billed"]) == ("lower_bound", "engine_error", True)
+    assert (row["status"], row["error_code"]) == (200 if stream else 502, "engine_failed")
+    assert (b'"code":"engine_failed"' in seen.body, b"[DONE]" in seen.body) == (True, False)
+
+
+async def test_choices_that_cannot_be_aborted_are_billed_as_far_as_they_were_seen(platform: SlowPlatform) -> None:
+    await platform.engine.control(reset=True)
+    async with platform.asked("wide", n=2, tokens=900, inter_token_s=0.01, prompt_tokens=7, own_ids=True) as response:
+        request_id = response.headers["x-request-id"]
+        read = b""
+        while read.count(b'"content":" t') < 20:
+            read += await response.content.readany()
+        response.close()
+    row = await platform.charge(request_id)
+    await platform.engine.wait(disconnected=1)
+    record = await made(platform, request_id)
+    assert (row["outcome"], row["finish"], row["billed"]) == ("lower_bound", "client_gone", True)
+    assert row["prompt_tokens"] == 7
+    assert 20 <= row["completion_tokens"] <= record["tokens"] < 2 * 900
+    assert record["disconnected"]
