@@ -7,6 +7,7 @@ then chunks of prompts, as the attention layer wants it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,15 @@ from torch import Tensor
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
 from engines.layers.attention import AttentionPlan, Chunk, TokenGroup
+
+
+class Scored(NamedTuple):
+    """Rows of a prompt whose next tokens' probabilities were asked for."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+    """Rows start..stop-1 of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class Batch:
     k + 1 times in a row."""
     sampled_rows: Tensor
     """(sampled,) the row of each one's last token, then of its drafts."""
+    scored: tuple[Scored, ...] = ()
 
 
 class BatchBuilder:
@@ -48,10 +59,13 @@ class BatchBuilder:
         slots: list[int] = []
         sampled: list[Sequence] = []
         sampled_rows: list[int] = []
+        scored: list[Scored] = []
         page_tokens = self._page_tokens
         for sequence, tokens, drafts, forks in (*generating, *chunks):
             start, stop = sequence.computed, sequence.computed + tokens
             pages = sequence.pages
+            if sequence.sampling.score_prompt and (unscored := sequence.unscored(start, stop)):
+                scored.append(Scored(sequence, len(ids) + unscored.start - start, len(ids) + unscored.stop - start))
             ids += sequence.tokens[start:stop]
             if drafts:
                 ids += sequence.drafts
@@ -64,7 +78,9 @@ class BatchBuilder:
                 sampled_rows += [len(ids) - 1] * len(forks)
         first_chunk = sum(work.tokens for work in generating)
         plan = AttentionPlan(torch.tensor(slots), self._groups(generating), self._chunks(chunks, first_chunk))
-        return Batch(torch.tensor(ids), torch.tensor(positions), plan, tuple(sampled), torch.tensor(sampled_rows))
+        return Batch(
+            torch.tensor(ids), torch.tensor(positions), plan, tuple(sampled), torch.tensor(sampled_rows), tuple(scored)
+        )
 
     def _groups(self, works: list[Work]) -> tuple[TokenGroup, ...]:
         """Cut the sorted works where they have more tokens each, or where the context has more than doubled: padding

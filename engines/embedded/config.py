@@ -61,6 +61,25 @@ class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages a slow subscriber may be behind before it loses some."""
 
 
+class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The largest output forms a request may ask for; they cost memory, and time in every step."""
+
+    max_schema_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    """A JSON schema, or the schemas of all tools of a request together."""
+
+    max_schema_depth: Annotated[int, Meta(ge=1, le=200)] = 64
+    """Levels of nesting in a schema."""
+
+    max_regex_bytes: Annotated[int, Meta(ge=1)] = 4_096
+    """A regular expression."""
+
+    max_grammar_bytes: Annotated[int, Meta(ge=1)] = 65_536
+    """A grammar in EBNF."""
+
+    kept: Annotated[int, Meta(ge=1)] = 64
+    """Compiled grammars kept for requests that ask for the same again."""
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine process: one model, one port."""
 
@@ -109,3 +128,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     speculation: SpeculationConfig = SpeculationConfig()
     """Guessing tokens ahead."""
+
+    grammar: GrammarConfig = GrammarConfig()
+    """Guided output."""

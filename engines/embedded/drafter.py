@@ -31,6 +31,8 @@ class Drafter:
                 if sequence.lookup is None:
                     sequence.lookup = NgramDrafts(self._config.ngram_least, self._config.ngram_most)
                 sequence.drafts = sequence.lookup.propose(sequence.tokens, room)
+                if sequence.guide is not None and sequence.drafts:
+                    del sequence.drafts[sequence.guide.count_valid(sequence.drafts) :]
             else:
                 sequence.drafts = []
 

@@ -116,7 +116,10 @@ class Engine:
             text += sequence.append(picked.id)
             emitted += 1
             if picked.logprob is not None:
-                self._pending_logprobs.setdefault(sequence, []).append(picked.logprob)
+                pending = self._pending_logprobs.setdefault(sequence, [])
+                pending += sequence.take_prompt_scores()
+                if sequence.completion_tokens:
+                    pending.append(picked.logprob)
             if sequence.finish is not None:
                 break
         sequence.settle(emitted)

@@ -18,9 +18,9 @@ class Finish(msgspec.Struct, frozen=True):
     """Why a sequence ended."""
 
     reason: str
-    """`stop`, `length` or `abort`."""
+    """`stop`, `length`, `abort` or `error`."""
     matched: int | str | None = None
-    """The stop id or stop string that was met."""
+    """The stop id or stop string that was met; a sentence for the client after an error."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -34,4 +34,5 @@ class Delta(msgspec.Struct, frozen=True):
     """Tokens generated so far, a final stop token included, as SGLang counts."""
     cached_tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the tokens since the last delta; the first one begins with the prompt's, where they were asked for."""
     finish: Finish | None = None

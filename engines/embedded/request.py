@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from engines.embedded.grammar.guide import Guide
+
 
 class Sampling(msgspec.Struct, frozen=True):
     """How to pick tokens, and when to stop."""
 
     max_tokens: int
+    """0: nothing is generated; the prompt is only computed."""
     temperature: float = 1.0
     """0: always the likeliest token."""
     top_p: float = 1.0
@@ -25,6 +28,8 @@ class Sampling(msgspec.Struct, frozen=True):
     """Ids that end the text, the model's own end tokens included unless they are to be ignored."""
     logprobs: int | None = None
     """Alternatives reported per token; 0: the chosen token alone; None: off."""
+    score_prompt: bool = False
+    """Report the prompt's tokens too, all but the first, before those generated; needs `logprobs`."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -38,6 +43,8 @@ class Request(msgspec.Struct, frozen=True):
     """Higher is admitted first; equal ones in order of arrival."""
     cache_salt: str = ""
     """Prompts with different salts never share cached keys and values."""
+    guide: Guide | None = None
+    """The form that the output must have."""
 
     speculate: bool = True
     """Whether tokens may be guessed ahead where the engine does so; the text is the same."""

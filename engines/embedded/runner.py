@@ -7,6 +7,7 @@ import torch
 from engines.embedded.batch import BatchBuilder
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
+from engines.embedded.prompt_scores import score_prompts
 from engines.embedded.sampler import Picked, pick
 from engines.embedded.scheduler import StepPlan
 from engines.embedded.sequence import Sequence
@@ -23,11 +24,14 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> list[tuple[Sequence, list[Picked]]]:
         """Do the plan and return the next token of every sequence that has caught up, and for one with drafts the
-        token after each of them. Sequences keep their tokens."""
+        token after each of them. Sequences keep their tokens; what changes is the
+        scores of their prompts."""
         for source, target in plan.copies:
             self._store.copy(source, target)
         batch = self._builder.build(plan.works)
         hidden = self._model.hidden(batch.ids, batch.positions, self._store.pages, batch.plan)
+        if batch.scored:
+            score_prompts(self._model, hidden, batch.scored)
         if not batch.sampled:
             return []
         logits = self._model.logits(hidden.index_select(0, batch.sampled_rows))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from engines.embedded.grammar.mask import mask_
 from engines.embedded.output import TokenLogprob
 from engines.embedded.sequence import Sequence
 
@@ -27,8 +28,15 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
 
     A sequence with drafts has several rows in a row: for the next token, and for the one after each draft.
     """
-    reported = _log_probabilities(logits, sequences)
+    reporting = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
+    # a copy: what follows changes the logits, and what is reported are the model's own
+    own = logits[reporting].log_softmax(-1) if reporting else None
     _adjust_(logits, sequences)
+    guided = [row for row, sequence in enumerate(sequences) if sequence.guide is not None]
+    if guided:
+        # the rows of a sequence with drafts stand together
+        distinct = dict.fromkeys(sequences[row] for row in guided)
+        mask_(logits, guided, [(s.guide, s.drafts) for s in distinct if s.guide is not None])
     groups: tuple[list[int], list[int], list[int]] = ([], [], [])
     for row, sequence in enumerate(sequences):
         groups[_kind(sequence)].append(row)
@@ -43,7 +51,28 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
             if rows:
                 ids[rows] = draw(logits[rows], [sequences[row] for row in rows])
     chosen: list[int] = ids.tolist()  # the step's only synchronisation
-    return [Picked(id_, _report(reported, row, id_, sequences[row])) for row, id_ in enumerate(chosen)]
+    if own is None:
+        return [Picked(id_, None) for id_ in chosen]
+    counts = [sequences[row].sampling.logprobs or 0 for row in reporting]
+    reports = dict(zip(reporting, report(own, [chosen[row] for row in reporting], counts), strict=True))
+    return [Picked(id_, reports.get(row)) for row, id_ in enumerate(chosen)]
+
+
+def report(log_probabilities: Tensor, ids: list[int], counts: list[int]) -> list[TokenLogprob]:
+    """What is told of each row: its token's log probability and the `counts[row]` likeliest tokens.
+
+    log_probabilities: (rows, vocabulary); ids: the token of each row.
+    """
+    chosen = log_probabilities.gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
+    most = max(counts)
+    if not most:
+        return [TokenLogprob(id_, value, ()) for id_, value in zip(ids, chosen, strict=True)]
+    top = log_probabilities.topk(min(most, log_probabilities.shape[1]))
+    tops = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [
+        TokenLogprob(id_, value, tuple(zip(top_ids[:count], values[:count], strict=True)))
+        for id_, value, (top_ids, values), count in zip(ids, chosen, tops, counts, strict=True)
+    ]
 
 
 def _kind(sequence: Sequence) -> int:
@@ -97,21 +126,3 @@ def _invert(weights: Tensor, sequences: list[Sequence]) -> Tensor:
     shares = torch.tensor([sequence.draw() for sequence in sequences], dtype=torch.float64)
     targets = (shares * cumulated[:, -1])[:, None]
     return torch.searchsorted(cumulated, targets, right=True)[:, 0].clamp_(max=weights.shape[1] - 1)
-
-
-def _log_probabilities(logits: Tensor, sequences: tuple[Sequence, ...]) -> dict[int, tuple[Tensor, int]]:
-    """Row to its log probabilities and the number of alternatives, for the rows that report them."""
-    return {
-        row: (torch.log_softmax(logits[row], -1), sequence.sampling.logprobs)
-        for row, sequence in enumerate(sequences)
-        if sequence.sampling.logprobs is not None
-    }
-
-
-def _report(reported: dict[int, tuple[Tensor, int]], row: int, id_: int, sequence: Sequence) -> TokenLogprob | None:
-    if row not in reported:
-        return None
-    values, count = reported[row]
-    top = values.topk(count) if count else None
-    pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else ()
-    return TokenLogprob(id_, float(values[id_]), pairs)

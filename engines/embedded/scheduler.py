@@ -96,6 +96,7 @@ class Scheduler:
             self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
         for fork in work.forks:
             fork.computed = sequence.computed
+            fork.prompt_scores = list(sequence.prompt_scores)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a running sequence. What it computed stays in the cache until its pages are needed."""
@@ -116,8 +117,7 @@ class Scheduler:
         sequence = self.waiting.peek()
         if sequence is None or len(self.running) >= self._config.max_running:
             return None
-        # the last token is always computed: its logits are what the next one is sampled from
-        found = self._cache.match(sequence.request.cache_salt, sequence.tokens, len(sequence.tokens) - 1)
+        found = self._cache.match(sequence.request.cache_salt, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         most_pages = self._most_pages(sequence)
         first_step = min(len(sequence.tokens), cached + self._config.max_batch_tokens)

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engines.embedded.output import Finish
+from engines.embedded.grammar.guide import GuideState
+from engines.embedded.output import Finish, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
 from speculative.ngram import NgramDrafts
@@ -79,6 +80,11 @@ class Sequence:
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
         """How often each id was generated, where a penalty needs it."""
+        self.prompt_scores: list[TokenLogprob] = []
+        """Of the prompt's second token and those after it, where `score_prompt` asks for them."""
+        self._told_scores = False
+        self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
+        """How far its output has come in the grammar; like `tokens` it outlives a preemption."""
         self.bias: Tensor | None = None
         if sampling.logit_bias:
             self.bias = torch.zeros(vocabulary)
@@ -105,6 +111,24 @@ class Sequence:
         """Its length if it generates all it may."""
         return self.prompt_tokens + self.sampling.max_tokens
 
+    @property
+    def most_cached(self) -> int:
+        """How many tokens may be taken from the cache. The last one is always computed: its logits are what the next
+        one is sampled from; and so is what still has to be scored."""
+        most = len(self.tokens) - 1
+        if self.sampling.score_prompt and self.prompt_tokens - 1 > len(self.prompt_scores):
+            most = min(most, len(self.prompt_scores))
+        return most
+
+    def unscored(self, start: int, stop: int) -> range:
+        """Those of the positions start..stop-1 whose next token is the prompt's and has no score yet."""
+        return range(max(start, len(self.prompt_scores)), min(stop, self.prompt_tokens - 1))
+
+    def take_prompt_scores(self) -> list[TokenLogprob]:
+        """`prompt_scores` the first time, nothing afterwards."""
+        told, self._told_scores = self._told_scores, True
+        return [] if told else self.prompt_scores
+
     def draw(self) -> float:
         """A uniform number in [0, 1) of this sequence's own generator: for the next token, then for the one after it.
 
@@ -130,19 +154,35 @@ class Sequence:
 
     def append(self, id_: int) -> str:
         """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent."""
+        if not self.sampling.max_tokens:
+            self.finish = Finish("length")
+            return ""
         self.tokens.append(id_)
         if self.counts is not None:
             self.counts[id_] += 1
+        # a mask that could not be made left this token free: it may be anything, an end token too
+        if self.guide is not None and self.guide.error is not None:
+            self.finish = self._guide_finish()
+            return self._rest()
         if id_ in self.sampling.stop_ids:
             self.finish = Finish("stop", id_)
             return self._rest()
         text, matched = self.stops.push(self.text.step(id_))
         if matched is not None:
             self.finish = Finish("stop", matched)
-        elif self.completion_tokens >= self.sampling.max_tokens:
+            return text
+        if self.guide is not None:
+            self.guide.advance(id_)
+            self.finish = self._guide_finish()
+        if self.finish is None and self.completion_tokens >= self.sampling.max_tokens:
             self.finish = Finish("length")
-            return text + self._rest()
-        return text
+        return text if self.finish is None else text + self._rest()
+
+    def _guide_finish(self) -> Finish | None:
+        assert self.guide is not None
+        if self.guide.error is not None:
+            return Finish("error", f"The output's form cannot be kept any further: {self.guide.error}")
+        return Finish("stop") if self.guide.finished else None
 
     def abort(self) -> str:
         """End it from outside; returns the text that was held back."""

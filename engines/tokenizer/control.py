@@ -91,3 +91,13 @@ def is_control(token: dict[str, Any]) -> bool:
     text: str = token["content"]
     marker = len(text) > 2 and text.lstrip("▁")[:1] in ("<", "[") and text[-1:] in (">", "]")
     return bool(token.get("special")) or marker
+
+
+def gives_text(token: dict[str, Any]) -> bool:
+    """Whether an entry of `added_tokens` is text when the model generates it.
+
+    Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs
+    to see. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
+    """
+    text: str = token["content"]
+    return not token.get("special") and not (is_control(token) and ("|" in text or "｜" in text))

@@ -35,6 +35,7 @@ class ChatTemplate:
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = time.strftime
+        self.source = source
         self._specials = dict(specials)
         self._takes_parts = bool(_LOOPS_OVER_CONTENT.search(source) or _CONTENT_VARIABLE.search(source))
         try:

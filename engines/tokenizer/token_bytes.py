@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.tokenizer.control import is_control
+from engines.tokenizer.control import gives_text
 
 
 def token_bytes(definition: dict[str, Any], backend: Any) -> dict[int, bytes] | None:
-    """Id to bytes, control tokens absent; None when the vocabulary is not byte-level.
+    """Id to bytes, tokens that give no text absent; None when the vocabulary is not byte-level.
 
     Source: the byte alphabet of GPT-2's encoder, in which printable bytes stand for themselves and the others are
     moved to U+0100 upwards.
@@ -20,7 +20,7 @@ def token_bytes(definition: dict[str, Any], backend: Any) -> dict[int, bytes] | 
     table: dict[int, bytes] = {}
     for text, id_ in backend.get_vocab(with_added_tokens=True).items():
         if id_ in added:
-            if not is_control(added[id_]):
+            if gives_text(added[id_]):
                 table[id_] = text.encode()
             continue
         try:

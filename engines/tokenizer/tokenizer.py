@@ -14,7 +14,7 @@ import msgspec
 import tokenizers
 
 from contracts.errors import ConfigError, InvalidField, SpecialToken, UnsupportedField
-from engines.tokenizer.control import ControlToken, ControlTokens, is_control
+from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, is_control
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
@@ -49,6 +49,8 @@ class Tokenizer:
         self.vocabulary_size: int = max(self._parsing.get_vocab(with_added_tokens=True).values()) + 1
         """Every id is below it."""
         self.control_ids = self._control.ids
+        self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
+        """Ids that give no text when they are generated."""
         self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
         """Ids that end a generation."""
 
@@ -61,6 +63,12 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         """Whether `chat_ids` works."""
         return self._chat_template is not None
+
+    @property
+    def tool_template_source(self) -> str | None:
+        """The chat template that renders tools, or None when the model has no chat template."""
+        template = self._tool_template or self._chat_template
+        return None if template is None else template.source
 
     @property
     def has_fill(self) -> bool:
@@ -116,8 +124,8 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of generated ids, control tokens left out."""
-        return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.control_ids]))
+        """The text of generated ids, control tokens left out except tags that the caller needs (`gives_text`)."""
+        return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.silent_ids]))
 
     def token_text(self, id_: int) -> str:
         """One token alone as text, control tokens included; for log probabilities."""

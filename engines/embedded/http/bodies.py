@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField
+from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from engines.embedded.tools.choice import NamedChoice, Tool
 
 Count = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Stop = Annotated[str, Meta(min_length=1, max_length=1024)]
 BodyT = TypeVar("BodyT")
+OPENAI_ONLY = frozenset(
+    {"audio", "function_call", "functions", "modalities", "moderation", "prediction", "reasoning_effort", "store"}
+    | {"prompt_cache_options", "prompt_cache_retention", "service_tier", "verbosity", "web_search_options"}
+)
+"""Fields of OpenAI's API that would change the answer there and cannot here."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,6 +27,22 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+
+
+class JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"schema_": "schema"}):
+    """A named schema; it is always kept to, `strict` or not."""
+
+    name: str
+    schema_: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form of the output."""
+
+    type: str
+    json_schema: JsonSchema | None = None
 
 
 class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,6 +60,15 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    user: str | None = None
+    """Recorded by nobody here; it changes nothing with OpenAI either."""
+    metadata: dict[str, str] | None = None
+    """Likewise."""
+    safety_identifier: str | None = None
+    """Likewise."""
+    prompt_cache_key: str | None = None
+    """A hint; the prefix cache needs none."""
 
     rid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     priority: int | None = None
@@ -48,6 +79,9 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stop_token_ids: list[int] | None = None
     speculation: bool | None = None
     """Ours: false checks no guesses for this request; the text is the same either way."""
+    json_schema: str | dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
 
 
 class ChatBody(SamplingFields, frozen=True, kw_only=True):
@@ -57,8 +91,9 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(SamplingFields, frozen=True, kw_only=True):
@@ -66,8 +101,11 @@ class CompletionBody(SamplingFields, frozen=True, kw_only=True):
 
     prompt: str | list[Any]
     """Text, texts, token ids or lists of them; which one is checked where it is encoded."""
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    """0 only with `echo`: how likely is the prompt?"""
     suffix: str | None = None
     echo: bool | None = None
+    best_of: Count | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
@@ -93,6 +131,8 @@ def _field_error(message: str) -> RequestError:
     path = where.strip("`").removeprefix("$").removeprefix(".")
     name = sentence.split("`")[1] if "`" in sentence else None
     named = f"{path}.{name}" if path and name else name
+    if "unknown field" in sentence and named in OPENAI_ONLY:
+        return UnsupportedField(f"{named} is not supported by this engine.", param=named)
     if "unknown field" in sentence:
         return UnknownField(f"Unknown field: {named}. This engine does not have it.", param=named)
     if "missing required field" in sentence:

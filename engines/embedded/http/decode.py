@@ -3,49 +3,99 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from contracts.errors import ContextTooLong, InvalidField, ModelNotFound, UnsupportedField
+from engines.embedded.grammar.compiler import GrammarCompiler
+from engines.embedded.grammar.guide import Guide
+from engines.embedded.grammar.spec import GrammarSpec
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields
+from engines.embedded.http.form import form_of
 from engines.embedded.request import Request, Sampling
 from engines.embedded.service import Service
+from engines.embedded.tools.choice import ToolUse, read_tools
+from engines.embedded.tools.style import style_of
 from engines.tokenizer.off_loop import OffLoopTokenizer
 
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default for /v1/completions."""
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """What the two endpoints spell differently."""
+
+    max_tokens: int | None
+    logprobs: int | None
+    choices: int
+    guide: Guide | None
+    score_prompt: bool = False
+
+
 class Decoder:
-    """Knows one model: its tokenizer, its context, its name."""
+    """Knows one model: its tokenizer, its context, its name, its way of calling tools."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._grammar_config = service.config.grammar
         self._tokenizer = OffLoopTokenizer(service.tokenizer)
+        self._style = style_of(service.tokenizer.tool_template_source)
+        self._compiler = GrammarCompiler(
+            Path(service.config.model), service.model.vocab_size, service.tokenizer.end_ids, service.config.grammar
+        )
 
-    async def chat(self, body: ChatBody) -> Request:
-        """Raises RequestError of a kind that names the field."""
+    async def chat(self, body: ChatBody) -> tuple[Request, ToolUse | None]:
+        """The request, and the tools whose calls its output may hold. Raises RequestError of a kind that names the
+        field."""
         self._require_model(body.model)
-        if body.tools:
-            raise UnsupportedField("tools are not supported by this engine.", param="tools")
-        if body.response_format is not None and body.response_format.get("type") != "text":
-            raise UnsupportedField("Only response_format text is supported by this engine.", param="response_format")
         if body.top_logprobs and not body.logprobs:
             raise InvalidField("top_logprobs needs logprobs to be true.", param="top_logprobs")
-        ids = await self._tokenizer.chat_ids([_plain(message, at) for at, message in enumerate(body.messages)])
-        logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        limit = body.max_completion_tokens or body.max_tokens
-        return self._request(body, (tuple(ids),), limit, logprobs, "messages")
+        form = form_of(body, self._grammar_config)
+        use = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls, self._style, self._grammar_config)
+        if form is not None and use is not None:
+            raise UnsupportedField(
+                f"{form.field} together with tools that may be called is not supported by this engine.",
+                param=form.field,
+            )
+        messages = [_plain(message, at) for at, message in enumerate(body.messages)]
+        ids = await self._tokenizer.chat_ids(messages, use.tools if use else None)
+        sampling = _Asked(
+            max_tokens=body.max_completion_tokens or body.max_tokens,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            choices=body.n or 1,
+            guide=await self._guide(use.grammar if use else form),
+        )
+        return self._request(body, (tuple(ids),), sampling, "messages"), use
 
     async def completion(self, body: CompletionBody) -> Request:
         """Raises RequestError of a kind that names the field."""
         self._require_model(body.model)
-        if body.echo and body.logprobs is not None:
-            raise UnsupportedField("echo together with logprobs is not supported by this engine.", param="echo")
-        prompts = await self._prompts(body)
-        limit = body.max_tokens or DEFAULT_COMPLETION_TOKENS
-        return self._request(body, prompts, limit, body.logprobs, "prompt")
+        if body.max_tokens == 0 and not body.echo:
+            raise InvalidField("max_tokens: 0 needs echo; nothing else would be answered.", param="max_tokens")
+        if body.echo and body.suffix is not None:
+            raise UnsupportedField("echo and suffix cannot be combined.", param="echo")
+        chosen, logprobs = body.n or 1, body.logprobs
+        tried = body.best_of or chosen
+        if tried < chosen:
+            raise InvalidField(f"best_of is {tried}; it must be at least n, {chosen}.", param="best_of")
+        if tried > chosen:
+            if body.stream:
+                raise InvalidField("best_of above n cannot be streamed: all choices are compared.", param="best_of")
+            # what they are compared by
+            logprobs = logprobs or 0
+        asked = _Asked(
+            max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
+            logprobs=logprobs,
+            choices=tried,
+            guide=await self._guide(form_of(body, self._grammar_config)),
+            score_prompt=bool(body.echo) and body.logprobs is not None,
+        )
+        return self._request(body, await self._prompts(body), asked, "prompt")
+
+    async def _guide(self, form: GrammarSpec | None) -> Guide | None:
+        return None if form is None else await self._compiler.compile(form)
 
     async def _prompts(self, body: CompletionBody) -> tuple[tuple[int, ...], ...]:
         if body.suffix is not None:
@@ -77,40 +127,35 @@ class Decoder:
         return tuple(ids)
 
     def _request(
-        self,
-        body: SamplingFields,
-        prompts: tuple[tuple[int, ...], ...],
-        max_tokens: int | None,
-        logprobs: int | None,
-        prompt_field: str,
+        self, body: SamplingFields, prompts: tuple[tuple[int, ...], ...], asked: _Asked, prompt_field: str
     ) -> Request:
         longest, context = max(map(len, prompts)), self._service.context_tokens
-        if longest + (max_tokens or 1) > context:
+        output = 1 if asked.max_tokens is None else asked.max_tokens
+        if longest + output > context:
             raise ContextTooLong(
                 limit_tokens=context,
                 prompt_tokens=longest,
-                output_tokens=max_tokens or 1,
+                output_tokens=output,
                 param="max_tokens" if longest < context else prompt_field,
             )
-        choices = body.n or 1
-        if choices * len(prompts) > self._service.config.max_choices:
-            raise InvalidField(
-                f"n times prompts is {choices * len(prompts)}; at most {self._service.config.max_choices}.", param="n"
-            )
+        choices = asked.choices * len(prompts)
+        if choices > self._service.config.max_choices:
+            raise InvalidField(f"n times prompts is {choices}; at most {self._service.config.max_choices}.", param="n")
         return Request(
             rid=body.rid or uuid.uuid4().hex,
             prompts=prompts,
-            sampling=self._sampling(body, max_tokens or context - longest, logprobs),
-            choices_per_prompt=choices,
+            sampling=self._sampling(body, asked, context - longest),
+            choices_per_prompt=asked.choices,
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
             speculate=body.speculation is not False,
+            guide=asked.guide,
         )
 
-    def _sampling(self, body: SamplingFields, max_tokens: int, logprobs: int | None) -> Sampling:
+    def _sampling(self, body: SamplingFields, asked: _Asked, room: int) -> Sampling:
         end_ids = frozenset() if body.ignore_eos else self._service.tokenizer.end_ids
         return Sampling(
-            max_tokens=max_tokens,
+            max_tokens=room if asked.max_tokens is None else asked.max_tokens,
             temperature=1.0 if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_k=max(body.top_k or 0, 0),
@@ -121,7 +166,8 @@ class Decoder:
             logit_bias=self._logit_bias(body.logit_bias),
             stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
             stop_ids=end_ids | frozenset(body.stop_token_ids or ()),
-            logprobs=logprobs,
+            logprobs=asked.logprobs,
+            score_prompt=asked.score_prompt,
         )
 
     def _logit_bias(self, bias: dict[str, float] | None) -> tuple[tuple[int, float], ...]:

@@ -50,3 +50,9 @@ def error_answer(error: SlipstreamError) -> tuple[int, bytes]:
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     name = TYPES.get(status, "BadRequestError" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalServerError")
     return status, msgspec.json.encode(ErrorBody("error", error.message, name, error.param, int(status)))
+
+
+def error_event(error: SlipstreamError) -> bytes:
+    """An event that ends a stream which has begun, as SGLang sends it."""
+    _, body = error_answer(error)
+    return b'data: {"error":%b}\n\n' % body

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from contracts.errors import EngineFailed
+from contracts.errors import EngineFailed, InvalidField
 from engines.embedded.history import RequestUsage
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, decode_body
+from engines.embedded.http.chat_format import ChatFormat
+from engines.embedded.http.completion_format import CompletionFormat
 from engines.embedded.http.decode import Decoder
+from engines.embedded.http.errors import error_event
 from engines.embedded.http.exchange import JSON, Exchange
-from engines.embedded.http.wire import DONE, ChatFormat, CompletionFormat, Format, encode
+from engines.embedded.http.wire import DONE, Format, encode
 from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.service import Service
@@ -23,18 +26,15 @@ class GenerateHandlers:
     async def chat(self, exchange: Exchange) -> None:
         """A conversation's next message."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), ChatBody)
-        request = await self._decoder.chat(body)
-        form = ChatFormat(request, self._service.name, self._service.tokenizer)
+        request, use = await self._decoder.chat(body)
+        form = ChatFormat(request, self._service.name, self._service.tokenizer, use)
         await self._serve(exchange, body, form, self._service.submit(request))
 
     async def completion(self, exchange: Exchange) -> None:
         """One or more prompts continued, or a gap filled."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), CompletionBody)
         request = await self._decoder.completion(body)
-        tokenizer = self._service.tokenizer
-        echo = [tokenizer.decode(prompt) if body.echo else "" for prompt in request.prompts]
-        echo = [text for text in echo for _ in range(request.choices_per_prompt)]
-        form = CompletionFormat(request, self._service.name, tokenizer, echo)
+        form = CompletionFormat(request, body, self._service.name, self._service.tokenizer)
         await self._serve(exchange, body, form, self._service.submit(request))
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
@@ -74,12 +74,20 @@ class GenerateHandlers:
                 await exchange.write(b"".join(data), last=True)
                 return
             await exchange.write(b"".join(data))
-            news = await self._news(live)
+            try:
+                news = await self._news(live)
+            except InvalidField as error:
+                # an error event, and no [DONE]
+                await exchange.write(error_event(error), last=True)
+                return
 
     async def _news(self, live: LiveRequest) -> list[Delta]:
         news = await live.news()
         if live.failed:
             raise EngineFailed("The engine broke down.")
+        for delta in news:
+            if delta.finish is not None and delta.finish.reason == "error":
+                raise InvalidField(str(delta.finish.matched))
         return news
 
 

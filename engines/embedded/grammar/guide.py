@@ -1,0 +1,66 @@
+"""A compiled grammar, and how far one sequence has come in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llguidance import LLMatcher
+from torch import Tensor
+
+
+class Guide:
+    """A compiled grammar, shared by the sequences that follow it."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        """matcher: at its beginning; never advanced here."""
+        self._matcher = matcher
+
+    def start(self) -> GuideState:
+        """A new sequence's place in the grammar."""
+        return GuideState(self._matcher.deep_copy())
+
+
+class GuideState:
+    """Belongs to a sequence's tokens, not to their keys and values: a preempted sequence keeps it as it is."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def finished(self) -> bool:
+        """Nothing may follow."""
+        return self._matcher.is_stopped()
+
+    @property
+    def error(self) -> str | None:
+        """Why the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
+        return self._matcher.get_error() or None if self._matcher.is_error() else None
+
+    def advance(self, id_: int) -> None:
+        """Take in a sampled token. One that the mask forbids is an error."""
+        self._matcher.consume_token(id_)
+
+    def count_valid(self, ids: list[int]) -> int:
+        """How many of `ids`, from the first, the grammar would take one after the other. Changes nothing."""
+        return self._matcher.validate_tokens(ids)
+
+    def fill(self, rows: Tensor, drafts: Sequence[int] = ()) -> None:
+        """Write masks, one bit per token: rows[0] for the next token, rows[i] for the one after the first i drafts.
+
+        rows: (1 + drafts, ceil(vocabulary / 32)) int32 zeros, on the CPU, contiguous. drafts: as many as `count_valid`
+        takes. What follows the end of the grammar stays 0. When `error` is set afterwards, the masks mean nothing.
+        """
+        self._fill(rows[0])
+        taken = 0
+        for row, id_ in zip(rows[1:], drafts, strict=True):
+            if self.finished:
+                break
+            self._matcher.consume_token(id_)
+            taken += 1
+            if not self.finished:
+                self._fill(row)
+        if taken and self.error is None:
+            self._matcher.rollback(taken)
+
+    def _fill(self, row: Tensor) -> None:
+        self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * 4)

@@ -1,0 +1,34 @@
+"""Forbids what grammars do not allow, for all guided rows of a step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engines.embedded.grammar.guide import GuideState
+
+
+def mask_(logits: Tensor, rows: list[int], guided: Sequence[tuple[GuideState, Sequence[int]]]) -> None:
+    """Set the logits of forbidden tokens to -inf, in place.
+
+    logits: (n, vocabulary). guided: each sequence's place in its grammar and its drafts; of `rows`, one belongs to its
+    next token and one more to the token after each draft. A row whose grammar allows nothing, which is an error that
+    `GuideState.error` tells, is left as it is: a row of -inf alone has no distribution.
+    """
+    vocabulary = logits.shape[1]
+    words = torch.zeros(len(rows), -(-vocabulary // 32), dtype=torch.int32)
+    first = 0
+    for state, drafts in guided:
+        state.fill(words[first : first + 1 + len(drafts)], drafts)
+        first += 1 + len(drafts)
+    bits = np.unpackbits(words.numpy().view(np.uint8), axis=1, count=vocabulary, bitorder="little")
+    allowed = torch.from_numpy(bits.view(np.bool_))
+    forbidden = ~allowed & allowed.any(-1, keepdim=True)
+    if len(rows) == logits.shape[0]:
+        logits.masked_fill_(forbidden.to(logits.device), float("-inf"))
+    else:
+        index = torch.tensor(rows, device=logits.device)
+        logits[index] = logits[index].masked_fill(forbidden.to(logits.device), float("-inf"))

@@ -1,0 +1,80 @@
+"""What a request may demand of its output's form, checked for size and turned into a grammar that llguidance reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import any_to_lark
+
+from contracts.errors import InvalidField
+from engines.embedded.config import GrammarConfig
+
+JsonObject = dict[str, Any]
+WHITESPACE = r"[ \n\r\t]{0,40}"
+"""Between JSON's tokens. Without a bound a small model may write spaces until its tokens run out."""
+JSON_OPTIONS: Any = {"whitespace_pattern": WHITESPACE}
+
+
+class GrammarSpec(msgspec.Struct, frozen=True):
+    """One grammar. Equal ones are compiled once."""
+
+    text: str
+    """In llguidance's own form."""
+    field: str
+    """The field that asked for it, named in errors."""
+
+
+def schema_spec(schema: JsonObject | bool, field: str, config: GrammarConfig) -> GrammarSpec:
+    """JSON by schema. Raises InvalidField when it is larger or deeper than the deployment allows."""
+    encoded = msgspec.json.encode(schema)
+    _require_size(encoded, config.max_schema_bytes, field)
+    require_depth(schema, config.max_schema_depth, field)
+    return GrammarSpec(LLMatcher.grammar_from_json_schema(encoded.decode(), overrides=JSON_OPTIONS), field)
+
+
+def object_spec(field: str) -> GrammarSpec:
+    """Any JSON object."""
+    return GrammarSpec(LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS), field)
+
+
+def regex_spec(regex: str, field: str, config: GrammarConfig) -> GrammarSpec:
+    """Text that a regular expression matches as a whole."""
+    _require_size(regex.encode(), config.max_regex_bytes, field)
+    return GrammarSpec(LLMatcher.grammar_from_regex(regex), field)
+
+
+def ebnf_spec(ebnf: str, field: str, config: GrammarConfig) -> GrammarSpec:
+    """Text by a grammar: llama.cpp's and XGrammar's notation (`root ::= …`), or Lark's (`start: …`)."""
+    _require_size(ebnf.encode(), config.max_grammar_bytes, field)
+    try:
+        lark = any_to_lark(ebnf)
+    # the converter has no common error of its own
+    except Exception as error:
+        raise InvalidField(f"{field}: not a grammar: {error}", param=field) from None
+    return lark_spec(lark, field)
+
+
+def lark_spec(lark: str, field: str) -> GrammarSpec:
+    """A grammar of our own making."""
+    return GrammarSpec(LLMatcher.grammar_from_lark(lark), field)
+
+
+def require_depth(value: Any, deepest: int, field: str) -> None:
+    """Raises InvalidField when a JSON value is nested deeper than `deepest`."""
+    level: list[Any] = [value]
+    for _ in range(deepest + 1):
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _children(outer)]
+        if not level:
+            return
+    raise InvalidField(f"{field}: nested deeper than {deepest} levels, the most this engine takes.", param=field)
+
+
+def _children(value: JsonObject | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+def _require_size(encoded: bytes, most: int, field: str) -> None:
+    if len(encoded) > most:
+        raise InvalidField(f"{field}: {len(encoded)} bytes; this engine takes at most {most}.", param=field)

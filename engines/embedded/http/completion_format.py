@@ -1,0 +1,101 @@
+"""text_completion, streamed or whole: a chunk has the same shape, and the end comes with the last text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from engines.embedded.history import RequestUsage
+from engines.embedded.http.bodies import CompletionBody
+from engines.embedded.http.logprobs import CompletionLogprobs, joined
+from engines.embedded.http.wire import encode, finish_fields, head, logprobs_of, text_of
+from engines.embedded.output import Delta
+from engines.embedded.request import Request
+from engines.tokenizer.tokenizer import Tokenizer
+
+
+class CompletionFormat:
+    """One completion request's answers."""
+
+    def __init__(self, request: Request, body: CompletionBody, model: str, tokenizer: Tokenizer) -> None:
+        self._rid, self._model, self._created = request.rid, model, int(time.time())
+        self._head = head(request.rid, "text_completion", self._created, model)
+        self._request = request
+        self._chosen = body.n or 1
+        self._report = body.logprobs is not None
+        self._logprobs = [CompletionLogprobs(tokenizer) for _ in range(request.choices)]
+        prompts = [prompt for prompt in request.prompts for _ in range(request.choices_per_prompt)]
+        self._echo = [tokenizer.decode(prompt) if body.echo else "" for prompt in prompts]
+        self._echo_ids: list[int | None] = [prompt[0] if request.sampling.score_prompt else None for prompt in prompts]
+
+    def chunk(self, delta: Delta, usage: bytes) -> bytes:
+        """Text, with the finish in the last one."""
+        text = self._take_echo(delta.index) + delta.text
+        finish = finish_fields(delta.finish)
+        return b'%b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (
+            self._head,
+            delta.index,
+            encode(text),
+            encode(self._entries(delta.index, [delta])),
+            encode(finish["finish_reason"]),
+            encode(finish["matched_stop"]),
+            usage,
+        )
+
+    def usage_chunk(self, usage: bytes) -> bytes:
+        """No choices, only usage."""
+        return b'%b],"usage":%b}\n\n' % (self._head, usage)
+
+    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage) -> bytes:
+        """One text per choice; of more than were asked for, the likeliest of each prompt."""
+        return encode(
+            {
+                "id": self._rid,
+                "object": "text_completion",
+                "created": self._created,
+                "model": self._model,
+                "choices": [
+                    self._choice(place, number, choices[number]) for place, number in enumerate(self._best(choices))
+                ],
+                "usage": usage.wire(),
+            }
+        )
+
+    def _choice(self, place: int, number: int, deltas: Sequence[Delta]) -> dict[str, Any]:
+        return {
+            "index": place,
+            "text": self._take_echo(number) + text_of(deltas),
+            "logprobs": self._entries(number, deltas),
+            **finish_fields(deltas[-1].finish),
+        }
+
+    def _best(self, choices: Sequence[Sequence[Delta]]) -> list[int]:
+        """Numbers of the choices to answer with, prompt by prompt."""
+        tried = self._request.choices_per_prompt
+        if tried == self._chosen:
+            return list(range(len(choices)))
+        best: list[int] = []
+        for first in range(0, len(choices), tried):
+            numbers = range(first, first + tried)
+            best += sorted(numbers, key=lambda number: self._likelihood(choices[number]), reverse=True)[: self._chosen]
+        return best
+
+    def _likelihood(self, deltas: Sequence[Delta]) -> float:
+        """Mean log probability per generated token, as OpenAI compares them."""
+        values = [entry.logprob for entry in logprobs_of(deltas)][-deltas[-1].completion_tokens :]
+        return sum(values) / len(values) if values else float("-inf")
+
+    def _take_echo(self, number: int) -> str:
+        text, self._echo[number] = self._echo[number], ""
+        if text and self._echo_ids[number] is None:
+            self._logprobs[number].skip(len(text))
+        return text
+
+    def _entries(self, number: int, deltas: Sequence[Delta]) -> dict[str, Any] | None:
+        if not self._report:
+            return None
+        logprobs, first = self._logprobs[number], self._echo_ids[number]
+        self._echo_ids[number] = None
+        parts = [logprobs.first(first)] if first is not None else []
+        return joined([*parts, logprobs.more(logprobs_of(deltas))])

@@ -1,0 +1,91 @@
+"""Log probabilities in the two shapes of the OpenAI format."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engines.embedded.output import TokenLogprob
+from engines.tokenizer.tokenizer import Tokenizer
+
+
+def token_name(id_: int, tokenizer: Tokenizer) -> str:
+    """A token's text; one that is not whole characters is spelled `bytes:\\\\xe2\\\\x80`, as OpenAI does."""
+    data = tokenizer.token_bytes(id_)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """`logprobs` of a chat choice, or None when there are none."""
+    if not entries:
+        return None
+
+    def token(id_: int, logprob: float) -> dict[str, Any]:
+        return {"token": token_name(id_, tokenizer), "bytes": list(tokenizer.token_bytes(id_)), "logprob": logprob}
+
+    return {
+        "content": [
+            {**token(entry.id, entry.logprob), "top_logprobs": [token(*pair) for pair in entry.top]}
+            for entry in entries
+        ],
+        "refusal": None,
+    }
+
+
+class CompletionLogprobs:
+    """`logprobs` of one completion choice, part by part."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._offset = 0
+        # a character may take several tokens: it counts when its last one has come
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def skip(self, characters: int) -> None:
+        """Text without log probabilities, before the first token."""
+        self._offset += characters
+
+    def first(self, id_: int) -> dict[str, Any]:
+        """A prompt's first token, which nothing precedes and which therefore has no probability."""
+        return self._parts([id_], [None], [None])
+
+    def more(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        """The next tokens, or None when there are none."""
+        if not entries:
+            return None
+        tops = [self._top(entry.top) for entry in entries]
+        return self._parts([entry.id for entry in entries], [entry.logprob for entry in entries], tops)
+
+    def _parts(self, ids: list[int], values: Sequence[float | None], tops: Sequence[Any]) -> dict[str, Any]:
+        return {
+            "tokens": [token_name(id_, self._tokenizer) for id_ in ids],
+            "token_logprobs": list(values),
+            "top_logprobs": list(tops),
+            "text_offset": [self._place(id_) for id_ in ids],
+        }
+
+    def _place(self, id_: int) -> int:
+        at = self._offset
+        if id_ not in self._tokenizer.silent_ids:
+            self._offset += len(self._decoder.decode(self._tokenizer.token_bytes(id_)))
+        return at
+
+    def _top(self, pairs: Iterable[tuple[int, float]]) -> dict[str, float]:
+        top: dict[str, float] = {}
+        for id_, value in pairs:
+            # two ids may have the same text: the likelier one stays
+            top.setdefault(token_name(id_, self._tokenizer), value)
+        return top
+
+
+def joined(parts: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Several parts as one, or None when there is none."""
+    whole: dict[str, Any] | None = None
+    for part in parts:
+        if part is not None:
+            whole = part if whole is None else {name: [*whole[name], *part[name]] for name in whole}
+    return whole

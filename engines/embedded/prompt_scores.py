@@ -1,0 +1,25 @@
+"""Log probabilities of a prompt's own tokens, for clients that ask how likely a text is."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from engines.embedded.batch import Scored
+from engines.embedded.models.registry import Model
+from engines.embedded.sampler import report
+
+ROWS = 32
+"""Logits computed at once: a whole chunk's would take hundreds of megabytes with a large vocabulary."""
+
+
+def score_prompts(model: Model, hidden: Tensor, scored: tuple[Scored, ...]) -> None:
+    """Add to each sequence's `prompt_scores`. hidden: (tokens, width), of the whole batch."""
+    for sequence, first, last in scored:
+        for start in range(first, last, ROWS):
+            stop = min(start + ROWS, last)
+            done = len(sequence.prompt_scores)
+            nexts = sequence.tokens[done + 1 : done + 1 + stop - start]
+            count = sequence.sampling.logprobs or 0
+            sequence.prompt_scores += report(
+                model.logits(hidden[start:stop]).log_softmax(-1), nexts, [count] * len(nexts)
+            )

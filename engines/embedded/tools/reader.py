@@ -1,0 +1,119 @@
+"""Reads one `{"name": …, "arguments": {…}}` while it arrives, so that arguments can be streamed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from engines.embedded.tools.calls import CallArguments, CallStart, Event, new_call_id
+
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+
+
+class ObjectScanner:
+    """Finds the end of a JSON object without parsing it."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def end(self, text: str) -> int:
+        """Index after the brace that closes the object, or -1 when it is not in this piece. The first piece begins at
+        the opening brace, or before it with anything but braces and quotes."""
+        for at, character in enumerate(text):
+            if self._in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif character == "\\":
+                    self._escaped = True
+                elif character == '"':
+                    self._in_string = False
+            elif character == '"':
+                self._in_string = True
+            elif character == "{":
+                self._depth += 1
+            elif character == "}":
+                self._depth -= 1
+                if self._depth <= 0:
+                    return at + 1
+        return -1
+
+
+class CallReader:
+    """State of one call. `push` until `rest` is not None."""
+
+    def __init__(self, index: int, known: frozenset[str]) -> None:
+        """index: number of the call. known: names of the tools; an object with another name is no call."""
+        self._index = index
+        self._known = known
+        self._whole = ObjectScanner()
+        self._arguments: ObjectScanner | None = None
+        self._arguments_ended = False
+        self.started = False
+        """Its name was told."""
+        self.text = ""
+        """Everything read so far."""
+        self.rest: str | None = None
+        """What follows the object, once it has ended."""
+        self.valid = True
+        """False: it ended and is no call."""
+
+    def push(self, text: str) -> list[Event]:
+        """More text, from the opening brace on; spaces may precede it."""
+        if not self.text:
+            text = text.lstrip()
+            if text and not text.startswith("{"):
+                self.valid, self.rest = False, text
+                return []
+        self.text += text
+        end = self._whole.end(text)
+        if end >= 0:
+            self.rest = text[end:]
+            text = text[:end]
+            self.text = self.text[: len(self.text) - len(self.rest)]
+        if self.started:
+            return self._more(text)
+        head = _HEAD.match(self.text)
+        if head is not None:
+            name = _unescaped(head[1])
+            if name not in self._known:
+                self.valid = self.rest is None
+                return []
+            self.started, self._arguments = True, ObjectScanner()
+            return [CallStart(self._index, new_call_id(), name), *self._more(self.text[head.end() :])]
+        return [] if self.rest is None else self._out_of_order()
+
+    def _more(self, text: str) -> list[Event]:
+        if self._arguments_ended or not text:
+            return []
+        assert self._arguments is not None
+        end = self._arguments.end(text)
+        self._arguments_ended = end >= 0
+        return [CallArguments(self._index, text if end < 0 else text[:end])]
+
+    def _out_of_order(self) -> list[Event]:
+        """The object is complete and does not begin as usual: its keys may stand in another order."""
+        try:
+            value: dict[str, Any] = json.loads(self.text)
+            arguments = value.get("arguments", value.get("parameters", {}))
+            if isinstance(arguments, str):
+                arguments = json.loads(arguments)
+        except ValueError:
+            self.valid = False
+            return []
+        self.valid = value.get("name") in self._known and isinstance(arguments, dict)
+        if not self.valid:
+            return []
+        self.started = True
+        text = json.dumps(arguments, ensure_ascii=False)
+        return [CallStart(self._index, new_call_id(), value["name"]), CallArguments(self._index, text)]
+
+
+def _unescaped(text: str) -> str | None:
+    try:
+        name: str = json.loads(f'"{text}"', strict=False)
+    except ValueError:
+        return None
+    return name

@@ -1,0 +1,410 @@
+"""Everything an OpenAI client may send, through a real engine process."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+import torch
+
+from contracts.generation import Caller, ChatPrompt, Generation, TextPrompt, Tier
+from contracts.generation import Sampling as GenerationSampling
+from engines.embedded_dialect import EmbeddedDriver
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.openai.collect import Collector
+from tests.engines.embedded import naive_llama
+from tests.engines.embedded.test_server import TOKEN, Process, healthy
+from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights
+
+TEMPLATE = (
+    "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>"
+    "Answer in <tool_call>.{% endif %}"
+    "{% for m in messages %}{% if m['role'] == 'tool' %}{{ '<|user|>' + m['content'] }}"
+    "{% elif m['role'] == 'user' %}{{ '<|user|>' + m['content'] }}"
+    "{% elif m['role'] == 'assistant' %}{{ '<|assistant|>' + m['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+    "{{ '<|assistant|>' }}"
+)
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tells it.",
+        "parameters": {
+            "type": "object",
+            "properties": {"town": {"type": "string", "maxLength": 10}, "days": {"enum": [1, 3]}},
+            "required": ["town", "days"],
+            "additionalProperties": False,
+        },
+    },
+}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+ASK: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"town": {"type": "string", "maxLength": 20}, "sure": {"type": "boolean"}},
+    "required": ["town", "sure"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """The shipped chat model with a template that takes tools."""
+    folder = tmp_path_factory.mktemp("tools") / "talker"
+    shutil.copytree(SHIPPED / "slipstream-chat", folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": TEMPLATE}))
+    process = Process(model=str(folder), grammar={"max_schema_bytes": 2000})
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture
+async def client(process: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(process)
+    async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def random_process(tiny_model: Path) -> Iterator[Process]:
+    process = Process(model=str(tiny_model), name="tiny", kv={"budget_bytes": 4_000_000, "page_tokens": 4})
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture
+async def tiny(random_process: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(random_process)
+    async with openai.AsyncOpenAI(base_url=f"{random_process.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+async def chat(client: openai.AsyncOpenAI, **body: Any) -> Any:
+    settings = {"model": "talker", "messages": ASK, "max_tokens": 120, "seed": 1, **body}
+    return await client.chat.completions.create(**settings)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_json_by_schema(client: openai.AsyncOpenAI, temperature: float) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "capital", "schema": SCHEMA, "strict": True}}
+    answer = await chat(client, response_format=form, temperature=temperature, n=3)
+    for choice in answer.choices:
+        value = json.loads(choice.message.content)
+        assert set(value) == {"town", "sure"}
+        assert isinstance(value["sure"], bool)
+        assert choice.finish_reason == "stop"
+
+
+async def test_a_json_object(client: openai.AsyncOpenAI) -> None:
+    answer = await chat(client, response_format={"type": "json_object"}, temperature=0, max_tokens=200)
+    assert answer.choices[0].message.content.startswith("{")
+    if answer.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(answer.choices[0].message.content), dict)
+
+
+@pytest.mark.parametrize(
+    ("extra", "pattern"),
+    [
+        ({"regex": "(yes|no), [0-9]{3}"}, "(yes|no), [0-9]{3}"),
+        ({"ebnf": 'root ::= ("ab" | "cd") "!"'}, "(ab|cd)!"),
+        ({"json_schema": json.dumps({"enum": ["x", "y"]})}, '"[xy]"'),
+    ],
+)
+async def test_sglangs_own_forms(client: openai.AsyncOpenAI, extra: dict[str, Any], pattern: str) -> None:
+    answer = await chat(client, extra_body=extra)
+    assert re.fullmatch(pattern, answer.choices[0].message.content)
+    completion = await client.completions.create(model="talker", prompt="Say", max_tokens=60, extra_body=extra)
+    assert re.fullmatch(pattern, completion.choices[0].text)
+
+
+def check_call(name: str, arguments: str) -> None:
+    value = json.loads(arguments)
+    if name == "weather":
+        assert set(value) == {"town", "days"}
+        assert value["days"] in (1, 3)
+
+
+async def test_a_required_tool_is_called(client: openai.AsyncOpenAI) -> None:
+    answer = await chat(client, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    (call,) = choice.message.tool_calls
+    check_call(call.function.name, call.function.arguments)
+    assert answer.usage.prompt_tokens > 60  # the tools were shown
+
+
+async def test_a_named_tool_is_the_one_called_and_its_stream_is_the_same(client: openai.AsyncOpenAI) -> None:
+    body: dict[str, Any] = {
+        "tools": [CLOCK, WEATHER],
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "temperature": 0,
+    }
+    whole = (await chat(client, **body)).choices[0]
+    (call,) = whole.message.tool_calls
+    assert call.function.name == "weather"
+    check_call("weather", call.function.arguments)
+    chunks = [chunk async for chunk in await chat(client, stream=True, **body)]
+    deltas = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or ()]
+    assert deltas[0].function.name == "weather"
+    assert deltas[0].id.startswith("call_")
+    assert len(deltas) > 3
+    assert "".join(part.function.arguments for part in deltas) == call.function.arguments
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+
+
+async def test_tools_leave_a_model_free_to_talk(client: openai.AsyncOpenAI) -> None:
+    for choice in ("auto", "none"):
+        answer = await chat(client, tools=[WEATHER], tool_choice=choice, temperature=0, max_tokens=20)
+        assert answer.choices[0].message.content
+        assert answer.choices[0].message.tool_calls is None
+    plain = await chat(client, temperature=0, max_tokens=20)
+    assert plain.choices[0].message.content == answer.choices[0].message.content
+
+
+async def test_a_conversation_with_calls_and_their_answers_goes_on(client: openai.AsyncOpenAI) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    ]
+    answer = await chat(client, messages=messages, tools=[CLOCK], temperature=0)
+    assert answer.choices[0].message.content
+
+
+async def test_what_must_be_called_strictly_or_alone_is_held_to_it(client: openai.AsyncOpenAI) -> None:
+    strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}  # type: ignore[dict-item]
+    for body in ({"tools": [strict]}, {"tools": [WEATHER], "parallel_tool_calls": False}):
+        for seed in range(3):
+            message = (await chat(client, seed=seed, **body)).choices[0].message
+            assert len(message.tool_calls or ()) <= 1
+
+
+async def test_stop_strings_up_to_sixteen(client: openai.AsyncOpenAI) -> None:
+    stops = [f"#{at}#" for at in range(15)]
+    answer = await chat(client, stop=[*stops, "capital"], temperature=0)
+    assert answer.choices[0].message.content == "The "
+    with pytest.raises(openai.BadRequestError, match="stop"):
+        await chat(client, stop=[*stops, "a", "b"])
+
+
+async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:
+    tokenizer = Tokenizer.load(SHIPPED / "slipstream-chat")
+    the = tokenizer.encode("The")[-1]
+    banned = await chat(client, logit_bias={str(the): -100}, temperature=0)
+    assert not banned.choices[0].message.content.startswith("The")
+    loud: dict[str, Any] = {"frequency_penalty": 2, "presence_penalty": 2, "max_tokens": 60, "temperature": 0}
+    words = (await chat(client, extra_body={"ignore_eos": True}, **loud)).choices[0].message.content
+    plain = await chat(client, extra_body={"ignore_eos": True}, max_tokens=60, temperature=0)
+    assert len(set(words)) >= len(set(plain.choices[0].message.content))
+    assert words != plain.choices[0].message.content
+    first, second, other = [
+        (await chat(client, seed=seed, temperature=2)).choices[0].message.content for seed in (5, 5, 6)
+    ]
+    assert first == second
+    assert first != other
+
+
+async def test_log_probabilities_have_bytes_and_add_up(client: openai.AsyncOpenAI) -> None:
+    answer = await chat(client, temperature=0, logprobs=True, top_logprobs=20)
+    content = answer.choices[0].logprobs.content
+    text = b"".join(bytes(entry.bytes) for entry in content[:-1]).decode()  # the last is the end token
+    assert text == answer.choices[0].message.content
+    for entry in content:
+        assert len(entry.top_logprobs) == 20
+        assert entry.top_logprobs[0].logprob == pytest.approx(entry.logprob)
+        assert sum(2.718281828**top.logprob for top in entry.top_logprobs) <= 1.0001
+    streamed = await chat(client, temperature=0, logprobs=True, top_logprobs=2, stream=True)
+    names = [e.token for chunk in [c async for c in streamed] for e in (chunk.choices[0].logprobs or none()).content]
+    assert names == [entry.token for entry in content]
+
+
+def none() -> Any:
+    return type("None_", (), {"content": []})
+
+
+async def test_the_prompts_own_log_probabilities(tiny: openai.AsyncOpenAI) -> None:
+    ids = [5, 17, 400, 33, 2000, 9, 9, 1, 77, 310, 12]
+    own = torch.log_softmax(naive_llama.logits(CONFIG, random_weights(CONFIG), ids), -1)
+    expected = [float(own[at, id_]) for at, id_ in enumerate(ids[1:])]
+    tokenizer = Tokenizer.load(SHIPPED / "slipstream-chat")
+    for max_tokens in (0, 3, 0):  # the second and third find the prompt in the prefix cache
+        answer = await tiny.completions.create(
+            model="tiny", prompt=ids, echo=True, logprobs=2, max_tokens=max_tokens, temperature=0
+        )
+        (choice,) = answer.choices
+        logprobs = choice.logprobs
+        assert logprobs is not None
+        assert logprobs.token_logprobs is not None
+        assert logprobs.top_logprobs is not None
+        assert logprobs.text_offset is not None
+        assert logprobs.tokens is not None
+        assert logprobs.token_logprobs[0] is None
+        assert logprobs.top_logprobs[0] is None
+        assert logprobs.token_logprobs[1 : len(ids)] == pytest.approx(expected, abs=1e-3)
+        assert len(logprobs.tokens) == len(logprobs.text_offset) == len(ids) + max_tokens
+        best = max(logprobs.top_logprobs[1].values())
+        assert best == pytest.approx(float(own[0].max()), abs=1e-3)
+        assert choice.text.startswith(tokenizer.decode(ids))
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == max_tokens
+        assert choice.finish_reason == "length"
+
+
+async def test_prompt_log_probabilities_streamed_and_of_several_choices(tiny: openai.AsyncOpenAI) -> None:
+    ids = list(range(5, 45))
+    body: dict[str, Any] = {"model": "tiny", "prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 2}
+    whole = await tiny.completions.create(n=3, seed=1, **body)
+    first = whole.choices[0].logprobs
+    assert first is not None
+    assert first.token_logprobs is not None
+    for choice in whole.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.token_logprobs is not None
+        assert choice.logprobs.token_logprobs[:40] == first.token_logprobs[:40]
+        assert len(choice.logprobs.token_logprobs) == 42
+    chunks = [chunk async for chunk in await tiny.completions.create(stream=True, seed=1, **body)]
+    values = [
+        value for c in chunks for value in (c.choices[0].logprobs.token_logprobs if c.choices[0].logprobs else [])
+    ]
+    assert values == pytest.approx(first.token_logprobs)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+
+
+async def test_best_of_keeps_the_likeliest_and_counts_all(tiny: openai.AsyncOpenAI) -> None:
+    body: dict[str, Any] = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 6, "seed": 3}
+    every = await tiny.completions.create(n=6, logprobs=0, **body)
+    likelihoods = {}
+    for choice in every.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.token_logprobs is not None
+        likelihoods[choice.text] = sum(v for v in choice.logprobs.token_logprobs if v is not None)
+    best = await tiny.completions.create(n=2, best_of=6, **body)
+    ranked = sorted(likelihoods, key=lambda text: likelihoods[text], reverse=True)
+    assert [choice.text for choice in best.choices] == ranked[:2]
+    assert [choice.index for choice in best.choices] == [0, 1]
+    assert best.choices[0].logprobs is None
+    assert best.usage is not None
+    assert best.usage.completion_tokens == 36
+
+
+CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222", "k")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        ChatPrompt(tuple(ASK), tools=(WEATHER, CLOCK), tool_choice="required", parallel_tool_calls=False),
+        ChatPrompt(
+            tuple(ASK),
+            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": SCHEMA, "strict": True}},
+        ),
+        TextPrompt(((5, 6, 7),), echo=True),
+    ],
+)
+async def test_what_the_driver_writes_is_what_the_engine_takes(
+    process: Process, prompt: ChatPrompt | TextPrompt
+) -> None:
+    await healthy(process)
+    sampling = GenerationSampling(
+        200, seed=1, stop=("#",), logit_bias={"7": -1.0}, logprobs=2, frequency_penalty=0.1, presence_penalty=0.1
+    )
+    generation = Generation(f"req_{id(prompt):032x}", CALLER, Tier.CHAT, "m", prompt, sampling, cache_salt="s")
+    asked = EmbeddedDriver().generate(generation, "talker")
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    collector = Collector("id", "m", 1)
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.request(asked.method, process.url + asked.path, data=asked.body) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        collector.feed(await answer.read())
+    assert collector.complete
+    (choice,) = json.loads(collector.body())["choices"]
+    if isinstance(prompt, TextPrompt):
+        assert choice["logprobs"]["token_logprobs"][0] is None
+        assert len(choice["logprobs"]["tokens"]) > 3
+    elif prompt.tools:
+        assert choice["finish_reason"] == "tool_calls"
+        function = choice["message"]["tool_calls"][0]["function"]
+        check_call(function["name"], function["arguments"])
+    else:
+        assert set(json.loads(choice["message"]["content"])) == {"town", "sure"}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}}},
+            "response_format.json_schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": "x" * 3000}}}},
+            "response_format.json_schema",
+        ),
+        ({"response_format": {"type": "json_object"}, "regex": "a"}, "regex"),
+        ({"response_format": {"type": "json_object"}, "tools": [CLOCK]}, "response_format"),
+        ({"json_schema": "[1]"}, "json_schema"),
+        ({"regex": "("}, "regex"),
+        ({"ebnf": "root ::= ("}, "ebnf"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{**CLOCK, "x": 1}]}, "tools[0].x"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+        ({"frequency_penalty": 3}, "frequency_penalty"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"store": True}, "store"),
+        ({"best_of": 2}, "best_of"),
+        ({"structural_tag": "{}"}, "structural_tag"),
+    ],
+)
+async def test_what_cannot_be_served_is_refused_by_name(process: Process, change: dict[str, Any], param: str) -> None:
+    await healthy(process)
+    body = {"model": "talker", "messages": ASK, **change}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{process.url}/v1/chat/completions", json=body) as answer,
+    ):
+        error = await answer.json()
+        assert (answer.status, error["param"]) == (400, param), error
+        assert param.rpartition(".")[2] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 3, "stream": True}, "best_of"),
+        ({"echo": True, "suffix": "x"}, "echo"),
+        ({"tools": [CLOCK]}, "tools"),
+    ],
+)
+async def test_completions_refuse_by_name_too(process: Process, change: dict[str, Any], param: str) -> None:
+    await healthy(process)
+    body = {"model": "talker", "prompt": "x", **change}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{process.url}/v1/completions", json=body) as answer,
+    ):
+        assert (answer.status, (await answer.json())["param"]) == (400, param)

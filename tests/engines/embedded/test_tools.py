@@ -1,0 +1,277 @@
+"""Tool calls: what is asked for, what the output is held to, and what is read out of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import InvalidField, RequestError, UnsupportedField
+from engines.embedded.config import GrammarConfig
+from engines.embedded.grammar.compiler import GrammarCompiler
+from engines.embedded.grammar.spec import lark_spec
+from engines.embedded.http.chat_format import ChatFormat
+from engines.embedded.output import Delta, Finish
+from engines.embedded.tools.calls import CallArguments, CallStart, Text
+from engines.embedded.tools.choice import NamedChoice, Tool, ToolUse, read_tools
+from engines.embedded.tools.style import HERMES, LLAMA3, CallStyle, call_grammar, style_of
+from engines.tokenizer.tokenizer import Tokenizer
+from tests.engines.embedded.tiny import SHIPPED, request
+
+CHAT = SHIPPED / "slipstream-chat"
+ADD = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+KNOWN = frozenset({"add", "hi"})
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+HERMES_CASES: dict[str, list[tuple[str, ...]]] = {
+    'Sure. <tool_call>\n{"name": "add", "arguments": {"a": "}\\"{"}}\n</tool_call>': [
+        ("Sure.",),
+        ("add", '{"a": "}\\"{"}'),
+    ],
+    '<tool_call>{"name":"add","arguments":{}}</tool_call>\n<tool_call>\n{"name":"hi","arguments":{}}\n</tool_call>\n': [
+        ("add", "{}"),
+        ("hi", "{}"),
+    ],
+    '<tool_call>{"arguments": {"b": 1}, "name": "hi"}</tool_call>  and  more': [("hi", '{"b": 1}'), ("and  more",)],
+    '<tool_call>{"name": "hi"}</tool_call>': [("hi", "{}")],
+    '<tool_call>{"name": "hi", "arguments": "{\\"b\\": 1}"}</tool_call>': [("hi", '{"b": 1}')],
+    '<tool_call>{"name": "other", "arguments": {}}</tool_call>': [
+        ('<tool_call>{"name": "other", "arguments": {}}</tool_call>',)
+    ],
+    '<tool_call>{"name": "add", "arguments": {"a": 1': [("add", '{"a": 1')],
+    '<tool_call>{"name": "ad': [('<tool_call>{"name": "ad',)],
+    "<tool_call>nothing": [("<tool_call>nothing",)],
+    "no <tool here\n": [("no <tool here\n",)],
+    '\n<tool_call>{"name": "add", "arguments": {}}<tool_call>{"name": "hi", "arguments": {}}': [
+        ("add", "{}"),
+        ("hi", "{}"),
+    ],
+    "": [],
+}
+LLAMA3_CASES: dict[str, list[tuple[str, ...]]] = {
+    '{"name": "add", "parameters": {"a": 1}}': [("add", '{"a": 1}')],
+    '\n{"name": "add", "parameters": {}}; {"name": "hi", "parameters": {"x": []}}': [
+        ("add", "{}"),
+        ("hi", '{"x": []}'),
+    ],
+    '{"x": 1} and so on': [('{"x": 1} and so on',)],
+    '{"name": "other", "parameters": {}}': [('{"name": "other", "parameters": {}}',)],
+    'As {"name": "add", "parameters": {}}': [('As {"name": "add", "parameters": {}}',)],
+    '{"name": "add", "parameters": {}} done': [("add", "{}"), ("done",)],
+    '{"name": "add", "parameters": {"a"': [("add", '{"a"')],
+    '{"na': [('{"na',)],
+    "  ": [("  ",)],
+}
+CASES = [(HERMES, text, found) for text, found in HERMES_CASES.items()]
+CASES += [(LLAMA3, text, found) for text, found in LLAMA3_CASES.items()]
+
+
+def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:
+    """Text and calls in order, with everything that belongs together joined."""
+    parser = style.parser(KNOWN)
+    found: list[tuple[str, ...]] = []
+    events = [event for piece in pieces for event in parser.push(piece)] + parser.flush()
+    calls = 0
+    for event in events:
+        match event:
+            case CallStart(index, id_, name):
+                assert index == calls
+                assert id_.startswith("call_")
+                calls += 1
+                found.append((name, ""))
+            case CallArguments(index, text):
+                assert index == calls - 1
+                found[-1] = (found[-1][0], found[-1][1] + text)
+            case Text(text) if found and len(found[-1]) == 1:
+                found[-1] = (found[-1][0] + text,)
+            case Text(text):
+                found.append((text,))
+    return found
+
+
+@pytest.mark.parametrize(("style", "text", "found"), CASES)
+def test_calls_and_text_are_told_apart(style: CallStyle, text: str, found: list[tuple[str, ...]]) -> None:
+    assert read(style, [text]) == found
+    assert read(style, list(text)) == found
+
+
+@given(st.data())
+def test_pieces_do_not_matter(data: st.DataObject) -> None:
+    style = data.draw(st.sampled_from([HERMES, LLAMA3]))
+    parts = [OPEN, CLOSE, '{"name": "add", ', f'"{style.arguments_key}": ', '{"a": {}}', "}", " ", "\n", "x", ";", '"']
+    text = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=12)))
+    pieces = []
+    rest = text
+    while rest:
+        size = data.draw(st.integers(1, 8))
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    assert read(style, pieces) == read(style, [text])
+
+
+def test_arguments_are_told_as_they_come() -> None:
+    parser = HERMES.parser(KNOWN)
+    parser.push('<tool_call>{"name": "add", "argu')
+    assert isinstance(parser.push('ments": {"a": ')[0], CallStart)
+    assert parser.push("12") == [CallArguments(0, "12")]
+
+
+@pytest.fixture(scope="module")
+def compiler() -> GrammarCompiler:
+    return GrammarCompiler(CHAT, 2048, Tokenizer.load(CHAT).end_ids, GrammarConfig())
+
+
+@pytest.mark.parametrize("style", [HERMES, LLAMA3])
+@pytest.mark.parametrize("may_talk", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+async def test_an_answer_is_held_to_its_calls(
+    compiler: GrammarCompiler, style: CallStyle, may_talk: bool, several: bool
+) -> None:
+    functions: list[dict[str, Any]] = [{"name": "add", "strict": True, "parameters": ADD}, {"name": "hi"}]
+    guide = await compiler.compile(
+        lark_spec(call_grammar(style, functions, may_talk=may_talk, several=several), "tools")
+    )
+    tokenizer = Tokenizer.load(CHAT)
+    end = min(tokenizer.end_ids)
+
+    def accepts(text: str) -> bool:
+        ids = tokenizer.encode(text)
+        state = guide.start()
+        taken = state.count_valid(ids)
+        for id_ in ids[:taken]:
+            state.advance(id_)
+        return taken == len(ids) and (state.finished or state.count_valid([end]) == 1)
+
+    def call(arguments: str, name: str = "add") -> str:
+        text = f'{{"name": "{name}", "{style.arguments_key}": {arguments}}}'
+        return f"{OPEN}\n{text}\n{CLOSE}" if style is HERMES else text
+
+    between = "\n" if style is HERMES else "; "
+    assert accepts(call('{"a": 1}'))
+    assert accepts(call("{}", "hi"))
+    assert not accepts(call('{"a": "x"}'))
+    assert not accepts(call('{"a": 1, "b": 2}'))
+    assert not accepts(call("{}", "other"))
+    assert accepts("Hello.") == may_talk
+    assert accepts(call('{"a": 1}') + between + call("{}", "hi")) == several
+    if style is HERMES:
+        assert accepts("Let me see. " + call('{"a": 1}')) == may_talk
+        assert not accepts("Let me see. " + call('{"a": "x"}'))
+
+
+def tools(*names: str, strict: bool | None = None) -> list[Tool]:
+    one = {"type": "function", "function": {"parameters": ADD, "strict": strict}}
+    return [msgspec.convert({**one, "function": {**one["function"], "name": name}}, Tool) for name in names]  # type: ignore[dict-item]
+
+
+def named(name: str) -> NamedChoice:
+    return msgspec.convert({"type": "function", "function": {"name": name}}, NamedChoice)
+
+
+def use(choice: Any = None, parallel: bool | None = None, strict: bool | None = None) -> ToolUse | None:
+    return read_tools(tools("add", "hi", strict=strict), choice, parallel, HERMES, GrammarConfig())
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "strict", "held"),
+    [
+        (None, None, None, False),
+        ("auto", True, None, False),
+        ("auto", False, None, True),
+        ("auto", None, True, True),
+        ("required", None, None, True),
+        (named("hi"), None, None, True),
+    ],
+)
+def test_only_what_must_be_is_held_to_a_grammar(choice: Any, parallel: Any, strict: Any, held: bool) -> None:
+    found = use(choice, parallel, strict)
+    assert found is not None
+    assert (found.grammar is not None) == held
+    assert found.names == ({"hi"} if isinstance(choice, NamedChoice) else {"add", "hi"})
+    assert [tool["function"]["name"] for tool in found.tools] == ["add", "hi"]
+    assert "strict" not in found.tools[0]["function"]
+
+
+def test_no_tool_is_called_when_none_is_wanted() -> None:
+    assert use("none") is None
+    assert read_tools(None, "auto", None, None, GrammarConfig()) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((None, "required", None, HERMES), InvalidField, "tool_choice needs tools"),
+        ((tools("add"), None, None, None), UnsupportedField, "no form for tool calls"),
+        ((tools("add"), named("hi"), None, HERMES), InvalidField, "no tool is named 'hi'"),
+        ((tools("add", "add"), None, None, HERMES), InvalidField, "same name"),
+        ((tools(*[f"f{at}" for at in range(129)]), None, None, HERMES), InvalidField, "at most 128"),
+        ((tools(*[f"f{at}" for at in range(100)]), None, None, HERMES), InvalidField, "bytes of parameters"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    arguments: tuple[Any, Any, Any, Any], error: type[RequestError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_tools(*arguments, GrammarConfig(max_schema_bytes=5000))
+
+
+@pytest.mark.parametrize(
+    ("template", "style"),
+    [
+        ("{% if tools %}<tools></tools> <tool_call>{% endif %}", HERMES),
+        ("{% if tools is not none %}{{ '<|python_tag|>' }}{% endif %}", LLAMA3),
+        ('{% if tools %}Environment: ipython {"name": f, "parameters": {} }{% endif %}', LLAMA3),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}", None),
+        ("{{ messages[0].content }}", None),
+        (None, None),
+    ],
+)
+def test_the_template_tells_the_style(template: str | None, style: CallStyle | None) -> None:
+    assert style_of(template) is style
+
+
+def test_a_streamed_call_in_openai_form() -> None:
+    found = use()
+    form = ChatFormat(request("r", [1]), "m", Tokenizer.load(CHAT), found)
+    pieces = ["Well ", "<tool_", 'call>{"name": "add", "arguments": {"a"', ": 1}}", CLOSE]
+    data = b"".join(form.chunk(Delta("r", 0, text, 1, at, 0), b"null") for at, text in enumerate(pieces))
+    data += form.chunk(Delta("r", 0, "", 1, 9, 0, (), Finish("stop", 3)), b"null")
+    chunks = [json.loads(line[6:])["choices"][0] for line in data.decode().strip().split("\n\n")]
+    assert [chunk["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["tool_calls"]
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == "Well"
+    calls = [call for chunk in chunks for call in chunk["delta"].get("tool_calls", ())]
+    assert (calls[0]["type"], calls[0]["function"]) == ("function", {"name": "add", "arguments": ""})
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"a": 1}'
+    assert {call["index"] for call in calls} == {0}
+    whole = ChatFormat(request("r", [1]), "m", Tokenizer.load(CHAT), found)
+    last = Delta("r", 0, "".join(pieces), 1, 9, 0, (), Finish("stop", 3))
+    answer = json.loads(whole.whole([[last]], _usage()))["choices"][0]
+    assert answer["finish_reason"] == "tool_calls"
+    assert answer["message"]["content"] == "Well"
+    assert answer["message"]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 1}'}
+
+
+def _usage() -> Any:
+    from engines.embedded.history import RequestUsage
+
+    return RequestUsage(1, 10, 9, 0)
+
+
+def test_tags_that_are_not_special_are_text_when_generated(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (tmp_path / name).write_bytes((CHAT / name).read_bytes())
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    for id_, content in ((2048, OPEN), (2049, "<|fim_pad|>")):
+        definition["added_tokens"].append({"id": id_, "content": content, **flags})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    tokenizer = Tokenizer.load(tmp_path)
+    stream = tokenizer.text_stream()
+    assert [stream.step(id_) for id_ in (2048, 2049, min(tokenizer.end_ids))] == [OPEN, "", ""]
+    assert tokenizer.decode([2048, 2049]) == OPEN
+    assert 2048 not in tokenizer.encode(OPEN)  # what a user types stays text
