@@ -35,6 +35,7 @@ async def trial(places: list[EnginePlace]) -> AsyncIterator[Deployment]:
         "SLIPSTREAM_LOCAL__RESTART_FIRST_S": "0.1",
         "SLIPSTREAM_LOCAL__RESTART_MAX_S": "0.2",
         "SLIPSTREAM_GATEWAY__METERING__RESOLVE_TIMEOUT_S": "1",
+        "SLIPSTREAM_GATEWAY__LIMITS__LEASE_S": "3",
         "SLIPSTREAM_GATEWAY__ROUTER__PATIENCE_S": "0.2",
     }
     async with deployment(options=["--gateways", "2"], environment=environment, token=TOKEN) as running:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import openai
 import psutil
+import pytest
 
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import EnginePlace, end_on_engine
 from tests.e2e.failures.live_stream import open_on_both, open_stream, record_of
-from tests.e2e.failures.processes import all_ready, kill, no_restarts, process_ids, until
+from tests.e2e.failures.processes import all_ready, gateway_of, kill, no_restarts, process_ids, until
 from tests.e2e.failures.router_view import RouterView
 from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.process import FakeEngineProcess
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[contextlib.AsyncExitStack]:
+    """Closes what a test has opened."""
+    async with contextlib.AsyncExitStack() as made:
+        yield made
 
 
 async def test_its_streams_are_recorded_with_the_engines_count(
@@ -136,12 +147,57 @@ async def test_with_the_embedded_engine(client: openai.AsyncOpenAI, embedded: De
     assert answer.choices[0].finish_reason
 
 
-async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
+async def stay_connected(stack: contextlib.AsyncExitStack, trial: Deployment, gateway: str) -> openai.AsyncOpenAI:
+    """A client whose connection, kept alive, is to this gateway."""
+    while True:
+        client = await stack.enter_async_context(
+            openai.AsyncOpenAI(base_url=f"{trial.url}/v1", api_key=trial.key, max_retries=0)
+        )
+        async with client.models.with_streaming_response.list() as response:
+            found = gateway_of(trial, response.http_response)
+            await response.read()
+        if found == gateway:
+            return client
+
+
+async def test_the_places_it_held_are_free_again(
     trial_client: openai.AsyncOpenAI, trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
     for engine in trial_engines:
         await engine.control(tokens=100_000, inter_token_s=0.01)
+    key = await trial.make_key("--max-concurrency", "2", "--tokens-per-minute", "1000000")
+    client = trial_client.with_options(api_key=key)
+    streams = [await open_stream(client, trial), await open_stream(client, trial)]
+    for engine in trial_engines:
+        await engine.control(tokens=3, inter_token_s=0)
+    for name in {stream.gateway for stream in streams}:
+        await kill(trial, name)
+    for stream in streams:
+        await stream.failure()
+    await all_ready(trial)
+
+    async def both_are_free() -> bool:
+        answers = await asyncio.gather(
+            *(client.chat.completions.create(model="fake", messages=MESSAGES) for _ in range(2)), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, openai.RateLimitError):
+                raise answer
+        return not any(isinstance(answer, openai.RateLimitError) for answer in answers)
+
+    await until(both_are_free)
+
+
+async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
+    trial_client: openai.AsyncOpenAI,
+    trial: Deployment,
+    trial_engines: list[FakeEngineProcess],
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    for engine in trial_engines:
+        await engine.control(tokens=100_000, inter_token_s=0.01)
     streams = await open_on_both(trial_client, trial, at_least=2)
+    kept_alive = await stay_connected(stack, trial, "gateway-1")
     draining = next(stream for stream in streams if stream.gateway == "gateway-1")
     old_pid = process_ids(trial)["gateway-1"]
     os.kill(old_pid, signal.SIGTERM)
@@ -160,6 +216,8 @@ async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
         except openai.InternalServerError as error:  # a connection it had accepted before it stopped to listen
             assert error.code == "draining"
             assert int(error.response.headers["retry-after"]) >= 1
+    # a client whose idle connection was closed notices and takes another
+    await kept_alive.chat.completions.create(model="fake", messages=MESSAGES)
     for _ in range(10):  # from now on every connection goes to the other one
         other = await open_stream(trial_client, trial)
         assert other.gateway == "gateway-2"
