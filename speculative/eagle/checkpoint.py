@@ -1,0 +1,66 @@
+"""Writes and reads a head in the one layout that SGLang, TensorRT-LLM and vLLM all take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+
+from contracts.errors import ConfigError
+from speculative.eagle.config import ARCHITECTURE, HeadConfig
+from speculative.eagle.head import EagleHead
+
+
+def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write config.json and model.safetensors. d2t and t2d keep their own types."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = msgspec.to_builtins(head.config)
+    layers = shape.pop("eagle_aux_hidden_state_layer_ids")
+    config = {
+        "architectures": [ARCHITECTURE],
+        "model_type": "llama",
+        **shape,
+        "num_hidden_layers": 1,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "torch_dtype": str(dtype).removeprefix("torch."),
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},
+    }
+    (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
+    tensors = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
+        for name, tensor in head.state_dict().items()
+    }
+    save_file(tensors, str(folder / "model.safetensors"))
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
+    """Read a head. Raises ConfigError naming the file and what is missing, unknown or of the wrong shape."""
+    path = folder / "config.json"
+    try:
+        raw = msgspec.json.decode(path.read_bytes())
+        layers = raw.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
+        config = msgspec.convert({**raw, "eagle_aux_hidden_state_layer_ids": layers}, HeadConfig)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:  # ValidationError is one
+        raise ConfigError(f"{path}: {error}") from None
+    if raw.get("architectures") != [ARCHITECTURE]:
+        raise ConfigError(f"{path}: architectures: {raw.get('architectures')} is not [{ARCHITECTURE!r}]")
+    head = EagleHead(config)
+    tensors = load_file(str(folder / "model.safetensors"))
+    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    for name, shape in expected.items():
+        # SGLang would leave a missing one at random and skip an unknown one in silence
+        if name not in tensors:
+            raise ConfigError(f"{folder / 'model.safetensors'}: {name} is missing")
+        if tuple(tensors[name].shape) != shape:
+            raise ConfigError(f"{folder / 'model.safetensors'}: {name} is {tuple(tensors[name].shape)}, not {shape}")
+    if unknown := sorted(tensors.keys() - expected.keys()):
+        raise ConfigError(f"{folder / 'model.safetensors'}: unknown tensors: {', '.join(unknown)}")
+    head.load_state_dict(tensors)
+    return head.to(dtype).eval()

@@ -1,0 +1,40 @@
+"""The shape of an EAGLE-3 head, in the names its exported config.json has."""
+
+from __future__ import annotations
+
+import msgspec
+
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+
+
+class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One decoder layer over three of the target's hidden states and the embedding of the token after them."""
+
+    vocab_size: int
+    """The target's."""
+    draft_vocab_size: int
+    """Tokens the head can guess: the most frequent ones of the text it was trained on."""
+    hidden_size: int
+    """The target's and the head's."""
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    """At least the target's context: SGLang refuses less."""
+    eagle_aux_hidden_state_layer_ids: tuple[int, int, int]
+    """Target layers (from 0) whose outputs are the features, in ascending order."""
+
+
+def default_layers(layers: int) -> tuple[int, int, int]:
+    """Early, middle and late layer of a target with that many. Raises ValueError below 3 layers.
+
+    From 8 layers on it is the choice SGLang, TensorRT-LLM and vLLM make by themselves; a smaller target's must be said.
+    """
+    if layers < 3:
+        raise ValueError(f"a target of {layers} layers has no three different hidden states")
+    if layers >= 8:
+        return (1, layers // 2 - 1, layers - 4)
+    return (0, layers // 2, layers - 1) if layers > 3 else (0, 1, 2)

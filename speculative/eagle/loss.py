@@ -1,0 +1,78 @@
+"""How the head learns: it is unrolled over its own guesses, as it will be served (EAGLE-3's training-time test)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speculative.eagle.head import EagleHead
+
+DECAY = 0.8
+"""Weight of a step against the one before it."""
+
+
+class Unrolled(NamedTuple):
+    """The loss, and what each step got right."""
+
+    loss: Tensor
+    accuracy: list[float]
+    """Share of positions whose likeliest guess is the target's, by step; what the head cannot guess counts as wrong."""
+
+
+def unroll(head: EagleHead, ids: Tensor, states: Tensor, scores: Tensor, embedding: Tensor, steps: int) -> Unrolled:
+    """Loss of one sequence.
+
+    ids: (n,); states: (n, 3 * hidden), the target's features after each token; scores: (n, vocab), the target's logits
+    after each token; embedding: the target's table; steps: guesses in a row, less than n - 1. Raises ValueError for a
+    sequence too short.
+    """
+    count = len(ids) - 1 - steps
+    if count < 1:
+        raise ValueError(f"{len(ids)} tokens are too few to guess {steps} in a row")
+    loss = torch.zeros(())
+    accuracy: list[float] = []
+    for step, outputs in enumerate(outputs_by_step(head, ids, states, embedding, steps)):
+        # after tokens 0 .. t+1+step, of which the last `step` are the ones guessed before
+        target = scores[1 + step : 1 + step + count]
+        mask = head.t2d[target.argmax(-1)]
+        wanted = functional.softmax(target[:, head.t2d].float(), -1)
+        guessed = functional.log_softmax(head.logits(outputs), -1)
+        loss = loss - DECAY**step * ((wanted * guessed).sum(-1) * mask).mean()
+        right = head.target_ids(guessed.argmax(-1)) == target.argmax(-1)
+        accuracy.append(float(right.float().mean()))
+    return Unrolled(loss, accuracy)
+
+
+def outputs_by_step(head: EagleHead, ids: Tensor, states: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
+    """The head's outputs at every index when it guesses from there, `steps` times (count, hidden), all in parallel.
+
+    At step i, index t attends to the true keys of 0 .. t, and to those of its own earlier steps:
+
+        step 0 of   0 1 2 . . t      causal, shared by all steps
+        own steps             1 . i  one key each, of this index alone
+    """
+    count = len(ids) - 1 - steps
+    features = head.features(states[:count])
+    config = head.config
+    shared = config.num_attention_heads // config.num_key_value_heads
+    causal = torch.ones(count, count, dtype=torch.bool).tril()
+    at = torch.arange(count)
+    keys: list[Tensor] = []
+    values: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for step in range(steps):
+        q, own = head.midlayer.project(embedding[ids[1 + step : 1 + step + count]], features, at + step)
+        keys.append(own.keys.repeat_interleave(shared, 1))
+        values.append(own.values.repeat_interleave(shared, 1))
+        weights = torch.einsum("thd,shd->ths", q, keys[0]).masked_fill(~causal[:, None], float("-inf"))
+        diagonal = [(q * key).sum(-1, keepdim=True) for key in keys[1:]]  # (count, heads, 1) each
+        shares = torch.softmax(torch.cat((weights, *diagonal), -1) / config.head_dim**0.5, -1)
+        attended = torch.einsum("ths,shd->thd", shares[..., :count], values[0])
+        for index, value in enumerate(values[1:]):
+            attended = attended + shares[..., count + index, None] * value
+        features = head.midlayer.finish(attended, features)
+        outputs.append(features)
+    return outputs
