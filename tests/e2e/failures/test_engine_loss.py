@@ -62,7 +62,7 @@ async def test_the_error_event_is_the_last_and_no_done_follows(
     assert "scripted failure" not in errors[0]
 
 
-async def test_a_whole_answer_whose_engine_dies_is_billed_once_or_refused(
+async def test_a_whole_answer_whose_engine_dies_is_refused_and_not_tried_again(
     spread_client: openai.AsyncOpenAI, faked: Deployment, fresh_engines: list[FakeEngineProcess]
 ) -> None:
     for engine in fresh_engines:
@@ -72,6 +72,8 @@ async def test_a_whole_answer_whose_engine_dies_is_billed_once_or_refused(
     assert (refused.value.status_code, refused.value.code) == (502, "engine_failed")
     rows = await faked.ledger(refused.value.response.headers["x-request-id"])
     assert [(row["attempt"], row["completion_tokens"], row["outcome"]) for row in rows] == [(0, 3, "lower_bound")]
+    # begun is begun: what is billed is not generated again
+    assert sum([len(await engine.recorded()) for engine in fresh_engines]) == 1
 
 
 async def test_a_client_that_leaves_while_it_asks_is_no_error_of_ours(
