@@ -111,10 +111,9 @@ class Engine:
         # the keys and values of the right guesses are in place already
         sequence.computed += kept
         text = ""
-        emitted = 0
+        before = sequence.completion_tokens
         for picked in picks[: kept + 1]:
             text += sequence.append(picked.id)
-            emitted += 1
             if picked.logprob is not None:
                 pending = self._pending_logprobs.setdefault(sequence, [])
                 pending += sequence.take_prompt_scores()
@@ -122,6 +121,7 @@ class Engine:
                     pending.append(picked.logprob)
             if sequence.finish is not None:
                 break
+        emitted = sequence.completion_tokens - before
         sequence.settle(emitted)
         self._observe(sequence, emitted, now)
         if sequence.finish is not None:
