@@ -1,0 +1,34 @@
+"""Our own engine, `python -m slipstream engine`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
+from benchmarks.engine_cpu_rivals.process import REPOSITORY, ProcessTree, free_port
+from benchmarks.engine_cpu_rivals.rival import Setup
+
+
+class Embedded(HttpRival):
+    """The engine with its settings from the environment; whatever lies in the working directory does not count."""
+
+    def __init__(self, setup: Setup, settings: list[str]) -> None:
+        """settings: `field=value` of the engine's configuration, as `speculation.method=ngram`."""
+        self._data = setup.scratch / "data"
+        self._data.mkdir()
+        environment = {"OMP_NUM_THREADS": str(setup.threads), "PYTHONPATH": str(REPOSITORY)}
+        for setting in (f"threads={setup.threads}", *settings):
+            field, _, value = setting.partition("=")
+            environment["SLIPSTREAM_ENGINE__" + field.upper().replace(".", "__")] = value
+        port = free_port()
+        options = ["--model", str(setup.model), "--name", NAME, "--port", str(port), "--data", str(self._data)]
+        command = [sys.executable, "-m", "slipstream", "engine", *options]
+        super().__init__(ProcessTree("embedded", command, environment, setup.scratch), port)
+
+    async def ready(self) -> None:
+        """See Rival; the token is made when the engine starts."""
+        await super().ready()
+        self._token = (self._data / "token").read_text().strip()
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None

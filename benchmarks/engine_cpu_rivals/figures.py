@@ -1,0 +1,63 @@
+"""From samples to figures: medians over rounds for throughput and CPU, pooled times for quantiles."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Literal
+
+from benchmarks.engine_cpu_rivals.rival import Sample
+
+Cells = dict[str, dict[int, list[Sample]]]
+"""Rival, concurrency, one sample per round."""
+Table = dict[str, dict[str, float]]
+
+
+def tables(cells: Cells) -> dict[str, Table]:
+    """Every measure as rival -> concurrency -> figure."""
+    return {
+        "tokens_per_s": _table(cells, lambda samples: _median(samples, lambda s: s.tokens / s.elapsed_s), 1),
+        "ttft_p50_ms": _table(cells, lambda samples: 1e3 * statistics.median(_pooled(samples, "first_s")), 2),
+        "itl_p99_ms": _table(cells, lambda samples: 1e3 * _p99(_pooled(samples, "gaps_s")), 2),
+        "cpu_ms_per_token": _table(cells, lambda samples: 1e3 * _median(samples, lambda s: s.cpu_s / s.tokens), 3),
+    }
+
+
+def print_tables(found: dict[str, Table]) -> None:
+    """One block per measure, rivals as rows."""
+    for measure, table in found.items():
+        columns = list(next(iter(table.values())))
+        print(f"\n{measure:20}" + "".join(f"{'x' + column:>10}" for column in columns))
+        for name, row in table.items():
+            print(f"  {name:18}" + "".join(f"{row[column]:>10.{2 if row[column] < 100 else 0}f}" for column in columns))
+
+
+def against_best(table: Table, ours: str) -> dict[str, str]:
+    """For every concurrency the strongest other rival and ours as a multiple of it."""
+    if ours not in table or len(table) < 2:
+        return {}
+    others = {name: row for name, row in table.items() if name != ours}
+    found = {}
+    for column, value in table[ours].items():
+        best = max(others, key=lambda name: others[name][column])
+        found[column] = f"{value / others[best][column]:.2f} x {best}"
+    return found
+
+
+def _table(cells: Cells, figure: Callable[[list[Sample]], float], digits: int) -> Table:
+    return {
+        name: {str(concurrent): round(figure(samples), digits) for concurrent, samples in row.items()}
+        for name, row in cells.items()
+    }
+
+
+def _median(samples: list[Sample], figure: Callable[[Sample], float]) -> float:
+    return statistics.median(map(figure, samples))
+
+
+def _pooled(samples: list[Sample], times: Literal["first_s", "gaps_s"]) -> list[float]:
+    return [value for sample in samples for value in getattr(sample, times)]
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]

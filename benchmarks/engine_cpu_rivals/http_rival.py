@@ -1,0 +1,125 @@
+"""A rival with an OpenAI HTTP server: a closed loop of streamed completions, all from one cheap client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from benchmarks.engine_cpu_rivals.process import ProcessTree
+from benchmarks.engine_cpu_rivals.rival import Sample
+from contracts.errors import SlipstreamError
+from engines.base import EngineRequest
+from engines.connection import EngineConnections
+
+NAME = "bench"
+"""What every rival calls the model."""
+READY_S = 300.0
+
+
+class HttpRival:
+    """One server and our connections to it."""
+
+    def __init__(self, tree: ProcessTree, port: int, token: str = "") -> None:
+        self._tree = tree
+        self._url = f"http://127.0.0.1:{port}"
+        self._token = token
+        self._connections: EngineConnections | None = None
+
+    async def ready(self) -> None:
+        """See Rival."""
+        async with asyncio.timeout(READY_S):
+            while True:
+                self._tree.require_running()
+                with contextlib.suppress(SlipstreamError):
+                    status, _ = await self._client().fetch(self._url, EngineRequest("GET", self.health_path()), 5.0)
+                    if status == 200:
+                        return
+                await asyncio.sleep(0.5)
+
+    def health_path(self) -> str:
+        """Answers 200 when the server would serve."""
+        return "/health"
+
+    async def burst(self, prompts: Iterator[list[int]], concurrent: int, tokens: int, seconds: float) -> Sample:
+        """See Rival."""
+        sample = Sample()
+        cpu_s, started_s = self._tree.cpu_s(), time.perf_counter()
+
+        async def loop() -> None:
+            while time.perf_counter() < started_s + seconds:
+                await self._request(next(prompts), tokens, sample)
+
+        await asyncio.gather(*(loop() for _ in range(concurrent)))
+        sample.elapsed_s = time.perf_counter() - started_s
+        sample.cpu_s = self._tree.cpu_s() - cpu_s
+        return sample
+
+    async def text(self, prompt: list[int], tokens: int) -> str:
+        """See Rival."""
+        events = await self._events(prompt, tokens)
+        decoded = [msgspec.json.decode(event) for _, event in events]
+        return "".join(choice["text"] for event in decoded for choice in event["choices"])
+
+    def pause(self) -> None:
+        """See Rival."""
+        self._tree.pause()
+
+    def resume(self) -> None:
+        """See Rival."""
+        self._tree.resume()
+
+    def stop(self) -> None:
+        """See Rival."""
+        self._tree.stop()
+
+    async def _request(self, prompt: list[int], tokens: int, sample: Sample) -> None:
+        sent_s = time.perf_counter()
+        events = await self._events(prompt, tokens)
+        usage = next((found for _, event in reversed(events) if (found := _usage(event))), None)
+        if usage is None or usage["completion_tokens"] != tokens:
+            raise RuntimeError(f"{self._url}: {tokens} tokens were asked for, the usage is {usage}")
+        arrived_s = [at_s for at_s, event in events if b'"choices":[]' not in event and b'"text":""' not in event]
+        sample.tokens += tokens
+        sample.first_s.append(arrived_s[0] - sent_s)
+        sample.gaps_s += [later - earlier for earlier, later in itertools.pairwise(arrived_s)]
+
+    async def _events(self, prompt: list[int], tokens: int) -> list[tuple[float, bytes]]:
+        """Every event of one stream with its time of arrival; undecoded, for decoding would cost the engine CPU."""
+        body: dict[str, Any] = {
+            "model": NAME,
+            "prompt": prompt,
+            "max_tokens": tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        request = EngineRequest("POST", "/v1/completions", msgspec.json.encode(body))
+        stream = await self._client().open(self._url, request, 30.0)
+        events: list[tuple[float, bytes]] = []
+        rest = b""
+        while data := await stream.read():
+            now_s = time.perf_counter()
+            *whole, rest = (rest + data).split(b"\n\n")
+            events += [(now_s, event[6:]) for event in whole if event.startswith(b"data: {")]
+        if stream.status != 200:
+            raise RuntimeError(f"{self._url} answered {stream.status}: {rest[:500]!r}")
+        return events
+
+    def _client(self) -> EngineConnections:
+        if self._connections is None:
+            self._connections = EngineConnections(self._token)
+        return self._connections
+
+
+def _usage(event: bytes) -> dict[str, int] | None:
+    if b'"usage"' not in event:
+        return None
+    found: dict[str, int] | None = msgspec.json.decode(event).get("usage")
+    return found

@@ -1,0 +1,32 @@
+"""llama.cpp with its own HTTP server, from the xllamacpp wheel; one rival per number format."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from benchmarks.engine_cpu_rivals.http_rival import HttpRival
+from benchmarks.engine_cpu_rivals.process import ProcessTree, free_port
+from benchmarks.engine_cpu_rivals.rival import Missing, Setup
+
+WORKERS = Path(__file__).parent / "workers"
+
+
+class LlamaCpp(HttpRival):
+    """A GGUF file made from the model folder, and a slot for every concurrent request."""
+
+    def __init__(self, setup: Setup, venv: str | None, kind: str) -> None:
+        """kind: `f16` or `q8_0`."""
+        python = str(Path(venv or "", "bin", "python").absolute())
+        if not venv or subprocess.run([python, "-c", "import gguf, xllamacpp"], capture_output=True).returncode:
+            raise Missing("give SLIPSTREAM_LLAMA_VENV or --llama-venv, an environment with xllamacpp and gguf")
+        weights = setup.scratch / f"{kind}.gguf"
+        subprocess.run(
+            [python, str(WORKERS / "gguf_file.py"), str(setup.model), str(weights), kind],
+            check=True,
+            capture_output=True,
+        )
+        port = free_port()
+        numbers = (port, setup.threads, setup.most_concurrent, setup.context_tokens)
+        command = [python, str(WORKERS / "llama_server.py"), str(weights), *map(str, numbers)]
+        super().__init__(ProcessTree(f"llama.cpp-{kind}", command, {}, setup.scratch), port)

@@ -1,0 +1,86 @@
+"""A rival's processes: started in a session of their own, their CPU counted, paused and ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).parents[2]
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class ProcessTree:
+    """One child and everything it started."""
+
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str], scratch: Path, *, piped: bool = False
+    ) -> None:
+        """environment: over ours, without our SLIPSTREAM_ settings. scratch: working directory and place of the log.
+        piped: stdin and stdout are ours to talk through."""
+        self._name = name
+        self._log = scratch / f"{name}.log"
+        ours = {key: value for key, value in os.environ.items() if not key.startswith("SLIPSTREAM_")}
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=scratch,
+                env={**ours, **environment},
+                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def require_running(self) -> None:
+        """Raises RuntimeError with the end of the log when the first process has ended."""
+        if self.process.poll() is not None:
+            said = self._log.read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"{self._name} ended with {self.process.returncode}:\n{said}")
+
+    def cpu_s(self) -> float:
+        """User and kernel CPU so far of all living processes."""
+        ticks = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks * TICK_S
+
+    def pause(self) -> None:
+        """SIGSTOP for all."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT for all."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """SIGKILL for all, and wait for the first."""
+        self._signal(signal.SIGKILL)
+        self.process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _pids(self) -> list[int]:
+        try:
+            root = psutil.Process(self.process.pid)
+            return [root.pid, *(child.pid for child in root.children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port

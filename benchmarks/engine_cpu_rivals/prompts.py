@@ -1,0 +1,33 @@
+"""Prompts for all rivals: pieces of this repository's own text as token ids, so that nobody's tokenizer matters."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.engine_cpu_rivals.process import REPOSITORY
+from engines.tokenizer.tokenizer import Tokenizer
+
+
+class Prompts:
+    """Endless prompts of 0.5 to 1.5 times a mean length; the same seed gives the same prompts."""
+
+    def __init__(self, model: Path, mean_tokens: int) -> None:
+        tokenizer = Tokenizer.load(model)
+        files = sorted((REPOSITORY / "engines").rglob("*.py"))
+        self._ids = [id_ for path in files for id_ in tokenizer.encode(path.read_text())]
+        self._mean_tokens = mean_tokens
+        question = [{"role": "user", "content": "What is the capital of France?"}]
+        code = "def add(a, b):\n    return a + b\n\n\ndef multiply(a, b):\n"
+        self.familiar = tokenizer.chat_ids(question) if tokenizer.has_chat_template else tokenizer.encode(code)
+        """What the model was made for: all rivals should agree on how it goes on."""
+        self.longest_tokens = mean_tokens * 3 // 2
+
+    def sequence(self, *seed: int) -> Iterator[list[int]]:
+        """No two prompts begin at the same place but by chance: nobody's prefix cache helps."""
+        source = random.Random(repr(seed))
+        while True:
+            length = source.randint(self._mean_tokens // 2, self.longest_tokens)
+            start = source.randrange(len(self._ids) - length)
+            yield self._ids[start : start + length]
