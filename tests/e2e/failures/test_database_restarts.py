@@ -17,7 +17,7 @@ import pytest
 from infra.local.folders import DataFolder
 from tests.deployment import ROOT, Deployment, free_port
 from tests.e2e.failures.customers import Customers
-from tests.e2e.failures.processes import fresh_connections, kill, no_restarts, process_ids, until
+from tests.e2e.failures.processes import all_ready, fresh_connections, kill, no_restarts, process_ids, until
 from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.process import FakeEngineProcess
 
@@ -43,6 +43,18 @@ async def ledger_by_engine_id(trial: Deployment, rids: set[str]) -> dict[str, di
     return rows
 
 
+async def until_restarted(trial: Deployment, name: str, old_pid: int) -> None:
+    """Return once the supervisor has started it again and PostgreSQL takes connections."""
+
+    async def serves() -> bool:
+        with contextlib.suppress(OSError, asyncpg.PostgresError):
+            async with trial.database():
+                return process_ids(trial).get(name, old_pid) != old_pid
+        return False
+
+    await until(serves)
+
+
 async def test_under_load_every_answer_has_its_row_and_every_row_its_count(
     trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
@@ -53,15 +65,10 @@ async def test_under_load_every_answer_has_its_row_and_every_row_its_count(
     async with Customers(trial, [trial.key, limited], count=8, seed=7) as customers:
         await customers.have_read(40)
         for victim in ("postgres", "valkey", "postgres"):
-            await kill(trial, victim)
+            old_pid = await kill(trial, victim)
             await customers.have_read(60)
-
-            async def healed() -> bool:
-                async with fresh_connections() as client:
-                    answers = [await client.get(f"{trial.url}/readyz") for _ in range(6)]
-                return all(answer.status_code == 200 for answer in answers)
-
-            await until(healed)
+            await until_restarted(trial, victim, old_pid)
+            await all_ready(trial)
             await customers.have_read(40)
     after = process_ids(trial)
     restarted = {name for name in before if before[name] != after[name]}
@@ -180,7 +187,7 @@ async def test_without_postgres_keys_fail_closed_and_usage_waits_in_the_journal(
         )
         request_id = raw.headers["x-request-id"]
         async with no_restarts(trial):
-            await kill(trial, "postgres")
+            old_pid = await kill(trial, "postgres")
 
             async def fails_closed() -> bool:
                 try:
@@ -195,7 +202,8 @@ async def test_without_postgres_keys_fail_closed_and_usage_waits_in_the_journal(
             # a stream that was admitted is served to its end, and its usage outlives the outage
             chunks = [chunk async for chunk in raw.parse()]
             assert chunks[-1].choices[0].finish_reason == "length"
-        [row] = await ledger_rows_after_restart(trial, request_id)
+        await until_restarted(trial, "postgres", old_pid)
+        [row] = await trial.ledger(request_id)
         assert (row["completion_tokens"], row["outcome"], row["billed"]) == (30, "exact", True)
 
         async def trusted_again() -> bool:
@@ -204,16 +212,3 @@ async def test_without_postgres_keys_fail_closed_and_usage_waits_in_the_journal(
             return False
 
         await until(trusted_again)
-
-
-async def ledger_rows_after_restart(trial: Deployment, request_id: str) -> list[dict[str, Any]]:
-    """As `Deployment.ledger`, for a database that is on its way back."""
-
-    async def accepts() -> bool:
-        with contextlib.suppress(OSError, asyncpg.PostgresError):
-            async with trial.database():
-                return True
-        return False
-
-    await until(accepts)
-    return await trial.ledger(request_id)
