@@ -12,6 +12,7 @@ from slipstream.commands.keys import keys
 from slipstream.commands.logs import logs
 from slipstream.commands.migrate import migrate
 from slipstream.commands.processes import engine, gateway, router, worker
+from slipstream.commands.quantization import quantization
 from slipstream.commands.requests import requests
 from slipstream.commands.running import down, status
 from slipstream.commands.up import up
@@ -23,7 +24,7 @@ def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""
 
 
-for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker):
+for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker, quantization):
     cli.add_command(command)
 
 

@@ -12,6 +12,7 @@ from engines.embedded.engine import Engine
 from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
+from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
 
 
@@ -21,7 +22,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     Raises ConfigError naming what is wrong with the model folder or the settings.
     """
     torch.set_num_threads(config.threads)
-    model = load_model(Path(config.model), config.dtype)
+    model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype))
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
             f"{config.model}: tokenizer.json has {tokenizer.vocabulary_size} tokens, config.json says vocab_size "

@@ -80,6 +80,22 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Compiled grammars kept for requests that ask for the same again."""
 
 
+class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Simulated FP8, for judging a model before a GPU serves it so. The head and the embedding are never rounded."""
+
+    weights: Literal["tensor", "channel"] = "channel"
+    """One scale for a layer's weights, or one per output channel."""
+
+    activations: Literal["none", "token", "tensor"] = "token"
+    """Not rounded; one scale per token as it comes; or one per layer, fixed by a calibration."""
+
+    calibration: str = ""
+    """The file with the largest input of every layer, for `activations = "tensor"`."""
+
+    keep: tuple[str, ...] = ()
+    """Layers that are not rounded, as `layers.3.down` or `layers.0.*`."""
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine process: one model, one port."""
 
@@ -101,6 +117,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of weights and activations. auto: bfloat16 where the checkpoint has it and the CPU computes it
     natively, else float32."""
+
+    quantization: Literal["none", "int8", "fp8"] = "none"
+    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching, fast for few users. fp8:
+    simulated, slow, for measuring quality only."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: what the model was made for."""
@@ -131,3 +151,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     grammar: GrammarConfig = GrammarConfig()
     """Guided output."""
+
+    fp8: Fp8Config = Fp8Config()
+    """What `quantization = "fp8"` rounds, and how."""

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+class Projection(Protocol):
+    """Any linear layer, rounded or not."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: (tokens, in). Returns (tokens, out) of the same dtype."""
+        ...
 
 
 class Linear:

@@ -38,6 +38,10 @@ class Checkpoint:
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """One tensor, converted to `dtype`. Raises ConfigError naming it when it is missing or has another shape."""
+        return self.read(name, shape).to(dtype)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The same in the checkpoint's own number format."""
         path = self._where.get(name)
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
@@ -50,7 +54,7 @@ class Checkpoint:
         if not tensor.is_floating_point():
             raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
         self._taken.add(name)
-        return tensor.to(dtype)
+        return tensor
 
     def require_all_taken(self) -> None:
         """Raises ConfigError naming tensors that nobody asked for: a model without a part of it is another model."""

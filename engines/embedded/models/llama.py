@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.linears import HEAD, Linears
 from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention
-from engines.layers.linear import Linear
+from engines.layers.linear import Projection
 from engines.layers.norm import HeadNorm, RMSNorm
 from engines.layers.rotary import Rotary
 
@@ -21,7 +22,9 @@ from engines.layers.rotary import Rotary
 class LlamaLayer:
     """One block. Query, key and value projections are one matrix, and so are gate and up: fewer calls per step."""
 
-    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, index: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: ModelConfig, checkpoint: Checkpoint, index: int, dtype: torch.dtype, linears: Linears
+    ) -> None:
         hidden, head_dim = config.hidden_size, config.head_dim
         self._q_width = config.num_attention_heads * head_dim
         self._qk_heads = config.num_attention_heads + config.num_key_value_heads
@@ -35,15 +38,17 @@ class LlamaLayer:
         def norm(name: str) -> RMSNorm:
             return RMSNorm(checkpoint.take(f"{prefix}.{name}.weight", (hidden,), dtype), config.rms_norm_eps)
 
-        def linear(parts: dict[str, int], inputs: int, bias: bool) -> Linear:
-            weights = [checkpoint.take(f"{prefix}.{n}.weight", (out, inputs), dtype) for n, out in parts.items()]
-            biases = [checkpoint.take(f"{prefix}.{n}.bias", (out,), dtype) for n, out in parts.items()] if bias else []
-            return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+        def linear(group: str, parts: dict[str, int], inputs: int, bias: bool) -> Projection:
+            weights = [checkpoint.read(f"{prefix}.{name}.weight", (out, inputs)) for name, out in parts.items()]
+            biases = [checkpoint.read(f"{prefix}.{name}.bias", (out,)) for name, out in parts.items()] if bias else []
+            whole = torch.cat(biases) if biases else None
+            return linears.make(f"layers.{index}.{group}", torch.cat(weights), whole)
 
         mlp_bias = config.mlp_bias
         self._input_norm = norm("input_layernorm")
         self._post_norm = norm("post_attention_layernorm")
         self._qkv = linear(
+            "qkv",
             {"self_attn.q_proj": self._q_width, "self_attn.k_proj": kv_width, "self_attn.v_proj": kv_width},
             hidden,
             config.qkv_bias,
@@ -53,9 +58,9 @@ class LlamaLayer:
             q, k = (checkpoint.take(f"{prefix}.self_attn.{n}_norm.weight", (head_dim,), dtype) for n in "qk")
             rows = [q] * config.num_attention_heads + [k] * config.num_key_value_heads
             self._qk_norm = HeadNorm(torch.stack(rows), config.rms_norm_eps)
-        self._output = linear({"self_attn.o_proj": hidden}, self._q_width, config.output_bias)
-        self._gate_up = linear({"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
-        self._down = linear({"mlp.down_proj": hidden}, self._ff, mlp_bias)
+        self._output = linear("output", {"self_attn.o_proj": hidden}, self._q_width, config.output_bias)
+        self._gate_up = linear("gate_up", {"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
+        self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
     def __call__(
         self, x: Tensor, rotary: Rotary, cos: Tensor, sin: Tensor, pages: Tensor, plan: AttentionPlan
@@ -75,16 +80,19 @@ class LlamaLayer:
 class Llama:
     """A whole decoder: token ids in, logits out. It keeps no state between steps; keys and values are the caller's."""
 
-    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
-        """Raises ConfigError naming a tensor that is missing or has the wrong shape."""
+    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype, linears: Linears) -> None:
+        """linears: makes the linear layers, rounded or not.
+
+        Raises ConfigError naming a tensor that is missing or has the wrong shape.
+        """
         self.config = config
         self.dtype = dtype
         table = (config.vocab_size, config.hidden_size)
         self._embedding = checkpoint.take("model.embed_tokens.weight", table, dtype)
-        self._layers = [LlamaLayer(config, checkpoint, i, dtype) for i in range(config.num_hidden_layers)]
+        self._layers = [LlamaLayer(config, checkpoint, i, dtype, linears) for i in range(config.num_hidden_layers)]
         self._norm = RMSNorm(checkpoint.take("model.norm.weight", (config.hidden_size,), dtype), config.rms_norm_eps)
-        tied = config.tie_word_embeddings
-        self._head = Linear(self._embedding if tied else checkpoint.take("lm_head.weight", table, dtype))
+        head = self._embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
+        self._head = linears.make(HEAD, head, None)
         self._rotary = make_rotary(
             config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings, dtype
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.linears import Linears, PlainLinears
 from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan
 
@@ -29,15 +31,17 @@ class Model(Protocol):
         ...
 
 
-def load_model(folder: Path, dtype: str) -> Model:
-    """Load a model folder. dtype: `auto`, `float32` or `bfloat16`.
+def load_model(folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] = PlainLinears) -> Model:
+    """Load a model folder. dtype: `auto`, `float32` or `bfloat16`. linears: what it is built of, given its number
+    format.
 
     Raises ConfigError naming an unknown architecture, a missing tensor, one too many, a shape that does not fit or a
     broken file.
     """
     config = ModelConfig.read(folder)
     checkpoint = Checkpoint(folder)
-    model = Llama(config, checkpoint, _dtype(config, dtype))
+    own = _dtype(config, dtype)
+    model = Llama(config, checkpoint, own, linears(own))
     checkpoint.require_all_taken()
     return model
 

@@ -1,0 +1,65 @@
+"""Finds the largest input of every linear layer over a text, for activation scales that are fixed beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.models.linears import PlainLinears
+from engines.embedded.models.registry import load_model
+from engines.embedded.quantization.passes import logits_of
+from engines.layers.linear import Projection
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """The file's contents."""
+
+    model: str
+    tokens: int
+    """Tokens it was measured over."""
+    amax: dict[str, float]
+    """Largest magnitude of each layer's input."""
+
+
+class _Observed:
+    def __init__(self, inner: Projection) -> None:
+        self._inner = inner
+        self.amax = 0.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.amax = max(self.amax, float(x.abs().max()))
+        return self._inner(x)
+
+
+class _ObservedLinears:
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._plain = PlainLinears(dtype)
+        self.layers: dict[str, _Observed] = {}
+
+    def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
+        layer = self.layers[name] = _Observed(self._plain.make(name, weight, bias))
+        return layer
+
+
+def calibrate(folder: Path, passages: Iterable[list[int]]) -> Calibration:
+    """Run the model over `passages` in float32. Raises ConfigError when the folder holds no model we serve."""
+    made = _ObservedLinears(torch.float32)
+    model = load_model(folder, "float32", lambda _: made)
+    tokens = 0
+    for ids in passages:
+        logits_of(model, ids)
+        tokens += len(ids)
+    return Calibration(folder.resolve().name, tokens, {name: layer.amax for name, layer in made.layers.items()})
+
+
+def read_calibration(path: str) -> dict[str, float]:
+    """Amax by layer. Raises ConfigError naming the file when it is none."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Calibration).amax
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path}: not a calibration file: {error}", param="engine.fp8.calibration") from None

@@ -1,0 +1,75 @@
+"""Linear layers with rounded weights, as the settings ask for them."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig, Fp8Config
+from engines.embedded.models.linears import HEAD, Linears, PlainLinears
+from engines.embedded.quantization.calibration import read_calibration
+from engines.layers.fp8 import Fp8Linear
+from engines.layers.int8 import Int8Linear
+from engines.layers.linear import Projection
+
+
+class Int8Linears:
+    """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
+
+    def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
+        """See `Linears`."""
+        return Int8Linear(weight.float(), bias)
+
+
+class Fp8Linears:
+    """Simulated FP8 in all layers but the head and those to be kept."""
+
+    def __init__(self, config: Fp8Config, dtype: torch.dtype) -> None:
+        """Raises ConfigError when the calibration that static activation scales need cannot be read."""
+        self._config = config
+        self._plain = PlainLinears(dtype)
+        self._amax: dict[str, float] = {}
+        if config.activations == "tensor":
+            if not config.calibration:
+                raise ConfigError(
+                    "engine.fp8.calibration: activations = 'tensor' needs the file that `slipstream quantization "
+                    "calibrate` writes",
+                    param="engine.fp8.calibration",
+                )
+            self._amax = read_calibration(config.calibration)
+
+    def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
+        """See `Linears`. Raises ConfigError when the calibration does not have the layer."""
+        if name == HEAD or any(fnmatchcase(name, pattern) for pattern in self._config.keep):
+            return self._plain.make(name, weight, bias)
+        amax = self._amax.get(name)
+        if self._config.activations == "tensor" and amax is None:
+            raise ConfigError(
+                f"engine.fp8.calibration: {self._config.calibration} has no layer {name}; calibrate this model",
+                param="engine.fp8.calibration",
+            )
+        return Fp8Linear(weight.float(), bias, self._config.weights, self._config.activations, amax)
+
+
+def linears_of(config: EngineConfig, dtype: torch.dtype) -> Linears:
+    """What the settings ask for."""
+    if config.quantization == "int8":
+        return Int8Linears()
+    if config.quantization == "fp8":
+        return Fp8Linears(config.fp8, dtype)
+    return PlainLinears(dtype)
+
+
+def dtype_of(config: EngineConfig) -> str:
+    """The number format of everything else. Raises ConfigError for one in which 8-bit weights cannot be used."""
+    if config.quantization != "int8":
+        return config.dtype
+    if config.dtype == "float32":
+        raise ConfigError(
+            "engine.quantization: int8 computes in bfloat16; engine.dtype must be auto or bfloat16, got float32",
+            param="engine.quantization",
+        )
+    return "bfloat16"
