@@ -11,8 +11,12 @@ from msgspec import Meta
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where guesses at the next tokens come from, and how many are checked at once. Guessing never changes a text."""
 
-    method: Literal["off", "ngram"] = "off"
-    """ngram: guess that what followed the same few tokens earlier in the prompt or output follows again."""
+    method: Literal["off", "ngram", "eagle"] = "off"
+    """ngram: guess that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
+    small trained head that reads the model's hidden states."""
+
+    head: str = ""
+    """The head's folder, for eagle: config.json and model.safetensors."""
 
     max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
     """Most tokens guessed per sequence and step."""

@@ -30,6 +30,10 @@ class NgramDrafts:
                 return drafts
         return []
 
+    def fork(self) -> NgramDrafts:
+        """An index for a sequence that goes on differently; it is built anew."""
+        return NgramDrafts(self._least, self._most)
+
     def _index(self, tokens: Sequence[int]) -> None:
         for at in range(self._indexed, len(tokens)):
             for size in range(self._least, min(self._most, at) + 1):

@@ -40,6 +40,8 @@ class Batch:
     k + 1 times in a row."""
     sampled_rows: Tensor
     """(sampled,) the row of each one's last token, then of its drafts."""
+    order: tuple[Work, ...]
+    """The works as their rows stand in the batch."""
     scored: tuple[Scored, ...] = ()
 
 
@@ -79,7 +81,13 @@ class BatchBuilder:
         first_chunk = sum(work.tokens for work in generating)
         plan = AttentionPlan(torch.tensor(slots), self._groups(generating), self._chunks(chunks, first_chunk))
         return Batch(
-            torch.tensor(ids), torch.tensor(positions), plan, tuple(sampled), torch.tensor(sampled_rows), tuple(scored)
+            torch.tensor(ids),
+            torch.tensor(positions),
+            plan,
+            tuple(sampled),
+            torch.tensor(sampled_rows),
+            (*generating, *chunks),
+            tuple(scored),
         )
 
     def _groups(self, works: list[Work]) -> tuple[TokenGroup, ...]:

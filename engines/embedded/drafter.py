@@ -2,43 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Rows
+from typing import Protocol
+
+from torch import Tensor
 
 from engines.embedded.scheduler import StepPlan
 from engines.embedded.sequence import Sequence
 from speculative.config import SpeculationConfig
 from speculative.governor import Governor
-from speculative.ngram import NgramDrafts
+
+
+class DraftSource(Protocol):
+    """Where guesses come from; what it knows of a sequence is in `Sequence.lookup`."""
+
+    layers: tuple[int, ...]
+    """Target layers whose outputs it wants to see."""
+
+    def begin(self, sequence: Sequence) -> None:
+        """Set `lookup` of a sequence that has none."""
+        ...
+
+    def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
+        """Tokens start, start + 1, … were computed; states: (n, len(layers) * hidden)."""
+        ...
 
 
 class Drafter:
     """Asked before every step, told after it."""
 
-    def __init__(self, config: SpeculationConfig) -> None:
+    def __init__(self, config: SpeculationConfig, source: DraftSource | None) -> None:
+        """source: None: nothing is ever guessed."""
         self.governor = Governor(config)
-        self._config = config
+        self._source = source
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Target layers whose outputs `learn` wants."""
+        return () if self._source is None else self._source.layers
 
     def propose(self, running: Rows[Sequence]) -> None:
         """Set `drafts` of the sequences that generate."""
-        if self._config.method == "off" or not running:
+        if self._source is None or not running:
             return
         generating = [sequence for sequence in running if sequence.pending == 1 and not sequence.is_new]
         count = self.governor.drafts(len(generating)) if generating else 0
         for sequence in generating:
+            sequence.drafts = []
             # the token after the last draft must still be allowed
             room = min(count, sequence.most_tokens - len(sequence.tokens) - 1)
             if room > 0 and sequence.request.speculate:
                 if sequence.lookup is None:
-                    sequence.lookup = NgramDrafts(self._config.ngram_least, self._config.ngram_most)
+                    self._source.begin(sequence)
+                assert sequence.lookup is not None
                 sequence.drafts = sequence.lookup.propose(sequence.tokens, room)
                 if sequence.guide is not None and sequence.drafts:
                     del sequence.drafts[sequence.guide.count_valid(sequence.drafts) :]
-            else:
-                sequence.drafts = []
+
+    def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
+        """A step was done. starts: where each work began; states: what `layers` gave out, by sequence and token.
+
+        Wrong drafts are left out: `computed` does not count them.
+        """
+        if self._source is None or not states:
+            return
+        for work, start in zip(plan.works, starts, strict=True):
+            sequence = work.sequence
+            if sequence.running and sequence.request.speculate:
+                self._source.learn(sequence, start, states[sequence][: sequence.computed - start])
+            if sequence.lookup is not None:
+                for fork in work.forks:
+                    fork.lookup = sequence.lookup.fork()
 
     def observe(self, plan: StepPlan, emitted: int, step_s: float) -> None:
-        """A step was done. Only steps in which everybody generates say what drafts cost."""
-        if self._config.method == "off" or not emitted:
+        """What a step yielded. Only steps in which everybody generates say what drafts cost."""
+        if self._source is None or not emitted:
             return
         if all(work.tokens == 1 + work.drafts for work in plan.works):
             drafted = sum(work.drafts for work in plan.works)

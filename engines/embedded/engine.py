@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from engines.embedded.config import EngineConfig
+from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
 from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.pages import PagePool
@@ -44,8 +45,8 @@ class Engine:
         self.events = NoEvents() if events is None else events
         self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
-        self._runner = Runner(model, store)
-        self._drafter = Drafter(config.speculation)
+        self._drafter = Drafter(config.speculation, make_source(config.speculation, model))
+        self._runner = Runner(model, store, self._drafter.layers)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
@@ -87,12 +88,14 @@ class Engine:
         if not plan.works:
             self.stats.idle()
             return []
-        results = self._runner.run(plan)
+        picks, states = self._runner.run(plan)
+        starts = [work.sequence.computed for work in plan.works]
         for work in plan.works:
             self.scheduler.computed(work)
         now = self._clock()
         before = self.stats.generation_tokens
-        deltas = [delta for sequence, picks in results if (delta := self._accept(sequence, picks, now)) is not None]
+        deltas = [delta for sequence, own in picks if (delta := self._accept(sequence, own, now)) is not None]
+        self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
         self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         self.events.flush()

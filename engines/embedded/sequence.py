@@ -12,7 +12,6 @@ from engines.embedded.grammar.guide import GuideState
 from engines.embedded.output import Finish, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
-from speculative.ngram import NgramDrafts
 
 
 class TextStream(Protocol):
@@ -24,6 +23,18 @@ class TextStream(Protocol):
 
     def flush(self) -> str:
         """What is still held back."""
+        ...
+
+
+class Lookup(Protocol):
+    """What a source of guesses knows of one sequence."""
+
+    def propose(self, tokens: list[int], count: int) -> list[int]:
+        """At most `count` guesses at what follows."""
+        ...
+
+    def fork(self) -> Lookup:
+        """The same for another choice of the prompt."""
         ...
 
 
@@ -48,7 +59,7 @@ class Sequence:
         self.computed = 0
         self.drafts: list[int] = []
         """Guesses at the next tokens, for the coming step only."""
-        self.lookup: NgramDrafts | None = None
+        self.lookup: Lookup | None = None
         """Where guesses come from; made when the first is wanted."""
         self.cached_tokens = 0
         """Prompt tokens that were found in the cache when it was first admitted."""

@@ -88,10 +88,10 @@ class Llama:
         self.config = config
         self.dtype = dtype
         table = (config.vocab_size, config.hidden_size)
-        self._embedding = checkpoint.take("model.embed_tokens.weight", table, dtype)
+        self.embedding = checkpoint.take("model.embed_tokens.weight", table, dtype)
         self._layers = [LlamaLayer(config, checkpoint, i, dtype, linears) for i in range(config.num_hidden_layers)]
         self._norm = RMSNorm(checkpoint.take("model.norm.weight", (config.hidden_size,), dtype), config.rms_norm_eps)
-        head = self._embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
+        head = self.embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
         self._head = linears.make(HEAD, head, None)
         self._rotary = make_rotary(
             config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings, dtype
@@ -100,11 +100,20 @@ class Llama:
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """Run a flat batch. ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim),
         written to. Returns the normalised final states, (tokens, hidden)."""
-        x = self._embedding.index_select(0, ids)
+        return self.hidden_and_outputs(ids, positions, pages, plan, ())[0]
+
+    def hidden_and_outputs(
+        self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan, layers: tuple[int, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`hidden`, and what these layers (from 0, ascending) gave out, (tokens, hidden) each."""
+        x = self.embedding.index_select(0, ids)
         cos, sin = self._rotary.at(positions)
-        for layer, layer_pages in zip(self._layers, pages, strict=True):
+        outputs: list[Tensor] = []
+        for index, (layer, layer_pages) in enumerate(zip(self._layers, pages, strict=True)):
             x = layer(x, self._rotary, cos, sin, layer_pages, plan)
-        return self._norm(x)
+            if index in layers:
+                outputs.append(x)
+        return self._norm(x), outputs
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden: (rows, hidden), only the rows that are sampled from. Returns (rows, vocabulary) float32."""

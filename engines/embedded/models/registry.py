@@ -21,9 +21,17 @@ class Model(Protocol):
 
     config: ModelConfig
     dtype: torch.dtype
+    embedding: Tensor
+    """(vocabulary, hidden)"""
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """Final states of a flat batch."""
+        ...
+
+    def hidden_and_outputs(
+        self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan, layers: tuple[int, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The same, and what some layers gave out."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

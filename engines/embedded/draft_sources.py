@@ -1,0 +1,74 @@
+"""The sources of guesses this engine has, by the names in `speculation.method`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.drafter import DraftSource
+from engines.embedded.models.registry import Model
+from engines.embedded.sequence import Sequence
+from speculative.config import SpeculationConfig
+from speculative.eagle.checkpoint import load
+from speculative.eagle.drafts import EagleDrafts
+from speculative.eagle.head import EagleHead
+from speculative.ngram import NgramDrafts
+
+
+class NgramSource:
+    """Looks back in the sequence's own text."""
+
+    layers: tuple[int, ...] = ()
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self._config = config
+
+    def begin(self, sequence: Sequence) -> None:
+        """See `DraftSource`."""
+        sequence.lookup = NgramDrafts(self._config.ngram_least, self._config.ngram_most)
+
+    def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
+        """Nothing to learn."""
+
+
+class EagleSource:
+    """Asks a head that reads the target's hidden states."""
+
+    def __init__(self, head: EagleHead, model: Model) -> None:
+        """Raises ConfigError when the head was made for another model."""
+        config, target = head.config, model.config
+        self.layers: tuple[int, ...] = config.eagle_aux_hidden_state_layer_ids
+        for name, has, wants in (
+            ("vocab_size", target.vocab_size, config.vocab_size),
+            ("hidden_size", target.hidden_size, config.hidden_size),
+        ):
+            if has != wants:
+                raise ConfigError(f"speculation.head: made for {name} {wants}, the model has {has}")
+        if max(self.layers) >= target.num_hidden_layers:
+            raise ConfigError(f"speculation.head: wants layers {self.layers} of {target.num_hidden_layers}")
+        self._head = head
+        self._embedding = model.embedding
+
+    def begin(self, sequence: Sequence) -> None:
+        """See `DraftSource`."""
+        sequence.lookup = EagleDrafts(self._head, self._embedding)
+
+    def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
+        """See `DraftSource`."""
+        if sequence.lookup is None:
+            self.begin(sequence)
+        assert isinstance(sequence.lookup, EagleDrafts)
+        sequence.lookup.learn(start, states)
+
+
+def make_source(config: SpeculationConfig, model: Model) -> DraftSource | None:
+    """The configured source. Raises ConfigError naming what is wrong with the head's folder."""
+    if config.method == "off":
+        return None
+    if config.method == "ngram":
+        return NgramSource(config)
+    if not config.head:
+        raise ConfigError("speculation.head: method eagle needs the folder of a head", param="speculation.head")
+    return EagleSource(load(Path(config.head), model.dtype), model)

@@ -1,0 +1,66 @@
+"""One sequence's guesses by an EAGLE head: it follows the target's hidden states and reads on from the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from speculative.eagle.head import EagleHead, KeysValues
+
+
+class EagleDrafts:
+    """Keys, values and last output of the head over the indices it was told of.
+
+    Hidden states are kept as they come and worked off when a guess is wanted, together, so that a sequence for which no
+    guess is wanted costs nothing. Indices before the first one told (a prefix found in the cache) stay unknown to the
+    head: it guesses worse, nothing else.
+    """
+
+    def __init__(self, head: EagleHead, embedding: Tensor) -> None:
+        """embedding: the target's table."""
+        self._head = head
+        self._embedding = embedding
+        self._first = 0
+        """Index of the first of `_states`, which are not worked off."""
+        self._states: list[Tensor] = []
+        self._past: KeysValues | None = None
+        self._output: Tensor | None = None
+        self._next = 0
+        """The index after the last one told."""
+
+    def learn(self, start: int, states: Tensor) -> None:
+        """The target computed tokens start, start + 1, … (all of them right). states: (n, 3 * hidden)."""
+        if start != self._next:
+            # it was preempted and begins again somewhere else
+            self._past = self._output = None
+            self._states = []
+        if not self._states:
+            self._first = start
+        self._states.append(states)
+        self._next = start + states.shape[0]
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], count: int) -> list[int]:
+        """`count` guesses at what follows `tokens`, of which all but the last were told; [] if none was."""
+        if len(tokens) != self._next + 1:
+            return []
+        if self._states:
+            states = torch.cat(self._states)
+            stop = self._first + states.shape[0]
+            following = torch.tensor(tokens[self._first + 1 : stop + 1])
+            outputs, self._past = self._head.extend(
+                self._embedding[following], self._head.features(states), torch.arange(self._first, stop), self._past
+            )
+            self._output, self._states = outputs[-1], []
+        if self._output is None or self._past is None:
+            return []
+        return self._head.draft(self._output, self._past, self._next - 1, count, self._embedding)
+
+    def fork(self) -> EagleDrafts:
+        """The same state for a sequence that goes on differently; nothing in it is ever changed in place."""
+        twin = EagleDrafts(self._head, self._embedding)
+        twin._first, twin._next = self._first, self._next
+        twin._states, twin._past, twin._output = list(self._states), self._past, self._output
+        return twin

@@ -1,0 +1,187 @@
+"""An EAGLE head in the engine: any head leaves every text as it is, and a trained one saves steps."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.draft_sources import make_source
+from engines.embedded.engine import Engine
+from engines.embedded.models.registry import Model, load_model
+from engines.embedded.request import Request
+from engines.layers.attention import AttentionPlan, Chunk
+from speculative.config import SpeculationConfig
+from speculative.eagle.checkpoint import save
+from speculative.eagle.config import HeadConfig, default_layers
+from speculative.eagle.drafts import EagleDrafts
+from speculative.eagle.head import EagleHead
+from speculative.eagle.loss import unroll
+from tests.engines.embedded.tiny import CONFIG, finish, make_engine, random_weights, request, write_model
+
+TARGET = {**CONFIG, "num_hidden_layers": 4}
+HEAD = HeadConfig(
+    vocab_size=CONFIG["vocab_size"],
+    draft_vocab_size=512,
+    hidden_size=CONFIG["hidden_size"],
+    intermediate_size=64,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-5,
+    rope_theta=10000.0,
+    max_position_embeddings=512,
+    eagle_aux_hidden_state_layer_ids=default_layers(4),
+)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four layers, so that three of them differ."""
+    return write_model(tmp_path_factory.mktemp("models") / "target", TARGET, random_weights(TARGET))
+
+
+def always(head: Path) -> SpeculationConfig:
+    return SpeculationConfig(method="eagle", head=str(head), governed=False, max_drafts=3)
+
+
+@pytest.fixture(scope="module")
+def random_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("heads") / "random"
+    save(EagleHead(HEAD), folder, torch.float32)
+    return folder
+
+
+def ids(engine: Engine, *requests: Request) -> dict[tuple[str, int], list[int]]:
+    found = finish(engine, *requests)
+    return {key: [entry.id for delta in deltas for entry in delta.logprobs] for key, deltas in found.items()}
+
+
+PROMPTS = [[20 + (at * step) % 200 for at in range(24)] for step in range(1, 5)]
+
+
+def what_the_target_says(model: Model, tokens: list[int]) -> tuple[Tensor, Tensor]:
+    """The wanted layers' outputs and the logits after every token, computed whole."""
+    count = len(tokens)
+    config = model.config
+    pages = torch.zeros(config.num_hidden_layers, 1, count, 2, config.num_key_value_heads, config.head_dim)
+    plan = AttentionPlan(torch.arange(count), (), (Chunk(0, count, torch.tensor([0]), None),))
+    layers = HEAD.eagle_aux_hidden_state_layer_ids
+    hidden, outputs = model.hidden_and_outputs(torch.tensor(tokens), torch.arange(count), pages, plan, layers)
+    return torch.cat(outputs, -1), model.logits(hidden)
+
+
+@pytest.fixture(scope="module")
+def trained_head(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained on the target's own greedy continuations of the prompts, through the class that serves."""
+    texts = ids(make_engine(target), *[request(f"{at}", p, max_tokens=40, logprobs=0) for at, p in enumerate(PROMPTS)])
+    model = load_model(target, "float32")
+    texts_ids = [PROMPTS[int(rid)] + found for (rid, _), found in texts.items()]
+    examples = [(torch.tensor(tokens), *what_the_target_says(model, tokens)) for tokens in texts_ids]
+    torch.manual_seed(2)
+    head = EagleHead(HEAD)
+    frequent = torch.bincount(torch.cat([scores.argmax(-1) for _, _, scores in examples]), minlength=2048)
+    head.use_vocabulary(frequent.topk(HEAD.draft_vocab_size).indices)
+    optimiser = torch.optim.AdamW(head.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        losses = [unroll(head, *example, model.embedding, 3).loss for example in examples]
+        torch.autograd.backward(torch.stack(losses).mean())
+        optimiser.step()
+    folder = tmp_path_factory.mktemp("heads") / "trained"
+    save(head, folder, torch.float32)
+    return folder
+
+
+def test_a_trained_head_saves_steps_and_changes_nothing(target: Path, trained_head: Path) -> None:
+    wanted = [request(f"{at}", prompt, max_tokens=40, logprobs=0) for at, prompt in enumerate(PROMPTS)]
+    drafting, plain = make_engine(target, speculation=always(trained_head)), make_engine(target)
+    assert ids(drafting, *wanted) == ids(plain, *wanted)
+    assert drafting.stats.accept_length > 2
+    assert drafting.stats.steps < 0.7 * plain.stats.steps
+
+
+def test_a_random_head_guesses_wrong_and_changes_nothing(target: Path, random_head: Path) -> None:
+    wanted = [request(f"{at}", prompt, max_tokens=20, logprobs=0) for at, prompt in enumerate(PROMPTS)]
+    drafting = make_engine(target, speculation=always(random_head))
+    assert ids(drafting, *wanted) == ids(make_engine(target), *wanted)
+    assert drafting.stats.drafts > 0
+    assert drafting.stats.accept_rate < 0.5
+
+
+def test_any_mixture_is_the_same(target: Path, trained_head: Path) -> None:
+    source = random.Random(7)
+    wanted = [
+        request(
+            f"{at}",
+            source.choice(PROMPTS)[: source.randrange(1, 25)],
+            max_tokens=source.randrange(1, 40),
+            choices=source.choice((1, 1, 3)),
+            temperature=source.choice((0.0, 0.0, 0.7)),
+            seed=at,
+            logprobs=0,
+            speculate=source.random() < 0.8,
+        )
+        for at in range(16)
+    ]
+    # chunked, found in the cache, forked, preempted
+    settings: dict[str, Any] = {"pages": 48, "max_batch_tokens": 16, "output_reserve": 0.0}
+    drafting = make_engine(target, speculation=always(trained_head), **settings)
+    assert ids(drafting, *wanted) == ids(make_engine(target, **settings), *wanted)
+    assert drafting.scheduler.preemptions > 0
+    assert drafting.stats.cached_tokens > 0
+    assert 0 < drafting.stats.accepted_drafts < drafting.stats.drafts
+
+
+def test_guesses_do_not_depend_on_how_the_states_came(random_head: Path, target: Path) -> None:
+    model = load_model(target, "float32")
+    states, _ = what_the_target_says(model, PROMPTS[0])
+    config = always(random_head)
+
+    def fresh() -> EagleDrafts:
+        source = make_source(config, model)
+        return EagleDrafts(source._head, source._embedding)  # type: ignore[union-attr]
+
+    whole, pieces = fresh(), fresh()
+    whole.learn(0, states[:20])
+    expected = whole.propose(PROMPTS[0][:21], 4)
+    for start, stop in ((0, 7), (7, 8), (8, 20)):
+        pieces.learn(start, states[start:stop])
+        if stop < 20:
+            pieces.propose(PROMPTS[0][: stop + 1], 2)
+    assert pieces.fork().propose(PROMPTS[0][:21], 4) == expected
+    assert pieces.propose(PROMPTS[0][:21], 4) == expected
+    # started elsewhere: what it knew before is void
+    pieces.learn(4, states[4:20])
+    late = fresh()
+    late.learn(4, states[4:20])
+    assert pieces.propose(PROMPTS[0][:21], 4) == late.propose(PROMPTS[0][:21], 4)
+    assert late.propose(PROMPTS[0][:23], 4) == []  # the token before the last was never told
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab_size": 4096}, "vocab_size 4096"),
+        ({"hidden_size": 64}, "hidden_size 64"),
+        ({"eagle_aux_hidden_state_layer_ids": (1, 2, 4)}, "layers"),
+    ],
+)
+def test_a_head_for_another_model_stops_the_start(
+    target: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    save(EagleHead(msgspec.structs.replace(HEAD, **change)), tmp_path)
+    with pytest.raises(ConfigError, match=rf"speculation\.head.*{message}"):
+        make_source(always(tmp_path), load_model(target, "float32"))
+
+
+def test_a_head_that_is_not_named_stops_the_start(target: Path) -> None:
+    with pytest.raises(ConfigError, match=r"speculation\.head: method eagle needs"):
+        make_source(SpeculationConfig(method="eagle"), load_model(target, "float32"))
