@@ -52,11 +52,14 @@ class Books:
 
     @property
     def billed(self) -> bool:
-        """Whether this attempt is the one the customer pays for: the engine answered it. Nothing generated,
-        nothing billed."""
+        """Whether this attempt is the one the customer pays for. Nothing generated, nothing billed; and a whole answer
+        that an engine broke off reached nobody."""
         if self.outcome is Outcome.UNKNOWN:
             return False
-        return self.reached or (self.finish is Finish.CLIENT_GONE and self.usage.completion_tokens > 0)
+        if self.finish is Finish.COMPLETE:
+            return True
+        delivered = self.finish is Finish.CLIENT_GONE or (self.finish is Finish.ENGINE_ERROR and self.opened.stream)
+        return delivered and self.usage.completion_tokens > 0
 
     def finished(self, usage: Usage | None, finish: Finish = Finish.COMPLETE) -> None:
         """The engine ended and gave its final count (None: it gives none)."""

@@ -71,8 +71,9 @@ async def test_a_whole_answer_whose_engine_dies_is_refused_and_not_tried_again(
         await spread_client.chat.completions.create(model="fake", messages=MESSAGES)
     assert (refused.value.status_code, refused.value.code) == (502, "engine_failed")
     rows = await faked.ledger(refused.value.response.headers["x-request-id"])
-    assert [(row["attempt"], row["completion_tokens"], row["outcome"]) for row in rows] == [(0, 3, "lower_bound")]
-    # begun is begun: what is billed is not generated again
+    # recorded, for it was generated; not billed, for it reached nobody
+    told = [(row["attempt"], row["completion_tokens"], row["outcome"], row["billed"]) for row in rows]
+    assert told == [(0, 3, "lower_bound", False)]
     assert sum([len(await engine.recorded()) for engine in fresh_engines]) == 1
 
 
