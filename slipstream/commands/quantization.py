@@ -9,6 +9,7 @@ import click
 import msgspec
 
 if TYPE_CHECKING:
+    from engines.embedded.quantization.passages import Passage
     from engines.embedded.quantization.sensitivity import Distance, Report
 
 folder_option = click.option(
@@ -81,7 +82,7 @@ def sensitivity(
     _write(output, report)
 
 
-def _passages(folder: Path, text: Path, window: int, tokens: int) -> list[list[int]]:
+def _passages(folder: Path, text: Path, window: int, tokens: int) -> list[Passage]:
     from engines.embedded.quantization.passages import read_passages
     from engines.tokenizer.tokenizer import Tokenizer
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from contracts.errors import ConfigError
 from engines.embedded.models.linears import PlainLinears
 from engines.embedded.models.registry import load_model
+from engines.embedded.quantization.passages import Passage
 from engines.embedded.quantization.passes import logits_of
 from engines.layers.linear import Projection
 
@@ -46,14 +47,14 @@ class _ObservedLinears:
         return layer
 
 
-def calibrate(folder: Path, passages: Iterable[list[int]]) -> Calibration:
+def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
     """Run the model over `passages` in float32. Raises ConfigError when the folder holds no model we serve."""
     made = _ObservedLinears(torch.float32)
     model = load_model(folder, "float32", lambda _: made)
     tokens = 0
-    for ids in passages:
-        logits_of(model, ids)
-        tokens += len(ids)
+    for passage in passages:
+        logits_of(model, passage.ids)
+        tokens += len(passage.ids)
     return Calibration(folder.resolve().name, tokens, {name: layer.amax for name, layer in made.layers.items()})
 
 

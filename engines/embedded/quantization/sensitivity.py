@@ -17,6 +17,7 @@ from engines.embedded.config import Fp8Config
 from engines.embedded.models.linears import HEAD, PlainLinears
 from engines.embedded.models.registry import Model, load_model
 from engines.embedded.quantization.linears import Fp8Linears
+from engines.embedded.quantization.passages import Passage
 from engines.embedded.quantization.passes import logits_of
 from engines.layers.fp8 import Fp8Linear
 from engines.layers.linear import Projection
@@ -45,6 +46,7 @@ class Report(msgspec.Struct, frozen=True):
 
     model: str
     tokens: int
+    """Positions at which the two were compared."""
     config: Fp8Config
     layers: tuple[LayerReport, ...]
     all_rounded: Distance
@@ -89,7 +91,7 @@ class _Switches:
         return layer
 
 
-def measure(folder: Path, passages: Sequence[list[int]], config: Fp8Config, threshold: float, dtype: str) -> Report:
+def measure(folder: Path, passages: Sequence[Passage], config: Fp8Config, threshold: float, dtype: str) -> Report:
     """Round every layer of the model in `folder` alone, then all, then all but the worst until `threshold` holds.
 
     Takes a pass over the text per layer, and some more. Raises ConfigError about the folder or the calibration.
@@ -102,7 +104,7 @@ def measure(folder: Path, passages: Sequence[list[int]], config: Fp8Config, thre
 
     model = load_model(folder, dtype, linears)
     switches = made[0]
-    reference = [logits_of(model, ids).log_softmax(-1) for ids in passages]
+    reference = [_log_probabilities(model, passage) for passage in passages]
 
     def distance(names: set[str]) -> Distance:
         switches.rounded.clear()
@@ -124,7 +126,7 @@ def measure(folder: Path, passages: Sequence[list[int]], config: Fp8Config, thre
         kept = distance(every - set(keep))
     return Report(
         folder.resolve().name,
-        sum(map(len, passages)),
+        sum(map(len, reference)),
         config,
         tuple(layers),
         all_rounded,
@@ -134,11 +136,16 @@ def measure(folder: Path, passages: Sequence[list[int]], config: Fp8Config, thre
     )
 
 
-def _distance(model: Model, passages: Sequence[list[int]], reference: Sequence[Tensor]) -> Distance:
+def _distance(model: Model, passages: Sequence[Passage], reference: Sequence[Tensor]) -> Distance:
     total, same, tokens = 0.0, 0, 0
-    for ids, before in zip(passages, reference, strict=True):
-        after = logits_of(model, ids).log_softmax(-1)
+    for passage, before in zip(passages, reference, strict=True):
+        after = _log_probabilities(model, passage)
         total += float((before.exp() * (before - after)).sum(dtype=torch.float64))
         same += int((before.argmax(-1) == after.argmax(-1)).sum())
-        tokens += len(ids)
+        tokens += len(before)
     return Distance(total / tokens, same / tokens)
+
+
+def _log_probabilities(model: Model, passage: Passage) -> Tensor:
+    """(positions that count, vocabulary)"""
+    return logits_of(model, passage.ids)[passage.start : -1].log_softmax(-1)

@@ -20,7 +20,7 @@ from engines.embedded.models.linears import PlainLinears
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.calibration import calibrate
 from engines.embedded.quantization.linears import linears_of
-from engines.embedded.quantization.passages import read_passages
+from engines.embedded.quantization.passages import Passage, read_passages
 from engines.embedded.quantization.passes import logits_of
 from engines.embedded.quantization.sensitivity import measure
 from engines.layers.fp8 import Fp8Linear, rounded
@@ -40,18 +40,27 @@ def matrix(rows: int, columns: int, seed: int = 1) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
-def passages() -> list[list[int]]:
-    tokenizer = Tokenizer.load(CHAT)
-    turns = [
-        ("What is the capital of France?", "The capital of France is Paris."),
-        ("What is the capital of Italy?", "The capital of Italy is Rome."),
-        ("Say hello in one word.", "Hello."),
-        ("Repeat after me: blue, red, green", "blue, red, green"),
-        ("What is 2 plus 3?", "2 plus 3 is 5."),
-    ]
+TURNS = [
+    ("What is the capital of France?", "The capital of France is Paris."),
+    ("What is the capital of Italy?", "The capital of Italy is Rome."),
+    ("What is the capital of Spain?", "The capital of Spain is Madrid."),
+    ("What is the capital of Japan?", "The capital of Japan is Tokyo."),
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Conversations, one per line."""
+    path = tmp_path_factory.mktemp("held-out") / "text.jsonl"
     roles = ("user", "assistant")
-    messages = [[{"role": r, "content": c} for r, c in zip(roles, turn, strict=True)] for turn in turns]
-    return [tokenizer.chat_ids(one) for one in messages]
+    lines = [{"messages": [{"role": r, "content": c} for r, c in zip(roles, turn, strict=True)]} for turn in TURNS]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def passages(text: Path) -> list[Passage]:
+    return read_passages(text, Tokenizer.load(CHAT), 512, 10_000)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(96, 32), (64, 704), (2048, 256), (33, 48), (7, 16)])
@@ -130,42 +139,44 @@ def test_a_whole_text_at_once_is_the_engines_forward_pass(tiny_model: Path) -> N
     torch.testing.assert_close(logits_of(model, PROMPT), forward(model, PROMPT, 4), atol=1e-4, rtol=1e-4)
 
 
-def kl(folder: Path, **fp8: Any) -> float:
-    """Of the shipped chat model against itself rounded, per token."""
-    config = EngineConfig(model=str(folder), quantization="fp8", fp8=Fp8Config(**fp8))
-    plain = load_model(folder, "float32")
-    changed = load_model(folder, "float32", lambda dtype: linears_of(config, dtype))
+def kl(passages: list[Passage], **fp8: Any) -> float:
+    """Of the shipped chat model against itself rounded, per token of its answers."""
+    config = EngineConfig(model=str(CHAT), quantization="fp8", fp8=Fp8Config(**fp8))
+    plain = load_model(CHAT, "float32")
+    changed = load_model(CHAT, "float32", lambda dtype: linears_of(config, dtype))
     total, tokens = 0.0, 0
-    for text in passages():
-        before, after = logits_of(plain, text).log_softmax(-1), logits_of(changed, text).log_softmax(-1)
+    for passage in passages:
+        before, after = (
+            logits_of(model, passage.ids)[passage.start : -1].log_softmax(-1) for model in (plain, changed)
+        )
         total += float((before.exp() * (before - after)).sum())
-        tokens += len(text)
+        tokens += len(before)
     return total / tokens
 
 
-def write_calibration(path: Path, factor: float) -> str:
-    found = calibrate(CHAT, passages())
+def write_calibration(path: Path, passages: list[Passage], factor: float) -> str:
+    found = calibrate(CHAT, passages)
     amax = {name: value * factor for name, value in found.amax.items()}
     path.write_text(json.dumps({"model": "m", "tokens": 1, "amax": amax}))
     return str(path)
 
 
-def test_sound_settings_are_close_and_a_clipping_one_is_far(tmp_path: Path) -> None:
-    weights_only = [kl(CHAT, weights=weights, activations="none") for weights in ("tensor", "channel")]
-    by_token = kl(CHAT)
-    static = kl(CHAT, weights="tensor", activations="tensor", calibration=write_calibration(tmp_path / "good", 1.0))
-    clipping = kl(CHAT, activations="tensor", calibration=write_calibration(tmp_path / "bad", 1 / 16))
-    assert 0 < max(*weights_only, by_token, static) < 0.4
-    assert clipping > 1.0
+def test_sound_settings_are_close_and_a_clipping_one_is_far(tmp_path: Path, passages: list[Passage]) -> None:
+    good, bad = (write_calibration(tmp_path / f"{factor}", passages, factor) for factor in (1.0, 1 / 16))
+    weights_only = [kl(passages, weights=weights, activations="none") for weights in ("tensor", "channel")]
+    by_token = kl(passages)
+    static = kl(passages, weights="tensor", activations="tensor", calibration=good)
+    assert 0 < max(*weights_only, by_token, static) < 0.05
+    assert kl(passages, activations="tensor", calibration=bad) > 1.0
 
 
-def test_what_is_kept_is_not_rounded() -> None:
-    assert kl(CHAT, keep=("layers.*",)) == 0.0
-    assert 0 < kl(CHAT, keep=("layers.*.down", "layers.*.output", "layers.*.qkv", "layers.[!0].*")) != kl(CHAT)
+def test_what_is_kept_is_not_rounded(passages: list[Passage]) -> None:
+    assert kl(passages, keep=("layers.*",)) == 0.0
+    assert 0 < kl(passages, keep=("layers.*.down", "layers.[!0].*")) != kl(passages)
 
 
 def test_calibration_finds_the_largest_input_of_every_layer(tiny_model: Path) -> None:
-    found = calibrate(tiny_model, [PROMPT, PROMPT[:3]])
+    found = calibrate(tiny_model, [Passage(PROMPT), Passage(PROMPT[:3])])
     assert found.tokens == 14
     names = {f"layers.{layer}.{group}" for layer in range(2) for group in ("qkv", "output", "gate_up", "down")}
     assert set(found.amax) == {*names, "head"}
@@ -182,7 +193,7 @@ def test_the_report_puts_the_layer_that_was_spoiled_first(tmp_path: Path) -> Non
     weights["model.layers.1.mlp.down_proj.weight"][:, 0] = 0
     folder = write_model(tmp_path, CONFIG, weights)
     config = Fp8Config(weights="tensor", activations="none")
-    report = measure(folder, [PROMPT, PROMPT[::-1]], config, 0.02, "float32")
+    report = measure(folder, [Passage(PROMPT), Passage(PROMPT[::-1])], config, 0.02, "float32")
     assert report.layers[0].name == "layers.1.gate_up"
     assert report.layers[0].signal_to_noise_db > 30  # which is why weights alone do not tell
     assert len(report.layers) == 8
@@ -191,18 +202,14 @@ def test_the_report_puts_the_layer_that_was_spoiled_first(tmp_path: Path) -> Non
     assert report.keep[0] == "layers.1.gate_up"
     assert report.kept.kl_per_token < report.all_rounded.kl_per_token
     assert report.kept.kl_per_token <= 0.02 or len(report.keep) == 8
-    by_channel = measure(folder, [PROMPT, PROMPT[::-1]], Fp8Config(activations="none"), 10.0, "float32")
+    by_channel = measure(
+        folder, [Passage(PROMPT), Passage(PROMPT[::-1])], Fp8Config(activations="none"), 10.0, "float32"
+    )
     assert by_channel.keep == ()
     assert by_channel.all_rounded.kl_per_token < report.all_rounded.kl_per_token
 
 
-def test_the_commands_write_what_the_settings_read(tmp_path: Path) -> None:
-    text = tmp_path / "held-out.jsonl"
-    lines = [
-        {"messages": [{"role": "user", "content": "What is the capital of France?"}]},
-        {"text": "Once upon a time"},
-    ]
-    text.write_text("\n".join(map(json.dumps, lines)))
+def test_the_commands_write_what_the_settings_read(tmp_path: Path, text: Path) -> None:
     calibration, output = tmp_path / "amax.json", tmp_path / "report.json"
     common = ["--model", str(CHAT), "--text", str(text)]
     done = CliRunner().invoke(cli, ["quantization", "calibrate", *common, "--output", str(calibration)])
@@ -234,7 +241,7 @@ def test_settings_that_cannot_be_are_named(tiny_model: Path, config: dict[str, A
 
 
 def test_another_models_calibration_is_named(tmp_path: Path) -> None:
-    path = write_calibration(tmp_path / "chat", 1.0)
+    path = write_calibration(tmp_path / "chat", [Passage(PROMPT)], 1.0)
     bigger = {**CONFIG, "num_hidden_layers": 5}
     folder = write_model(tmp_path / "bigger", bigger, random_weights(bigger))
     with pytest.raises(ConfigError, match=r"has no layer layers\.4\.qkv"):
@@ -246,6 +253,7 @@ def test_another_models_calibration_is_named(tmp_path: Path) -> None:
     [
         ("t.jsonl", '{"text": "a b c"}\n{"txt": "x"}', "line 2"),
         ("t.jsonl", '{"text": "a", "messages": []}', "line 1: needs either"),
+        ("t.jsonl", '{"messages": [{"role": "user", "content": "a"}]}', "line 1: messages must end with"),
         ("t.txt", "", "no text in it"),
     ],
 )
@@ -258,7 +266,21 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path: Path, name: str, content:
 def test_passages_are_cut_to_windows_and_to_the_whole(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("one two three " * 200)
     cut = read_passages(tmp_path / "t.txt", Tokenizer.load(CHAT), 50, 120)
-    assert [len(passage) for passage in cut] == [50, 50, 50]
+    assert [(len(passage.ids), passage.start) for passage in cut] == [(50, 0)] * 3
+
+
+def test_of_a_conversation_only_the_answer_counts(passages: list[Passage]) -> None:
+    tokenizer = Tokenizer.load(CHAT)
+    for passage, (_, answer) in zip(passages, TURNS, strict=True):
+        counted = passage.ids[passage.start + 1 :]
+        assert tokenizer.decode(counted) == answer
+        assert counted[-1] in tokenizer.end_ids
+
+
+def test_windows_before_the_answer_are_left_out(text: Path) -> None:
+    cut = read_passages(text, Tokenizer.load(CHAT), 6, 10_000)
+    assert len(cut) < sum(-(-len(p.ids) // 6) for p in read_passages(text, Tokenizer.load(CHAT), 512, 10_000))
+    assert all(passage.start < len(passage.ids) - 1 for passage in cut)
 
 
 def test_plain_is_the_default(tiny_model: Path) -> None:
