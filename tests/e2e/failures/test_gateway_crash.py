@@ -216,6 +216,8 @@ async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
         except openai.InternalServerError as error:  # a connection it had accepted before it stopped to listen
             assert error.code == "draining"
             assert int(error.response.headers["retry-after"]) >= 1
+        except openai.APIConnectionError:
+            pass  # in the accept queue of a socket that closes: the kernel resets it, and an SDK tries again
     # a client whose idle connection was closed notices and takes another
     await kept_alive.chat.completions.create(model="fake", messages=MESSAGES)
     for _ in range(10):  # from now on every connection goes to the other one
