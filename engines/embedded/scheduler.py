@@ -128,7 +128,7 @@ class Scheduler:
         sequence.pages, sequence.computed = found, cached
         if sequence.admitted_s is None:
             sequence.cached_tokens = cached
-        if sequence.is_new:
+        if sequence.is_new and sequence.request.choices_per_prompt > 1:
             self.waiting.park(sequence)
         self._start(sequence, most_pages)
         return sequence
