@@ -34,6 +34,7 @@ from benchmarks.engine_cpu_rivals.vllm import VLLM
 Maker = Callable[[Setup, argparse.Namespace], Rival]
 RIVALS: dict[str, Maker] = {
     "embedded": lambda setup, options: Embedded(setup, options.engine),
+    "embedded-int8": lambda setup, options: Embedded(setup, ["quantization=int8", *options.engine]),
     "transformers": lambda setup, options: HuggingFace(setup, options.hf_venv),
     "sglang": lambda setup, options: SGLang(setup, options.sglang_venv, options.sglang_serve),
     "vllm": lambda setup, options: VLLM(setup, options.vllm_venv, options.vllm_flags.split()),

@@ -33,10 +33,10 @@ def print_tables(found: dict[str, Table]) -> None:
 
 
 def against_best(table: Table, ours: str) -> dict[str, str]:
-    """For every concurrency the strongest other rival and ours as a multiple of it."""
-    if ours not in table or len(table) < 2:
+    """For every concurrency the strongest engine that is not ours, and ours as a multiple of it."""
+    others = {name: row for name, row in table.items() if not name.startswith(ours)}
+    if ours not in table or not others:
         return {}
-    others = {name: row for name, row in table.items() if name != ours}
     found = {}
     for column, value in table[ours].items():
         best = max(others, key=lambda name: others[name][column])
