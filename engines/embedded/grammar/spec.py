@@ -12,8 +12,9 @@ from contracts.errors import InvalidField
 from engines.embedded.config import GrammarConfig
 
 JsonObject = dict[str, Any]
-WHITESPACE = r"[ \n\r\t]{0,40}"
-"""Between JSON's tokens. Without a bound a small model may write spaces until its tokens run out."""
+WHITESPACE = r"( |\n {0,16}|\n\t{0,8})?"
+"""Between JSON's tokens: nothing, a space, or a new line with its indentation. Without a bound a small model may write
+spaces until its tokens run out."""
 JSON_OPTIONS: Any = {"whitespace_pattern": WHITESPACE}
 
 

@@ -268,6 +268,21 @@ async def test_both_notations_of_a_grammar(tiny_model: Path, compiler: GrammarCo
     assert re.match(r"<([a-c]|dd)", output)
 
 
+@pytest.mark.parametrize("indent", [None, 1, 2, 4, "\t"])
+async def test_json_may_be_laid_out_as_json_is(compiler: GrammarCompiler, indent: Any) -> None:
+    value = {"name": "a", "ages": [1, 2], "kind": "cat"}
+    one = await guide(compiler)
+    for output in (json.dumps(value, indent=indent), json.dumps(value, separators=(",", ":"))):
+        state = one.start()
+        for id_ in Tokenizer.load(CHAT).encode(output):
+            state.advance(id_)
+        assert state.error is None, output
+        assert state.finished
+    state = one.start()
+    spaces = Tokenizer.load(CHAT).encode("{" + " " * 9)
+    assert state.count_valid(spaces) < len(spaces)
+
+
 async def test_any_json_object(tiny_model: Path, compiler: GrammarCompiler) -> None:
     one = await compiler.compile(object_spec("response_format"))
     for seed in range(6):

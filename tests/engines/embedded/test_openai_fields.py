@@ -300,6 +300,27 @@ async def test_best_of_keeps_the_likeliest_and_counts_all(tiny: openai.AsyncOpen
     assert best.usage.completion_tokens == 36
 
 
+async def test_a_form_that_becomes_too_much_ends_with_an_error_and_not_as_if_it_were_done(process: Process) -> None:
+    await healthy(process)
+    # a long easy part, so that the stream has begun when the grammar becomes too wide
+    wide = " | ".join(f'"{number}" root' for number in range(4000))
+    ebnf = f'root ::= {"easy " * 200}({wide})\neasy ::= "x" | "y"'
+    body = {"model": "talker", "messages": ASK, "ebnf": ebnf, "max_tokens": 900}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    url = f"{process.url}/v1/chat/completions"
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with session.post(url, json=body) as answer:
+            assert answer.status == 400
+            assert "form cannot be kept" in (await answer.json())["message"]
+        async with session.post(url, json={**body, "stream": True}) as answer:
+            assert answer.status == 200
+            lines = [line for line in (await answer.text()).split("\n\n") if line]
+        assert len(lines) > 10
+        assert "form cannot be kept" in json.loads(lines[-1][6:])["error"]["message"]
+        async with session.post(url, json={**body, "ebnf": 'root ::= "x"'}) as answer:
+            assert (await answer.json())["choices"][0]["message"]["content"] == "x"
+
+
 CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222", "k")
 
 
