@@ -84,7 +84,9 @@ class HttpRival:
         usage = next((found for _, event in reversed(events) if (found := _usage(event))), None)
         if usage is None or usage["completion_tokens"] != tokens:
             raise RuntimeError(f"{self._url}: {tokens} tokens were asked for, the usage is {usage}")
+        # end tokens have no text, and some send no event for them
         arrived_s = [at_s for at_s, event in events if b'"choices":[]' not in event and b'"text":""' not in event]
+        arrived_s = arrived_s or [events[-1][0]]
         sample.tokens += tokens
         sample.first_s.append(arrived_s[0] - sent_s)
         sample.gaps_s += [later - earlier for earlier, later in itertools.pairwise(arrived_s)]
