@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import statistics
+import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -63,6 +66,21 @@ class Client:
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
+
+
+@contextlib.asynccontextmanager
+async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
+    """Process id and URL of a relay that only copies bytes."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.bare_relay", str(engine_port), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        port = int((await process.stdout.readline()).split()[1])
+        yield process.pid, f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def cpu_us(pid: int) -> float:
@@ -115,14 +133,23 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
     firsts = await paced(through, arguments.streams, arguments.rounds)
     spent_us, engine_us = cpu_us(gateway) - before, cpu_us(engine.process.pid) - before_engine
     firsts_direct += await paced(direct, arguments.streams, 1)
+    async with bare_relay(engine.port) as (bare_pid, url):
+        bare = Client(url, TOKEN, "fake")
+        await paced(bare, arguments.streams, 1)
+        before_bare = cpu_us(bare_pid)
+        firsts_bare = await paced(bare, arguments.streams, arguments.rounds)
+        bare_us = cpu_us(bare_pid) - before_bare
+        await bare.close()
     tokens = arguments.streams * arguments.rounds * TOKENS
     paced_token_cpu_us = spent_us / tokens
     p50_ms = [statistics.median(values) * 1e3 for values in (firsts, firsts_direct)]
     p99_ms = [statistics.quantiles(values, n=100)[98] * 1e3 for values in (firsts, firsts_direct)]
     print(f"paced token      {paced_token_cpu_us:8.1f} us CPU, set-up included ({arguments.streams} streams)")
     print(f"                 {(spent_us - request_cpu_us * tokens / TOKENS) / tokens:8.1f} us CPU, set-up taken off")
-    print(f"                 {engine_us / tokens:8.1f} us CPU a token in the fake engine, which only writes: the floor")
+    print(f"                 {bare_us / tokens:8.1f} us CPU a token in a relay that only copies bytes: the limit")
+    print(f"                 {engine_us / tokens:8.1f} us CPU a token in the fake engine, which only writes")
     print(f"first token p50  {p50_ms[0]:8.2f} ms through, {p50_ms[1]:.2f} ms direct")
+    print(f"first token p50  {statistics.median(firsts_bare) * 1e3:8.2f} ms through the relay that only copies")
     print(f"first token p99  {p99_ms[0]:8.2f} ms through, {p99_ms[1]:.2f} ms direct")
     print("phases p50       " + ", ".join(f"{name} {value:.2f}" for name, value in (await phases_ms(platform)).items()))
     await direct.close()
@@ -133,6 +160,8 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
         "added_ttft_p50_ms": round(p50_ms[0] - p50_ms[1], 2),
         "added_ttft_p99_ms": round(p99_ms[0] - p99_ms[1], 2),
         "router_request_cpu_us": round(router_cpu_us, 1),
+        "bare_relay_token_cpu_us": round(bare_us / tokens, 1),
+        "token_cpu_against_bare": round(spent_us / bare_us, 2),
         "fake_engine_token_cpu_us": round(engine_us / tokens, 1),
         "ttft_direct_p50_ms": round(p50_ms[1], 2),
     }
