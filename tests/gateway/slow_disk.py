@@ -23,5 +23,5 @@ def late_fdatasync(descriptor: Any) -> None:
 
 
 if __name__ == "__main__":
-    os.fdatasync = late_fdatasync
+    os.fdatasync = late_fdatasync  # type: ignore[assignment]
     main()
