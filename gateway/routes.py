@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
@@ -12,15 +13,18 @@ from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
 from contracts.errors import Draining, InvalidJson, MissingKey, SlipstreamError
+from contracts.generation import Caller
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer, Send
 from gateway.auth.key_record import KeyRecord
 from gateway.call import Call, mint_request_id
 from gateway.client_watch import Receive
-from gateway.openai.prepare import prepare_chat, prepare_completion
+from gateway.openai.prepare import Prepared, Target, prepare_chat, prepare_completion
+from gateway.openai.schema import Common
 from gateway.services import Services
 
 AnyRequest = Request[Any, Any, State]
+AskedT = TypeVar("AskedT", bound=Common)
 
 
 class Inference:
@@ -72,6 +76,27 @@ def client_request_id(request: AnyRequest) -> str | None:
     return "".join(character for character in given if character.isprintable())[:128] if given else None
 
 
+async def begin(
+    request: AnyRequest,
+    services: Services,
+    endpoint: str,
+    decode: Callable[[bytes], AskedT],
+    prepare: Callable[[AskedT, str, Caller, str, Target], Awaitable[Prepared]],
+) -> ASGIApp:
+    """Steps 1 and 2 of a request: who asks, and for what. The answer runs the rest."""
+    clock, request_id = PhaseClock(), mint_request_id()
+    try:
+        key = await authenticate(request, services)
+        asked = decode(await whole_body(request))
+        target = services.fleet.find(asked.model)
+        clock.end(Phase.AUTH)
+        prepared = await prepare(asked, request_id, key.caller, services.salts.of(key.caller.organization_id), target)
+    except SlipstreamError as error:
+        return _refuse(services, endpoint, error, request_id)
+    call = Call(request_id, client_request_id(request), endpoint, key, target, prepared, clock)
+    return Inference(services, call)
+
+
 class InferenceController(Controller):
     """The OpenAI endpoints."""
 
@@ -80,34 +105,12 @@ class InferenceController(Controller):
     @post("/chat/completions", status_code=200)
     async def chat_completions(self, request: AnyRequest, services: Services) -> ASGIApp:
         """POST /v1/chat/completions."""
-        clock, request_id = PhaseClock(), mint_request_id()
-        try:
-            key = await authenticate(request, services)
-            asked = services.decoder.chat(await whole_body(request))
-            target = services.fleet.find(asked.model)
-            clock.end(Phase.AUTH)
-            salt = services.salts.of(key.caller.organization_id)
-            prepared = await prepare_chat(asked, request_id, key.caller, salt, target)
-        except SlipstreamError as error:
-            return _refuse(services, "chat", error, request_id)
-        return Inference(services, Call(request_id, client_request_id(request), "chat", key, target, prepared, clock))
+        return await begin(request, services, "chat", services.decoder.chat, prepare_chat)
 
     @post("/completions", status_code=200)
     async def completions(self, request: AnyRequest, services: Services) -> ASGIApp:
         """POST /v1/completions, with `suffix` for fill-in-the-middle."""
-        clock, request_id = PhaseClock(), mint_request_id()
-        try:
-            key = await authenticate(request, services)
-            asked = services.decoder.completion(await whole_body(request))
-            target = services.fleet.find(asked.model)
-            clock.end(Phase.AUTH)
-            salt = services.salts.of(key.caller.organization_id)
-            prepared = await prepare_completion(asked, request_id, key.caller, salt, target)
-        except SlipstreamError as error:
-            return _refuse(services, "completion", error, request_id)
-        return Inference(
-            services, Call(request_id, client_request_id(request), "completion", key, target, prepared, clock)
-        )
+        return await begin(request, services, "completion", services.decoder.completion, prepare_completion)
 
     @get("/models")
     async def models(self, request: AnyRequest, services: Services) -> dict[str, Any]:
