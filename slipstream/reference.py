@@ -136,7 +136,7 @@ def _plain(kind: msgspec.inspect.Type) -> str:
     if isinstance(kind, msgspec.inspect.EnumType):
         return " or ".join(f"`{member.value}`" for member in kind.cls)
     bounds = [
-        f"{sign} {value:,}"
+        f"{sign} {_number(value):,}"
         for sign, value in (
             (">", getattr(kind, "gt", None)),
             ("≥", getattr(kind, "ge", None)),
@@ -146,6 +146,11 @@ def _plain(kind: msgspec.inspect.Type) -> str:
         if value is not None
     ]
     return f"{name} {', '.join(bounds)}".strip()
+
+
+def _number(value: float) -> float:
+    """Without a needless `.0`: typing keeps one of two equal annotations, whichever was imported first."""
+    return int(value) if float(value).is_integer() else value
 
 
 def _struct_in(annotation: Any) -> tuple[type[msgspec.Struct] | None, bool]:

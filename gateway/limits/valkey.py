@@ -133,6 +133,8 @@ class _Link(asyncio.Protocol):
         self._given_up = 0
         """How many at the front of `_waiting` were told CallTimeout; their replies are still due, and dropped."""
         self._unsent: list[bytes] = []
+        self._turn_taken = False
+        """Something was written in this turn of the loop; what follows in it goes out together at its end."""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -141,9 +143,12 @@ class _Link(asyncio.Protocol):
     def send(self, command: bytes, done: Done) -> None:
         if len(self._waiting) >= MAX_IN_FLIGHT or self.lost.is_set():
             raise ConnectionLost
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
         self._unsent.append(command)
+        if not self._turn_taken:
+            # the first of a turn leaves at once: the turn may be long, and a client waits for its first token
+            self._turn_taken = True
+            self._write()
+            self._loop.call_soon(self._end_turn)
         self._waiting.append((self._loop.time() + self._timeout_s, done))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._check_deadlines)
@@ -194,7 +199,12 @@ class _Link(asyncio.Protocol):
             self.close()
             return _NOTHING
 
-    def _flush(self) -> None:
+    def _end_turn(self) -> None:
+        self._turn_taken = False
+        if self._unsent:
+            self._write()
+
+    def _write(self) -> None:
         unsent, self._unsent = self._unsent, []
         if self._transport is not None and not self.lost.is_set():
             self._transport.write(b"".join(unsent))

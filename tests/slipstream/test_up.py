@@ -113,9 +113,10 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
         )
         assert answer.stdout.rstrip().endswith("data: [DONE]")
         request_id = "req_" + answer.stdout.partition('"id":"chatcmpl-')[2].partition('"')[0]
-        wait_until(lambda: deployment.run("requests", "show", request_id).returncode == 0)
+        # row and trace arrive each in their own time
+        wait_until(lambda: "status 200, no error" in deployment.run("requests", "show", request_id).stdout)
+        wait_until(lambda: "attempt 0" in deployment.run("requests", "show", request_id).stdout)
         shown = deployment.run("requests", "show", request_id).stdout
-        assert "status 200, no error" in shown
         assert (
             shown.index("    auth ")
             < shown.index("    limit ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Subscriber:
         self.replay.rcvtimeo = 30_000
         self.replay.connect(publisher.replay_endpoint)
         self.prefixes: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self.applied = 0
 
     def ask(self, first: int) -> list[tuple[int, Any]]:
         """Everything kept from a number on."""
@@ -105,6 +107,22 @@ def cached(engine: Engine) -> set[tuple[str, tuple[int, ...]]]:
     return found
 
 
+def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Ask the publisher's thread until it has got there."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+
+
+def follow(subscriber: Subscriber) -> dict[Any, Any]:
+    """Apply what the subscriber has not seen; its picture then."""
+    for number, payload in subscriber.ask(subscriber.applied):
+        assert number == subscriber.applied
+        subscriber.apply(payload)
+        subscriber.applied += 1
+    return subscriber.prefixes
+
+
 def test_a_subscriber_that_follows_knows_every_cached_prefix(engine: Engine, subscriber: Subscriber) -> None:
     source = random.Random(1)
     stems = [[source.randrange(5, 2048) for _ in range(30)] for _ in range(3)]
@@ -113,11 +131,8 @@ def test_a_subscriber_that_follows_knows_every_cached_prefix(engine: Engine, sub
         salt = source.choice(("", "a"))
         finish(engine, request(f"r{at}", prompt, max_tokens=source.randrange(1, 9), cache_salt=salt, choices=2))
     assert engine.cache.evicted_pages > 0
-    messages = subscriber.ask(0)
-    assert [number for number, _ in messages] == list(range(len(messages)))
-    for _, payload in messages:
-        subscriber.apply(payload)
-    assert set(subscriber.prefixes.values()) == cached(engine)
+    # the publisher's thread answers a replay also while the last events are on their way to it
+    until(lambda: set(follow(subscriber).values()) == cached(engine))
 
 
 def test_live_messages_carry_topic_and_number_and_continue_the_replay(engine: Engine, subscriber: Subscriber) -> None:
@@ -137,14 +152,13 @@ def test_live_messages_carry_topic_and_number_and_continue_the_replay(engine: En
 def test_other_salts_have_other_hashes(engine: Engine, subscriber: Subscriber) -> None:
     for salt in ("", "a", "b"):
         finish(engine, request(f"r{salt}", range(5, 25), max_tokens=1, cache_salt=salt))
-    for _, payload in subscriber.ask(0):
-        subscriber.apply(payload)
-    assert len(subscriber.prefixes) == 3 * 5
+    until(lambda: len(follow(subscriber)) == 3 * 5)
 
 
 def test_a_step_that_changes_nothing_publishes_nothing(engine: Engine, subscriber: Subscriber) -> None:
     engine.submit(request("r", range(5, 25), max_tokens=10))
     engine.step()
+    until(lambda: bool(subscriber.ask(0)))
     count = len(subscriber.ask(0))
     engine.step()
     assert len(subscriber.ask(0)) == count
