@@ -6,7 +6,6 @@ Rule for clients: 429 is your limit, 503 is our load, 5xx may be retried after `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import msgspec
 
@@ -93,8 +92,3 @@ def headers_of(error: SlipstreamError) -> Headers:
 def event_of(error: SlipstreamError) -> bytes:
     """The one event that ends a stream which has already begun; no [DONE] follows it."""
     return b"data: " + body_of(error) + b"\n\n"
-
-
-def all_codes() -> Sequence[str]:
-    """Every code a client may meet, for the reference and its test."""
-    return tuple(STATUS_AND_TYPE)

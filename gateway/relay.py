@@ -73,12 +73,11 @@ class Relay:
 
     __slots__ = (
         "_choices",
-        "_engine_id",
-        "_engine_model",
         "_finished_choices",
         "_id",
         "_ids",
         "_include_usage",
+        "_model",
         "_models",
         "_object",
         "_splitter",
@@ -93,8 +92,7 @@ class Relay:
 
     def __init__(self, response_id: str, model: str, choices: int, include_usage: bool, prompts: int = 1) -> None:
         self._id = response_id
-        self._engine_id = ""
-        self._engine_model = model
+        self._model = model
         self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
         self._models = (b"", b'"model":' + msgspec.json.encode(model))
         self._choices = choices
@@ -149,10 +147,10 @@ class Relay:
         # with several choices usage must be kept by choice, and engines may give each an id of its own
         if b'"choices":[{' not in payload or not self.events or self._choices > 1:
             return self._unusual(payload)
-        self.events += 1
         rewritten = self._rewrite(payload)
         if rewritten is None:
             return self._unusual(payload)
+        self.events += 1
         if not self.text_seen:
             self.text_seen = has_text(msgspec.json.decode(payload))
         return b"data: " + rewritten + b"\n\n"
@@ -194,7 +192,7 @@ class Relay:
 
     def _unusual(self, payload: bytes) -> bytes:
         """First, finishing, usage-only, error and oddly written events: decoded."""
-        chunk = _decoded(payload)
+        chunk = decoded(payload)
         error = error_in(chunk)
         if error is not None:
             self.error = error
@@ -208,8 +206,7 @@ class Relay:
         self.text_seen = self.text_seen or has_text(chunk)
         if not choices:
             return b""  # the usage event: ours is made in closing_events
-        model = msgspec.json.decode(self._models[1].partition(b":")[2])
-        event = _frame(rewrite_decoded(chunk, self._id, model, self._include_usage))
+        event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
         if self.finished:
             self.final.append(event)
             return b""
@@ -265,7 +262,8 @@ def usage_json(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _decoded(payload: bytes) -> dict[str, Any]:
+def decoded(payload: bytes) -> dict[str, Any]:
+    """An event's JSON object. Raises EngineFailed when it is none."""
     try:
         chunk = msgspec.json.decode(payload)
     except msgspec.DecodeError:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import SlipstreamError
 from contracts.usage import Usage
-from gateway.relay import EventSplitter, error_in, has_text, usage_json
+from gateway.relay import EventSplitter, decoded, error_in, has_text, usage_json
 from gateway.usage_seen import UsageSeen
 
 CHOICE_LISTS = ("content", "refusal")
@@ -55,11 +55,7 @@ class Collector:
             if payload == b"[DONE]":
                 self.done = True
                 continue
-            try:
-                chunk = msgspec.json.decode(payload)
-            except msgspec.DecodeError:
-                raise EngineFailed("The engine sent an event that is not JSON.") from None
-            self._chunk(chunk)
+            self._chunk(decoded(payload))
         return b""
 
     def body(self) -> bytes:

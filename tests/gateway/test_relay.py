@@ -209,6 +209,8 @@ def test_comments_and_event_fields_are_skipped() -> None:
 def test_nonsense_from_an_engine_is_its_failure(bad: bytes) -> None:
     with pytest.raises(EngineFailed):
         Relay(OURS, MODEL, 1, include_usage=False).feed(bad)
+    with pytest.raises(EngineFailed):
+        Collector(OURS, MODEL, 1).feed(bad)
 
 
 @pytest.mark.parametrize("running_usage", [False, True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 
@@ -18,18 +17,12 @@ from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
 from router.config import RouterConfig
+from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
 
 START = "import sys, msgspec; from router.config import RouterConfig; from router.service import main; " + (
     "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def run(config: RouterConfig) -> asyncio.subprocess.Process:

@@ -15,6 +15,7 @@ import msgspec
 from infra.local.child import ChildStatus
 from infra.local.control import Answer
 from infra.local.folders import DataFolder
+from tests.deployment import free_port
 
 COMMAND = (sys.executable, "-m", "slipstream")
 # No engine is started: what is tested here is the supervisor, and torch takes seconds to load.
@@ -113,13 +114,6 @@ def run(*command: str, env: dict[str, str] | None = None) -> subprocess.Complete
         check=False,
         env={**os.environ, **(env or {})},
     )
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def executes(pid: int) -> bool:

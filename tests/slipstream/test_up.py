@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from infra.local.folders import DataFolder
-from tests.slipstream.deployment import Deployment, executes, free_port, run, wait_until
+from tests.deployment import free_port
+from tests.slipstream.deployment import Deployment, executes, run, wait_until
 
 EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
 
