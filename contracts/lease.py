@@ -21,6 +21,8 @@ class Engine(msgspec.Struct, frozen=True):
     """Name of the driver that speaks its dialect: `embedded`, `sglang`, `openai`."""
     model: str
     """The name this engine serves the model under."""
+    pool: str = ""
+    """The pool it belongs to; empty when a router of an older release granted it."""
 
 
 class Ask(msgspec.Struct, frozen=True):

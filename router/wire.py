@@ -131,13 +131,14 @@ def grant(lease: Lease) -> pb.RouterMessage:
             driver=engine.driver,
             engine_model=engine.model,
             queued_us=min(round(lease.queued_s * 1e6), MAX_UINT32),
+            pool=engine.pool,
         )
     )
 
 
 def lease_of(message: pb.Grant) -> Lease:
     """The lease inside a Grant."""
-    engine = Engine(message.replica_id, message.url, message.driver, message.engine_model)
+    engine = Engine(message.replica_id, message.url, message.driver, message.engine_model, message.pool)
     return Lease(message.lease_id, engine, message.queued_us / 1e6)
 
 

@@ -378,12 +378,14 @@ class Grant(_message.Message):
     DRIVER_FIELD_NUMBER: _builtins.int
     ENGINE_MODEL_FIELD_NUMBER: _builtins.int
     QUEUED_US_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     replica_id: _builtins.str
     url: _builtins.str
     driver: _builtins.str
     engine_model: _builtins.str
     queued_us: _builtins.int
+    pool: _builtins.str
     def __init__(
         self,
         *,
@@ -393,10 +395,11 @@ class Grant(_message.Message):
         driver: _builtins.str = ...,
         engine_model: _builtins.str = ...,
         queued_us: _builtins.int = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "lease_id", b"lease_id", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "lease_id", b"lease_id", "pool", b"pool", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,7 +83,7 @@ class Replica:
 
     def engine(self, engine_model: str) -> Engine:
         """What a gateway needs to send it a request."""
-        return Engine(self.id, self.url, self.driver, engine_model)
+        return Engine(self.id, self.url, self.driver, engine_model, self.pool)
 
     def probed(self, healthy: bool, detail: str, load: Load | None, failure_threshold: int) -> None:
         """Take in one poll. One success heals; a suspect falls at the first failure, the others at the threshold."""
