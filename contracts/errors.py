@@ -13,17 +13,25 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── UnsupportedField        unsupported_parameter
     │   ├── BodyTooLarge            request_too_large
     │   ├── ModelNotFound           model_not_found
+    │   ├── ModelForbidden          model_access_denied
     │   ├── WrongEndpoint           wrong_endpoint
     │   ├── NotFound                not_found
     │   ├── MethodNotAllowed        method_not_allowed
     │   ├── ContextTooLong          context_length_exceeded
     │   ├── SpecialToken            special_token_in_text
-    │   └── EngineRefused           engine_refused
+    │   ├── EngineRefused           engine_refused
+    │   ├── Conflict                conflict
+    │   ├── IdempotencyMismatch     idempotency_key_reused
+    │   └── IdempotencyInFlight     idempotency_key_in_flight
     ├── AuthError                   the key is the problem
     │   ├── MissingKey              missing_api_key
     │   ├── InvalidKey              invalid_api_key
     │   ├── RevokedKey              revoked_api_key
-    │   └── ExpiredKey              expired_api_key
+    │   ├── ExpiredKey              expired_api_key
+    │   ├── WrongKeyKind            wrong_key_kind
+    │   ├── TenantDisabled          tenant_disabled
+    │   ├── ScopeMissing            insufficient_scope
+    │   └── PermissionDenied        permission_denied
     ├── LimitError                  the client's own limit
     │   ├── RateLimited             rate_limit_exceeded
     │   └── RequestTooExpensive     request_exceeds_limit
@@ -43,6 +51,8 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
 from __future__ import annotations
 
 from typing import ClassVar
+
+from contracts.generation import Caller
 
 
 class SlipstreamError(Exception):
@@ -115,6 +125,12 @@ class ModelNotFound(RequestError):
     code = "model_not_found"
 
 
+class ModelForbidden(RequestError):
+    """The model exists, and the key's project was not given access to it or to its tier."""
+
+    code = "model_access_denied"
+
+
 class WrongEndpoint(RequestError):
     """The model is not served at this endpoint (a chat model asked for a fill-in-the-middle completion)."""
 
@@ -159,10 +175,29 @@ class EngineRefused(RequestError):
     code = "engine_refused"
 
 
+class Conflict(RequestError):
+    """The change contradicts what there is: a name that is taken, the last owner, a secret that is still in use."""
+
+    code = "conflict"
+
+
+class IdempotencyMismatch(RequestError):
+    """The Idempotency-Key was used before, for a request with other content."""
+
+    code = "idempotency_key_reused"
+
+
+class IdempotencyInFlight(RequestError):
+    """The first request with this Idempotency-Key is still running; ask again for its answer."""
+
+    code = "idempotency_key_in_flight"
+
+
 class AuthError(SlipstreamError):
-    """The key does not open this door."""
+    """The key does not open this door. caller: whose key it is, where that is known, for the books only."""
 
     code = "invalid_api_key"
+    caller: Caller | None = None
 
 
 class MissingKey(AuthError):
@@ -187,6 +222,30 @@ class ExpiredKey(AuthError):
     """The key was issued and its time is over."""
 
     code = "expired_api_key"
+
+
+class WrongKeyKind(AuthError):
+    """An admin key where an inference key is needed, or the other way round."""
+
+    code = "wrong_key_kind"
+
+
+class TenantDisabled(AuthError):
+    """The key is in order, but its project or organization has been disabled."""
+
+    code = "tenant_disabled"
+
+
+class ScopeMissing(AuthError):
+    """The key was made for other endpoints."""
+
+    code = "insufficient_scope"
+
+
+class PermissionDenied(AuthError):
+    """The role of the admin key's owner does not allow this."""
+
+    code = "permission_denied"
 
 
 class LimitError(SlipstreamError):

@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from contracts.errors import RequestTooExpensive, SlipstreamError
+from contracts.errors import Conflict, IdempotencyMismatch, RequestTooExpensive, SlipstreamError
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -23,16 +23,24 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "unsupported_parameter": (400, "invalid_request_error"),
     "request_too_large": (413, "invalid_request_error"),
     "model_not_found": (404, "invalid_request_error"),
+    "model_access_denied": (403, "invalid_request_error"),
     "wrong_endpoint": (400, "invalid_request_error"),
     "not_found": (404, "invalid_request_error"),
     "method_not_allowed": (405, "invalid_request_error"),
     "context_length_exceeded": (400, "invalid_request_error"),
     "special_token_in_text": (400, "invalid_request_error"),
     "engine_refused": (400, "invalid_request_error"),
+    "conflict": (409, "invalid_request_error"),
+    "idempotency_key_reused": (409, "idempotency_error"),
+    "idempotency_key_in_flight": (409, "idempotency_error"),
     "missing_api_key": (401, "authentication_error"),
     "invalid_api_key": (401, "authentication_error"),
     "revoked_api_key": (401, "authentication_error"),
     "expired_api_key": (401, "authentication_error"),
+    "wrong_key_kind": (401, "authentication_error"),
+    "tenant_disabled": (403, "permission_error"),
+    "insufficient_scope": (403, "permission_error"),
+    "permission_denied": (403, "permission_error"),
     "rate_limit_exceeded": (429, "rate_limit_error"),
     "request_exceeds_limit": (429, "rate_limit_error"),
     "service_unavailable": (503, "service_unavailable_error"),
@@ -82,7 +90,7 @@ def headers_of(error: SlipstreamError) -> Headers:
         milliseconds = math.ceil(error.retry_after_s * 1e3)
         headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    if isinstance(error, RequestTooExpensive):
+    if isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch):
         headers.append((b"x-should-retry", b"false"))
     if status_of(error) == 401:
         headers.append((b"www-authenticate", b"Bearer"))

@@ -6,21 +6,61 @@ from enum import StrEnum
 
 import msgspec
 
-from contracts.generation import Caller
+from contracts.desired_state import Model
+from contracts.errors import ModelForbidden, ScopeMissing
+from contracts.generation import Caller, Tier
+from gateway.auth.scopes import Scope
 from gateway.limits.key_limits import KeyLimits
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key that was issued and not revoked. It may be past `expires_at`: that is checked on every use."""
+    """A key that was issued and not revoked, of a project that is not disabled. It may be past `expires_at`: that is
+    checked on every use."""
 
     caller: Caller
     limits: KeyLimits
     expires_at: float | None = None
-    """Epoch seconds; None: never."""
+    """Epoch seconds; None: never. For the secret before a rotation, the end of the overlap if that comes first."""
+    scopes: frozenset[Scope] | None = None
+    """What it may be used for; None: everything."""
+    models: frozenset[str] | None = None
+    """The models its project may use, by name and not by alias; None: all."""
+    tiers: frozenset[Tier] | None = None
+    """The tiers its project may use; None: both."""
+
+    def require_scope(self, scope: Scope) -> None:
+        """Raises ScopeMissing."""
+        if self.scopes is not None and scope not in self.scopes:
+            named = ", ".join(sorted(self.scopes)) or "none"
+            error = ScopeMissing(f"This API key lacks the scope '{scope.value}'; it has: {named}.")
+            error.caller = self.caller
+            raise error
+
+    def may_use(self, model: Model) -> bool:
+        """Whether the project has access to the model and its tier."""
+        return (self.models is None or model.name in self.models) and (self.tiers is None or model.tier in self.tiers)
+
+    def require_model(self, model: Model) -> None:
+        """Raises ModelForbidden, which names what is missing."""
+        if self.may_use(model):
+            return
+        what = f"model '{model.name}'"
+        if self.models is None or model.name in self.models:
+            what = f"tier '{model.tier.value}', which model '{model.name}' belongs to"
+        raise ModelForbidden(f"Project {self.caller.project_id} does not have access to {what}.", param="model")
 
 
-class Refusal(StrEnum):
+class Reason(StrEnum):
     """Why the database knows no such record."""
 
     UNKNOWN = "unknown"
     REVOKED = "revoked"
+    PROJECT_DISABLED = "project_disabled"
+    ORGANIZATION_DISABLED = "organization_disabled"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A key that opens nothing. caller: whose it is or was; None when it was never issued."""
+
+    reason: Reason
+    caller: Caller | None = None

@@ -14,17 +14,26 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
-from contracts.errors import AuthUnavailable, ConfigError, ExpiredKey, InvalidKey, RevokedKey
-from contracts.generation import Caller
+from contracts.errors import (
+    AuthError,
+    AuthUnavailable,
+    ConfigError,
+    ExpiredKey,
+    InvalidKey,
+    RevokedKey,
+    TenantDisabled,
+)
+from contracts.generation import Caller, Tier
 from gateway.auth import keys
 from gateway.auth.cache import KeyCache
 from gateway.auth.config import AuthConfig
-from gateway.auth.key_record import KeyRecord, Refusal
+from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.auth.last_used import LastUsed
+from gateway.auth.scopes import Scope
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.db.listener import Listener
 from gateway.db.tables import KEYS_CHANNEL
@@ -33,15 +42,23 @@ from gateway.limits.key_limits import KeyLimits
 MAX_READS = 4
 """A key that changes while it is read is read again, this often at most."""
 
+# Of a key that was rotated, the secret before still opens until the end of the overlap.
 LOOKUP = """
-SELECT api_keys.id, project_id, organization_id, revoked_at IS NOT NULL, extract(epoch FROM expires_at)::float8,
-       requests_per_minute, tokens_per_minute, max_concurrency
-  FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id
- WHERE hash = $1
+SELECT api_keys.id, project_id, organization_id, revoked_at IS NOT NULL AS revoked,
+       projects.disabled_at IS NOT NULL AS project_disabled,
+       organizations.disabled_at IS NOT NULL AS organization_disabled,
+       extract(epoch FROM CASE WHEN hash = $1 THEN expires_at ELSE least(expires_at, previous_expires_at) END)::float8
+           AS expires_at,
+       scopes, models, tiers, requests_per_minute, tokens_per_minute, max_concurrency
+  FROM gateway.api_keys
+  JOIN gateway.projects ON projects.id = project_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+ WHERE hash = $1 OR previous_hash = $1
 """
 
 _log = logging.getLogger(__name__)
 
+ValueT = TypeVar("ValueT")
 Answer = KeyRecord | Refusal | None
 """None: the database could not be asked."""
 
@@ -60,7 +77,7 @@ class Keyring:
     """Identifies callers. One per gateway process.
 
     url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's.
-    on_lookup: called after each question to the database with its outcome (`known`, `unknown`, `revoked`,
+    on_lookup: called after each question to the database with its outcome (`known`, a Reason,
     `unavailable`) and how long it took in seconds. Raises ConfigError for settings that contradict each other.
     """
 
@@ -166,14 +183,14 @@ class Keyring:
         match answer:
             case None:
                 raise AuthUnavailable("API keys cannot be verified right now; try again.", retry_after_s=1.0)
-            case Refusal.UNKNOWN:
-                raise InvalidKey("This API key does not exist.")
-            case Refusal.REVOKED:
-                raise RevokedKey("This API key has been revoked.")
+            case Refusal():
+                raise _refused(answer)
             case KeyRecord():
                 now = self._clock()
                 if answer.expires_at is not None and answer.expires_at <= now:
-                    raise ExpiredKey("This API key has expired.")
+                    expired = ExpiredKey("This API key has expired.")
+                    expired.caller = answer.caller
+                    raise expired
                 self._last_used.seen[answer.caller.key_id] = now
                 return answer
 
@@ -221,7 +238,7 @@ class Keyring:
             return None
         self._reachable = True
         answer = _answer(row)
-        outcome = "known" if isinstance(answer, KeyRecord) else answer.value
+        outcome = "known" if isinstance(answer, KeyRecord) else answer.reason.value
         self._on_lookup(outcome, self._monotonic() - began_s)
         return answer
 
@@ -251,12 +268,40 @@ class Keyring:
 
 def _answer(row: asyncpg.Record | None) -> KeyRecord | Refusal:
     if row is None:
-        return Refusal.UNKNOWN
-    key_id, project_id, organization_id, revoked, expires_at, requests, tokens, concurrency = row
-    if revoked:
-        return Refusal.REVOKED
-    return KeyRecord(
-        caller=Caller(organization_id=str(organization_id), project_id=str(project_id), key_id=str(key_id)),
-        limits=KeyLimits(requests_per_minute=requests, tokens_per_minute=tokens, max_concurrency=concurrency),
-        expires_at=expires_at,
+        return Refusal(Reason.UNKNOWN)
+    caller = Caller(
+        organization_id=str(row["organization_id"]), project_id=str(row["project_id"]), key_id=str(row["id"])
     )
+    if row["revoked"]:
+        return Refusal(Reason.REVOKED, caller)
+    if row["organization_disabled"]:
+        return Refusal(Reason.ORGANIZATION_DISABLED, caller)
+    if row["project_disabled"]:
+        return Refusal(Reason.PROJECT_DISABLED, caller)
+    return KeyRecord(
+        caller=caller,
+        limits=KeyLimits(row["requests_per_minute"], row["tokens_per_minute"], row["max_concurrency"]),
+        expires_at=row["expires_at"],
+        scopes=_set(row["scopes"], Scope),
+        models=_set(row["models"], str),
+        tiers=_set(row["tiers"], Tier),
+    )
+
+
+def _set(values: list[str] | None, kind: Callable[[str], ValueT]) -> frozenset[ValueT] | None:
+    return None if values is None else frozenset(map(kind, values))
+
+
+def _refused(refusal: Refusal) -> AuthError:
+    error: AuthError
+    match refusal.reason:
+        case Reason.UNKNOWN:
+            error = InvalidKey("This API key does not exist.")
+        case Reason.REVOKED:
+            error = RevokedKey("This API key has been revoked.")
+        case Reason.PROJECT_DISABLED:
+            error = TenantDisabled("The project of this API key is disabled; an administrator can enable it again.")
+        case Reason.ORGANIZATION_DISABLED:
+            error = TenantDisabled("The organization of this API key is disabled; ask whoever runs this deployment.")
+    error.caller = refusal.caller
+    return error

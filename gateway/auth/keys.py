@@ -15,12 +15,15 @@ import zlib
 
 import msgspec
 
-from contracts.errors import InvalidKey
+from contracts.errors import InvalidKey, WrongKeyKind
 
 PREFIX = "sk-slip-"
+ADMIN_PREFIX = "sk-slip-admin-"
+"""Admin keys have the same form behind this prefix. The hyphen keeps the two apart: random characters hold none."""
 RANDOM_CHARACTERS = 32
 CHECKSUM_CHARACTERS = 6
-LENGTH = len(PREFIX) + RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
+TAIL = RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
+LENGTH = len(PREFIX) + TAIL
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -35,22 +38,36 @@ class MintedKey(msgspec.Struct, frozen=True):
         return f"MintedKey({self.display!r})"
 
 
-def mint(pepper: bytes) -> MintedKey:
+def mint(pepper: bytes, prefix: str = PREFIX) -> MintedKey:
     """A new random key."""
-    body = PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARACTERS))
+    body = prefix + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARACTERS))
     secret = body + _checksum(body)
     return MintedKey(secret=secret, hash=hash_of(secret, pepper), display=display_of(secret))
 
 
-def check(secret: str) -> None:
-    """Return if the secret is well-formed; raises InvalidKey, which never repeats it."""
-    if not secret.startswith(PREFIX):
-        raise InvalidKey(f"This is not a Slipstream API key: one starts with {PREFIX}.")
-    if len(secret) != LENGTH:
-        raise InvalidKey(f"An API key has {LENGTH} characters, this one has {len(secret)}: it was cut or extended.")
+def check(secret: str, prefix: str = PREFIX) -> None:
+    """Return if the secret is well-formed and of the kind that `prefix` begins.
+
+    Raises WrongKeyKind for the other kind, InvalidKey for anything else; neither repeats the secret.
+    """
+    _check_kind(secret, prefix)
+    if not secret.startswith(prefix):
+        raise InvalidKey(f"This is not a Slipstream API key: one starts with {prefix}.")
+    if len(secret) != len(prefix) + TAIL:
+        raise InvalidKey(
+            f"An API key has {len(prefix) + TAIL} characters, this one has {len(secret)}: it was cut or extended."
+        )
     body, checksum = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
     if not secret.isascii() or not hmac.compare_digest(_checksum(body), checksum):
         raise InvalidKey("This API key is mistyped: its checksum does not match.")
+
+
+def _check_kind(secret: str, prefix: str) -> None:
+    is_admin = secret.startswith(ADMIN_PREFIX)
+    if is_admin and prefix == PREFIX:
+        raise WrongKeyKind("This is an admin key; inference needs a project's key, which starts with sk-slip-.")
+    if not is_admin and secret.startswith(PREFIX) and prefix == ADMIN_PREFIX:
+        raise WrongKeyKind("This is an inference key; the admin API needs one that starts with sk-slip-admin-.")
 
 
 def hash_of(secret: str, pepper: bytes) -> bytes:
@@ -60,7 +77,8 @@ def hash_of(secret: str, pepper: bytes) -> bytes:
 
 def display_of(secret: str) -> str:
     """How a key is named to people afterwards. The last four characters are checksum, not secret."""
-    return f"{PREFIX}…{secret[-4:]}"
+    prefix = ADMIN_PREFIX if secret.startswith(ADMIN_PREFIX) else PREFIX
+    return f"{prefix}…{secret[-4:]}"
 
 
 def _checksum(body: str) -> str:

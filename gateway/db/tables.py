@@ -27,7 +27,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
 from contracts.usage import Finish, Outcome
 
@@ -49,46 +49,59 @@ metadata = MetaData(
 )
 
 
-def _one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
+def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
+    """The column holds one of the enumeration's values."""
     values = ", ".join(f"'{member.value}'" for member in kind)
     return CheckConstraint(f"{column} IN ({values})", name=column)
 
 
-def _created_at() -> Column[object]:
+def created_at() -> Column[object]:
+    """When the row was made."""
     return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
 
 
-def _id() -> Column[object]:
+def id_column() -> Column[object]:
+    """A random UUID as primary key."""
     return Column("id", UUID(), primary_key=True, server_default=text("gen_random_uuid()"))
 
 
 organizations = Table(
     "organizations",
     metadata,
-    _id(),
+    id_column(),
     Column("name", Text, nullable=False, unique=True),
-    _created_at(),
+    created_at(),
+    # The one whose members run the deployment: their roles hold for every organization.
+    Column("operator", Boolean, nullable=False, server_default=text("false")),
+    Column("disabled_at", DateTime(timezone=True)),
+    Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
+    Index(None, "created_at", "id"),
 )
 
 projects = Table(
     "projects",
     metadata,
-    _id(),
+    id_column(),
     Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
     Column("name", Text, nullable=False),
-    _created_at(),
+    created_at(),
+    # Names of models and tiers its keys may use; null: all.
+    Column("models", ARRAY(Text)),
+    Column("tiers", ARRAY(Text)),
+    Column("disabled_at", DateTime(timezone=True)),
     UniqueConstraint("organization_id", "name"),
+    Index(None, "organization_id", "created_at", "id"),
 )
 
 api_keys = Table(
     "api_keys",
     metadata,
-    _id(),
+    id_column(),
     Column("project_id", UUID(), ForeignKey(projects.c.id), nullable=False, index=True),
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("display", Text, nullable=False),
-    _created_at(),
+    created_at(),
     Column("expires_at", DateTime(timezone=True)),
     Column("revoked_at", DateTime(timezone=True)),
     Column("last_used_at", DateTime(timezone=True)),
@@ -96,7 +109,15 @@ api_keys = Table(
     Column("requests_per_minute", Integer),
     Column("tokens_per_minute", Integer),
     Column("max_concurrency", Integer),
+    # What the key may be used for (gateway/auth/scopes.py); null: everything.
+    Column("scopes", ARRAY(Text)),
+    # After a rotation: the secret before, which still opens until then.
+    Column("previous_hash", LargeBinary, unique=True),
+    Column("previous_expires_at", DateTime(timezone=True)),
+    Index(None, "project_id", "created_at", "id"),
     CheckConstraint("octet_length(hash) = 32", name="hash"),
+    CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
+    CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
     CheckConstraint("requests_per_minute BETWEEN 1 AND 1000000000", name="requests_per_minute"),
     CheckConstraint("tokens_per_minute BETWEEN 1 AND 1000000000", name="tokens_per_minute"),
     CheckConstraint("max_concurrency BETWEEN 1 AND 1000000000", name="max_concurrency"),
@@ -107,7 +128,7 @@ desired_states = Table(
     metadata,
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("document", JSONB, nullable=False),
-    _created_at(),
+    created_at(),
     CheckConstraint("version > 0", name="version"),
 )
 
@@ -141,8 +162,8 @@ usage_events = Table(
     Column("closed_at", DateTime(timezone=True), nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("gateway_id", Text, nullable=False),
-    _one_of("outcome", Outcome),
-    _one_of("finish", Finish),
+    one_of("outcome", Outcome),
+    one_of("finish", Finish),
     Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
     Index(None, "organization_id", "closed_at"),
     Index(None, "key_id", "closed_at"),

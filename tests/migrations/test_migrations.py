@@ -14,8 +14,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
+from gateway.db.all_tables import metadata
 from gateway.db.engine import sqlalchemy_url
-from gateway.db.tables import SCHEMA, metadata
+from gateway.db.tables import SCHEMA
 from migrations import run
 
 CATALOG = """

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contracts.generation import Caller
 from gateway.auth.cache import KeyCache
-from gateway.auth.key_record import KeyRecord, Refusal
+from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.limits.key_limits import KeyLimits
 
 MAX_KEYS, MAX_REFUSALS = 3, 2
@@ -38,7 +38,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.forget(number)
         self.records = [*self.records, (number, record)][-MAX_KEYS:]
 
-    @rule(number=NUMBERS, refusal=st.sampled_from(Refusal))
+    @rule(number=NUMBERS, refusal=st.sampled_from([Refusal(reason) for reason in Reason]))
     def put_refusal(self, number: int, refusal: Refusal) -> None:
         self.cache.put(fingerprint(number), key_hash(number), refusal)
         self.forget(number)

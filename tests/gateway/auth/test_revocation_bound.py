@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contracts.errors import AuthUnavailable, RevokedKey
 from contracts.generation import Caller
 from gateway.auth.config import AuthConfig
-from gateway.auth.key_record import KeyRecord, Refusal
+from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
 from gateway.limits.key_limits import KeyLimits
@@ -68,7 +68,7 @@ class RevocationMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS, revoke=st.booleans())
     def change(self, number: int, revoke: bool) -> None:
         self.changes += 1
-        self.truth[number].append((self.now, Refusal.REVOKED if revoke else self.version(number)))
+        self.truth[number].append((self.now, Refusal(Reason.REVOKED) if revoke else self.version(number)))
         if self.connected:
             self.stream.append((KEYS[number].hash, len(self.truth[number]) - 1))
 
@@ -159,7 +159,7 @@ class RevocationMachine(RuleBasedStateMachine):
             try:
                 outcome: KeyRecord | Refusal = task.result()
             except RevokedKey:
-                outcome = Refusal.REVOKED
+                outcome = Refusal(Reason.REVOKED)
             except AuthUnavailable:
                 continue
             assert outcome in self.recent(number)

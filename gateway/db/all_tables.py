@@ -1,0 +1,11 @@
+"""All tables of the schema `gateway` in one place: importing this module registers every package's on `metadata`."""
+
+from __future__ import annotations
+
+from gateway.db.tables import metadata
+from gateway.tenants import tables as tenants_tables
+
+MODULES = (tenants_tables,)
+"""Where the tables are that gateway/db/tables.py does not hold itself."""
+
+__all__ = ["MODULES", "metadata"]

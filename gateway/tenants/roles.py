@@ -1,0 +1,96 @@
+"""Roles and what each may do. The only place that says so; docs/reference/admin-roles.md is generated from it.
+
+A role holds in the principal's own organization. A principal of the operating organization (`organizations.operator`)
+has the permissions of its role in every organization, and only such a principal may do what concerns the deployment as
+a whole (an endpoint says so by `deployment=True`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a member or service account is in its organization."""
+
+    OWNER = "owner"
+    ADMIN = "admin"
+    DEVELOPER = "developer"
+    VIEWER = "viewer"
+    BILLING = "billing"
+
+
+class PrincipalKind(StrEnum):
+    """Who acts."""
+
+    MEMBER = "member"
+    SERVICE_ACCOUNT = "service_account"
+
+
+class Permission(StrEnum):
+    """One thing a role may do. Every endpoint of the admin API names the one it needs."""
+
+    ORGANIZATION_READ = "organization.read"
+    ORGANIZATION_WRITE = "organization.write"
+    PROJECTS_READ = "projects.read"
+    PROJECTS_WRITE = "projects.write"
+    MEMBERS_READ = "members.read"
+    MEMBERS_WRITE = "members.write"
+    KEYS_READ = "keys.read"
+    KEYS_WRITE = "keys.write"
+    ADMIN_KEYS_READ = "admin_keys.read"
+    ADMIN_KEYS_WRITE = "admin_keys.write"
+    LIMITS_READ = "limits.read"
+    LIMITS_WRITE = "limits.write"
+    USAGE_READ = "usage.read"
+    REQUESTS_READ = "requests.read"
+    PRICES_READ = "prices.read"
+    PRICES_WRITE = "prices.write"
+    RECONCILIATION_READ = "reconciliation.read"
+    WEBHOOKS_READ = "webhooks.read"
+    WEBHOOKS_WRITE = "webhooks.write"
+    AUDIT_READ = "audit.read"
+
+
+_EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
+_VIEWER = _EVERYBODY | {
+    Permission.MEMBERS_READ,
+    Permission.KEYS_READ,
+    Permission.USAGE_READ,
+    Permission.REQUESTS_READ,
+    Permission.PRICES_READ,
+}
+_DEVELOPER = _VIEWER | {Permission.KEYS_WRITE}
+_BILLING = _EVERYBODY | {
+    Permission.USAGE_READ,
+    Permission.PRICES_READ,
+    Permission.RECONCILIATION_READ,
+    Permission.LIMITS_WRITE,
+    Permission.WEBHOOKS_READ,
+    Permission.WEBHOOKS_WRITE,
+}
+_ADMIN = (
+    _DEVELOPER
+    | _BILLING
+    | {
+        Permission.PROJECTS_WRITE,
+        Permission.MEMBERS_WRITE,
+        Permission.ADMIN_KEYS_READ,
+        Permission.ADMIN_KEYS_WRITE,
+        Permission.AUDIT_READ,
+    }
+)
+
+PERMISSIONS: dict[Role, frozenset[Permission]] = {
+    Role.OWNER: frozenset(Permission),
+    Role.ADMIN: _ADMIN,
+    Role.DEVELOPER: _DEVELOPER,
+    Role.VIEWER: _VIEWER,
+    Role.BILLING: _BILLING,
+}
+
+
+def covers(role: Role, other: Role) -> bool:
+    """Whether `role` may do all that `other` may: only then may it make, change or remove somebody with that role, or
+    a key would be a way to become more than one is."""
+    return PERMISSIONS[other] <= PERMISSIONS[role]
