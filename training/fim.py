@@ -1,0 +1,102 @@
+"""Cuts a piece of code into suffix, prefix and middle, and lays it out as the gateway's autocomplete does.
+
+    <|fim_suffix|> suffix <|fim_prefix|> prefix <|fim_middle|> middle <|endoftext|>
+
+Half of the time the half-typed line stands after the middle token, as part of what the model continues, so that in
+serving a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by whole lines).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Gap(NamedTuple):
+    """A text in three parts: prefix + middle + suffix is the text."""
+
+    prefix: str
+    middle: str
+    suffix: str
+
+
+class FimTokens(NamedTuple):
+    """Ids of the tokens around the parts."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    end: int
+
+
+def single_line(text: str, rng: random.Random) -> Gap | None:
+    """The rest of one line from a cursor in it: mostly where a word begins or ends, else anywhere in the line; a
+    quarter of the time only up to somewhere later in the line. None if the text has no line to take."""
+    lines = _line_spans(text)
+    if not lines:
+        return None
+    start, end = rng.choice(lines)
+    indent = len(text[start:end]) - len(text[start:end].lstrip())
+    first = start + indent
+    if rng.random() < 0.5:
+        edges = [at for at in range(first, end) if at == first or _is_edge(text, at)]
+        cursor = rng.choice(edges)
+    else:
+        cursor = rng.randrange(first, end)
+    stop = end if rng.random() < 0.75 else rng.randint(cursor + 1, end)
+    return Gap(text[:cursor], text[cursor:stop], text[stop:])
+
+
+def several_lines(text: str, rng: random.Random, most: int = 8) -> Gap | None:
+    """From a cursor in or before a line to the end of one of the next lines, at most `most` on."""
+    lines = _line_spans(text)
+    if len(lines) < 2:
+        return None
+    index = rng.randrange(len(lines) - 1)
+    start, end = lines[index]
+    stop = lines[min(len(lines) - 1, index + rng.randint(1, most))][1]
+    cursor = rng.choice((start, rng.randrange(start, end)))
+    return Gap(text[:cursor], text[cursor:stop], text[stop:])
+
+
+def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, line_after: bool, room: int) -> list[int]:
+    """Token ids of a gap, at most `room` of them, or [] if the middle alone does not fit.
+
+    line_after: the line that the cursor is in begins after the middle token. What is too much is cut from the start of
+    the prefix and the end of the suffix, the suffix keeping at most a third.
+    """
+    cut = gap.prefix.rfind("\n") + 1 if line_after else len(gap.prefix)
+    prefix, suffix = encode(gap.prefix[:cut]), encode(gap.suffix)
+    middle = encode(gap.prefix[cut:] + gap.middle)
+    sides = room - len(middle) - 4
+    if sides < 0:
+        return []
+    kept_suffix = min(len(suffix), max(sides // 3, sides - len(prefix)))
+    kept_prefix = min(len(prefix), sides - kept_suffix)
+    return [
+        tokens.suffix,
+        *suffix[:kept_suffix],
+        tokens.prefix,
+        *prefix[len(prefix) - kept_prefix :],
+        tokens.middle,
+        *middle,
+        tokens.end,
+    ]
+
+
+def _line_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of the lines that are not blank, without their newline."""
+    spans = []
+    start = 0
+    for line in text.splitlines(keepends=True):
+        end = start + len(line.rstrip("\r\n"))
+        if text[start:end].strip():
+            spans.append((start, end))
+        start += len(line)
+    return spans
+
+
+def _is_edge(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    return (before.isalnum() or before == "_") != (after.isalnum() or after == "_") or not before.isalnum()

@@ -1,0 +1,42 @@
+"""Muon for matrices, AdamW for tables and norms (Jordan et al. 2024): two optimizers stepped as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Optimizer:
+    """Rates are peaks; each step says what share of them it uses."""
+
+    def __init__(self, model: nn.Module, muon_rate: float, adam_rate: float, weight_decay: float = 0.0) -> None:
+        matrices: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for name, parameter in model.named_parameters():
+            (matrices if parameter.ndim == 2 and "embed" not in name else others).append(parameter)
+        self._parameters = [*matrices, *others]
+        self._parts: list[tuple[torch.optim.Optimizer, float]] = [
+            (torch.optim.Muon(matrices, lr=muon_rate, weight_decay=weight_decay), muon_rate),
+            (torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0), adam_rate),
+        ]
+
+    def step(self, share: float) -> float:
+        """Move by the gradients, clipped to a norm of 1, and clear them. Returns the norm before clipping."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, 1.0))
+        for part, rate in self._parts:
+            for group in part.param_groups:
+                group["lr"] = rate * share
+            part.step()
+            part.zero_grad(set_to_none=True)
+        return norm
+
+    def state(self) -> list[dict[str, Any]]:
+        """For a checkpoint."""
+        return [part.state_dict() for part, _ in self._parts]
+
+    def restore(self, states: list[dict[str, Any]]) -> None:
+        """From a checkpoint; the rates stay those given to this object."""
+        for (part, _), state in zip(self._parts, states, strict=True):
+            part.load_state_dict(state)

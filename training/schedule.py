@@ -1,0 +1,36 @@
+"""How fast to learn and how long the windows are, by step: warm up, stay, then fall in a straight line to zero.
+
+Everything is a function of the step alone, and staying depends on no total, so a run may be made longer as long as it
+has not begun to fall.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps are optimizer steps."""
+
+    steps: int
+    """All of them."""
+    warmup: int = 40
+    decay: int = 0
+    """The last so many, over which the rate falls to zero."""
+    lengths: dict[int, float] = msgspec.field(default_factory=lambda: {512: 1.0})
+    """Window length: share of the steps."""
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """Share of the peak rate, 0 to 1. step: from 0."""
+        rising = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        falling = min(1.0, (self.steps - step) / self.decay) if self.decay else 1.0
+        return max(0.0, min(rising, falling))
+
+    def length(self, step: int) -> int:
+        """Tokens in each of the step's windows."""
+        choices = sorted(self.lengths)
+        weights = [self.lengths[length] for length in choices]
+        return random.Random(f"{self.seed} length {step}").choices(choices, weights)[0]
