@@ -5,10 +5,23 @@ Stored as a row per version, seeded from the settings file, handed by gateways t
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+
+
+class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A second pool that takes a share of a model's sessions, for a change that is to be tried on a few first."""
+
+    pool: str
+    """The pool that serves the canary."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    """Part of the sessions that go there. A session keeps its side while the share only grows."""
+    engine_model: str | None = None
+    """The name that pool serves the model under, when it differs from the model's."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,6 +41,8 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: int = 512
     """Output limit when the client gives none; always cut to what the context leaves."""
+    canary: Canary | None = None
+    """Where some of its sessions go instead of `pool`."""
 
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,6 +52,18 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     url: str
     weight: float = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
+    hardware: str = ""
+    """What it runs on, for people and reports: `H200x2`."""
+    speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """Prefill speed relative to the pool's other replicas, until its own reports have told."""
+    context_tokens: int = 0
+    """Longest prompt and answer it takes together; 0: the model's."""
+    speculation: bool = False
+    """It was started with speculative decoding."""
+    kv_events: str = ""
+    """ZeroMQ endpoint on which it publishes KV events (`tcp://host:5557`); empty: none."""
+    kv_events_replay: str = ""
+    """ZeroMQ endpoint that repeats KV events the subscriber missed."""
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,9 +103,14 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("pools", [pool.name for pool in self.pools])
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
         for model in self.models:
-            if self.pool(model.pool) is None:
-                known = ", ".join(pool.name for pool in self.pools) or "none"
-                raise ConfigError(f"models.{model.name}.pool: no pool named {model.pool!r}; pools: {known}")
+            self._require_pool(f"models.{model.name}.pool", model.pool)
+            if model.canary is not None:
+                self._require_pool(f"models.{model.name}.canary.pool", model.canary.pool)
+
+    def _require_pool(self, field: str, name: str) -> None:
+        if self.pool(name) is None:
+            known = ", ".join(pool.name for pool in self.pools) or "none"
+            raise ConfigError(f"{field}: no pool named {name!r}; pools: {known}")
 
 
 def _require_unique(what: str, names: list[str]) -> None:

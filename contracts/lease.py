@@ -39,10 +39,20 @@ class Ask(msgspec.Struct, frozen=True):
     deadline_s: float
     """How long the caller is willing to wait for a grant."""
     organization_id: str = ""
+    """The tenant: fair shares of a full pool are between tenants."""
     prefix_kind: str = ""
-    prefix_hashes: tuple[bytes, ...] = ()
+    """`bytes` or `tokens`, as in `contracts.prefix.PrefixChain`."""
+    prefix_hashes: bytes = b""
+    """The chain of `contracts.prefix`: 16 bytes for each whole block, joined."""
     excluded_replicas: tuple[str, ...] = ()
     """Replicas on which an earlier attempt of this request failed."""
+    session_id: str = ""
+    """Requests of one conversation or editor: they stay on one side of a canary split. Empty: the tenant
+    stands for it."""
+    priority: int = 0
+    """Class: where a pool is full, a higher one goes first and a lower one is shed first."""
+    share: float = 1.0
+    """The tenant's weight among tenants that wait: twice the share, twice the tokens."""
 
 
 class Lease(msgspec.Struct, frozen=True):

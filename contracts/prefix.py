@@ -19,6 +19,7 @@ import xxhash
 
 from contracts.generation import ChatPrompt, Generation, TextPrompt
 
+HASH_BYTES = 16
 BLOCK_BYTES = 256
 BLOCK_TOKENS = 64
 MAX_BLOCKS = 2_048
@@ -26,19 +27,24 @@ MAX_BLOCKS = 2_048
 
 
 class PrefixChain(msgspec.Struct, frozen=True):
-    """hashes: 16 bytes for each whole block, first to last."""
+    """hashes: `HASH_BYTES` for each whole block, first to last, joined: one object for a long prompt."""
 
     kind: Literal["bytes", "tokens"]
-    hashes: tuple[bytes, ...]
+    hashes: bytes
+
+    def __len__(self) -> int:
+        return len(self.hashes) // HASH_BYTES
+
+    def block(self, index: int) -> bytes:
+        """The hash of one block."""
+        return self.hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES]
 
     def shared_blocks(self, other: PrefixChain) -> int:
         """Length of the common prefix, in blocks."""
         if self.kind != other.kind:
             return 0
         count = 0
-        for mine, theirs in zip(self.hashes, other.hashes, strict=False):
-            if mine != theirs:
-                break
+        while count < min(len(self), len(other)) and self.block(count) == other.block(count):
             count += 1
         return count
 
@@ -81,9 +87,9 @@ def _rendered(prompt: ChatPrompt) -> bytes:
     return b"\n".join(parts)
 
 
-def _chain(previous: bytes, data: bytes, block: int) -> tuple[bytes, ...]:
+def _chain(previous: bytes, data: bytes, block: int) -> bytes:
     hashes = []
     for start in range(0, min(len(data) - block, block * (MAX_BLOCKS - 1)) + 1, block):
         previous = xxhash.xxh3_128_digest(previous + data[start : start + block])
         hashes.append(previous)
-    return tuple(hashes)
+    return b"".join(hashes)

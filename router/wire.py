@@ -15,12 +15,12 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.lease import Ask, Engine, Lease, LeaseEnd
+from contracts.prefix import HASH_BYTES
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 
 AUTHORIZATION = "authorization"
 MAX_UINT32 = 2**32 - 1
-HASH_BYTES = 16
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A hello names every live lease of a gateway, a desired state every replica: both outgrow gRPC's 4 MB."""
 
@@ -41,8 +41,11 @@ def acquire(ask: Ask, remaining_s: float) -> pb.GatewayMessage:
             deadline_ms=milliseconds(remaining_s),
             organization_id=ask.organization_id,
             prefix_kind=ask.prefix_kind,
-            prefix_hashes=b"".join(ask.prefix_hashes),
+            prefix_hashes=ask.prefix_hashes,
             excluded_replicas=ask.excluded_replicas,
+            session_id=ask.session_id,
+            priority=ask.priority,
+            share=ask.share,
         )
     )
 
@@ -63,8 +66,11 @@ def ask_of(message: pb.Acquire) -> Ask:
         deadline_s=message.deadline_ms / 1000,
         organization_id=message.organization_id,
         prefix_kind=message.prefix_kind,
-        prefix_hashes=tuple(hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)) if hashes else (),
+        prefix_hashes=hashes,
         excluded_replicas=tuple(message.excluded_replicas),
+        session_id=message.session_id,
+        priority=message.priority,
+        share=message.share or 1.0,
     )
 
 

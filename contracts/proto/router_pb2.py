@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontracts/proto/router.proto\x12\x14slipstream.router.v1\"\xb8\x03\n\x0eGatewayMessage\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.slipstream.router.v1.HelloH\x00\x12\x42\n\rdesired_state\x18\x02 \x01(\x0b\x32).slipstream.router.v1.DesiredStateVersionH\x00\x12\x30\n\x07\x61\x63quire\x18\x03 \x01(\x0b\x32\x1d.slipstream.router.v1.AcquireH\x00\x12.\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x1c.slipstream.router.v1.CancelH\x00\x12\x37\n\x0b\x66irst_token\x18\x05 \x01(\x0b\x32 .slipstream.router.v1.FirstTokenH\x00\x12\x30\n\x07release\x18\x06 \x01(\x0b\x32\x1d.slipstream.router.v1.ReleaseH\x00\x12\x33\n\x05\x62\x61tch\x18\x07 \x01(\x0b\x32\".slipstream.router.v1.GatewayBatchH\x00\x12*\n\x04ping\x18\x08 \x01(\x0b\x32\x1a.slipstream.router.v1.PingH\x00\x42\x06\n\x04\x62ody\"F\n\x0cGatewayBatch\x12\x36\n\x08messages\x18\x01 \x03(\x0b\x32$.slipstream.router.v1.GatewayMessage\"\x83\x02\n\rRouterMessage\x12\x30\n\x07welcome\x18\x01 \x01(\x0b\x32\x1d.slipstream.router.v1.WelcomeH\x00\x12,\n\x05grant\x18\x02 \x01(\x0b\x32\x1b.slipstream.router.v1.GrantH\x00\x12*\n\x04shed\x18\x03 \x01(\x0b\x32\x1a.slipstream.router.v1.ShedH\x00\x12\x32\n\x05\x62\x61tch\x18\x04 \x01(\x0b\x32!.slipstream.router.v1.RouterBatchH\x00\x12*\n\x04pong\x18\x05 \x01(\x0b\x32\x1a.slipstream.router.v1.PongH\x00\x42\x06\n\x04\x62ody\"D\n\x0bRouterBatch\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32#.slipstream.router.v1.RouterMessage\"[\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12/\n\x06leases\x18\x03 \x03(\x0b\x32\x1f.slipstream.router.v1.LiveLease\"c\n\tLiveLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x04 \x01(\r\"P\n\x07Welcome\x12\x14\n\x0crouter_epoch\x18\x01 \x01(\t\x12\x10\n\x08grace_ms\x18\x02 \x01(\r\x12\x1d\n\x15\x64\x65sired_state_version\x18\x03 \x01(\x04\"8\n\x13\x44\x65siredStateVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x10\n\x08\x64ocument\x18\x02 \x01(\x0c\"\x84\x02\n\x07\x41\x63quire\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05model\x18\x05 \x01(\t\x12\x15\n\rprompt_tokens\x18\x06 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x07 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x08 \x01(\r\x12\x17\n\x0forganization_id\x18\t \x01(\t\x12\x13\n\x0bprefix_kind\x18\n \x01(\t\x12\x15\n\rprefix_hashes\x18\x0b \x01(\x0c\x12\x19\n\x11\x65xcluded_replicas\x18\x0c \x03(\t\"\x06\n\x04Ping\"\x06\n\x04Pong\"\x1a\n\x06\x43\x61ncel\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x81\x01\n\x05Grant\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0e\n\x06\x64river\x18\x04 \x01(\t\x12\x14\n\x0c\x65ngine_model\x18\x05 \x01(\t\x12\x11\n\tqueued_us\x18\x06 \x01(\r\x12\x0c\n\x04pool\x18\x07 \x01(\t\"N\n\x04Shed\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"F\n\nFirstToken\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0f\n\x07ttft_ms\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\x8a\x01\n\x07Release\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x05 \x01(\r\x12\x14\n\x0c\x65ngine_fault\x18\x06 \x01(\x08\"\x11\n\x0f\x44\x65scribeRequest\"\xa5\x01\n\x10\x46leetDescription\x12\x14\n\x0crouter_epoch\x18\x01 \x01(\t\x12\x1d\n\x15\x64\x65sired_state_version\x18\x02 \x01(\x04\x12:\n\x08replicas\x18\x03 \x03(\x0b\x32(.slipstream.router.v1.ReplicaDescription\x12\x10\n\x08gateways\x18\x04 \x01(\r\x12\x0e\n\x06queued\x18\x05 \x01(\r\"\xa6\x01\n\x12ReplicaDescription\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0e\n\x06\x64river\x18\x04 \x01(\t\x12\x0f\n\x07healthy\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x0e\n\x06leases\x18\x07 \x01(\r\x12\x0f\n\x07running\x18\x08 \x01(\r\x12\x0f\n\x07waiting\x18\t \x01(\r2\xbd\x01\n\x06Router\x12X\n\x07\x43onnect\x12$.slipstream.router.v1.GatewayMessage\x1a#.slipstream.router.v1.RouterMessage(\x01\x30\x01\x12Y\n\x08\x44\x65scribe\x12%.slipstream.router.v1.DescribeRequest\x1a&.slipstream.router.v1.FleetDescriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontracts/proto/router.proto\x12\x14slipstream.router.v1\"\xb8\x03\n\x0eGatewayMessage\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.slipstream.router.v1.HelloH\x00\x12\x42\n\rdesired_state\x18\x02 \x01(\x0b\x32).slipstream.router.v1.DesiredStateVersionH\x00\x12\x30\n\x07\x61\x63quire\x18\x03 \x01(\x0b\x32\x1d.slipstream.router.v1.AcquireH\x00\x12.\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x1c.slipstream.router.v1.CancelH\x00\x12\x37\n\x0b\x66irst_token\x18\x05 \x01(\x0b\x32 .slipstream.router.v1.FirstTokenH\x00\x12\x30\n\x07release\x18\x06 \x01(\x0b\x32\x1d.slipstream.router.v1.ReleaseH\x00\x12\x33\n\x05\x62\x61tch\x18\x07 \x01(\x0b\x32\".slipstream.router.v1.GatewayBatchH\x00\x12*\n\x04ping\x18\x08 \x01(\x0b\x32\x1a.slipstream.router.v1.PingH\x00\x42\x06\n\x04\x62ody\"F\n\x0cGatewayBatch\x12\x36\n\x08messages\x18\x01 \x03(\x0b\x32$.slipstream.router.v1.GatewayMessage\"\x83\x02\n\rRouterMessage\x12\x30\n\x07welcome\x18\x01 \x01(\x0b\x32\x1d.slipstream.router.v1.WelcomeH\x00\x12,\n\x05grant\x18\x02 \x01(\x0b\x32\x1b.slipstream.router.v1.GrantH\x00\x12*\n\x04shed\x18\x03 \x01(\x0b\x32\x1a.slipstream.router.v1.ShedH\x00\x12\x32\n\x05\x62\x61tch\x18\x04 \x01(\x0b\x32!.slipstream.router.v1.RouterBatchH\x00\x12*\n\x04pong\x18\x05 \x01(\x0b\x32\x1a.slipstream.router.v1.PongH\x00\x42\x06\n\x04\x62ody\"D\n\x0bRouterBatch\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32#.slipstream.router.v1.RouterMessage\"[\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12/\n\x06leases\x18\x03 \x03(\x0b\x32\x1f.slipstream.router.v1.LiveLease\"c\n\tLiveLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x04 \x01(\r\"P\n\x07Welcome\x12\x14\n\x0crouter_epoch\x18\x01 \x01(\t\x12\x10\n\x08grace_ms\x18\x02 \x01(\r\x12\x1d\n\x15\x64\x65sired_state_version\x18\x03 \x01(\x04\"8\n\x13\x44\x65siredStateVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x10\n\x08\x64ocument\x18\x02 \x01(\x0c\"\xb9\x02\n\x07\x41\x63quire\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05model\x18\x05 \x01(\t\x12\x15\n\rprompt_tokens\x18\x06 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x07 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x08 \x01(\r\x12\x17\n\x0forganization_id\x18\t \x01(\t\x12\x13\n\x0bprefix_kind\x18\n \x01(\t\x12\x15\n\rprefix_hashes\x18\x0b \x01(\x0c\x12\x19\n\x11\x65xcluded_replicas\x18\x0c \x03(\t\x12\x12\n\nsession_id\x18\r \x01(\t\x12\x10\n\x08priority\x18\x0e \x01(\x11\x12\r\n\x05share\x18\x0f \x01(\x02\"\x06\n\x04Ping\"\x06\n\x04Pong\"\x1a\n\x06\x43\x61ncel\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x81\x01\n\x05Grant\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0e\n\x06\x64river\x18\x04 \x01(\t\x12\x14\n\x0c\x65ngine_model\x18\x05 \x01(\t\x12\x11\n\tqueued_us\x18\x06 \x01(\r\x12\x0c\n\x04pool\x18\x07 \x01(\t\"N\n\x04Shed\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"F\n\nFirstToken\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0f\n\x07ttft_ms\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\x8a\x01\n\x07Release\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x05 \x01(\r\x12\x14\n\x0c\x65ngine_fault\x18\x06 \x01(\x08\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\x0b\x45xplanation\x12\x0f\n\x07records\x18\x01 \x01(\x0c\"\x11\n\x0f\x44\x65scribeRequest\"\xa5\x01\n\x10\x46leetDescription\x12\x14\n\x0crouter_epoch\x18\x01 \x01(\t\x12\x1d\n\x15\x64\x65sired_state_version\x18\x02 \x01(\x04\x12:\n\x08replicas\x18\x03 \x03(\x0b\x32(.slipstream.router.v1.ReplicaDescription\x12\x10\n\x08gateways\x18\x04 \x01(\r\x12\x0e\n\x06queued\x18\x05 \x01(\r\"\xa5\x02\n\x12ReplicaDescription\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0e\n\x06\x64river\x18\x04 \x01(\t\x12\x0f\n\x07healthy\x18\x05 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x0e\n\x06leases\x18\x07 \x01(\r\x12\x0f\n\x07running\x18\x08 \x01(\r\x12\x0f\n\x07waiting\x18\t \x01(\r\x12\x16\n\x0eprefill_tokens\x18\n \x01(\x04\x12\x15\n\rprefix_blocks\x18\x0b \x01(\x04\x12\x1c\n\x0fheadroom_tokens\x18\x0c \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x14prefill_tokens_per_s\x18\r \x01(\x01\x42\x12\n\x10_headroom_tokens2\x91\x02\n\x06Router\x12X\n\x07\x43onnect\x12$.slipstream.router.v1.GatewayMessage\x1a#.slipstream.router.v1.RouterMessage(\x01\x30\x01\x12Y\n\x08\x44\x65scribe\x12%.slipstream.router.v1.DescribeRequest\x1a&.slipstream.router.v1.FleetDescription\x12R\n\x07\x45xplain\x12$.slipstream.router.v1.ExplainRequest\x1a!.slipstream.router.v1.Explanationb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,27 +48,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESIREDSTATEVERSION']._serialized_start=1177
   _globals['_DESIREDSTATEVERSION']._serialized_end=1233
   _globals['_ACQUIRE']._serialized_start=1236
-  _globals['_ACQUIRE']._serialized_end=1496
-  _globals['_PING']._serialized_start=1498
-  _globals['_PING']._serialized_end=1504
-  _globals['_PONG']._serialized_start=1506
-  _globals['_PONG']._serialized_end=1512
-  _globals['_CANCEL']._serialized_start=1514
-  _globals['_CANCEL']._serialized_end=1540
-  _globals['_GRANT']._serialized_start=1543
-  _globals['_GRANT']._serialized_end=1672
-  _globals['_SHED']._serialized_start=1674
-  _globals['_SHED']._serialized_end=1752
-  _globals['_FIRSTTOKEN']._serialized_start=1754
-  _globals['_FIRSTTOKEN']._serialized_end=1824
-  _globals['_RELEASE']._serialized_start=1827
-  _globals['_RELEASE']._serialized_end=1965
-  _globals['_DESCRIBEREQUEST']._serialized_start=1967
-  _globals['_DESCRIBEREQUEST']._serialized_end=1984
-  _globals['_FLEETDESCRIPTION']._serialized_start=1987
-  _globals['_FLEETDESCRIPTION']._serialized_end=2152
-  _globals['_REPLICADESCRIPTION']._serialized_start=2155
-  _globals['_REPLICADESCRIPTION']._serialized_end=2321
-  _globals['_ROUTER']._serialized_start=2324
-  _globals['_ROUTER']._serialized_end=2513
+  _globals['_ACQUIRE']._serialized_end=1549
+  _globals['_PING']._serialized_start=1551
+  _globals['_PING']._serialized_end=1557
+  _globals['_PONG']._serialized_start=1559
+  _globals['_PONG']._serialized_end=1565
+  _globals['_CANCEL']._serialized_start=1567
+  _globals['_CANCEL']._serialized_end=1593
+  _globals['_GRANT']._serialized_start=1596
+  _globals['_GRANT']._serialized_end=1725
+  _globals['_SHED']._serialized_start=1727
+  _globals['_SHED']._serialized_end=1805
+  _globals['_FIRSTTOKEN']._serialized_start=1807
+  _globals['_FIRSTTOKEN']._serialized_end=1877
+  _globals['_RELEASE']._serialized_start=1880
+  _globals['_RELEASE']._serialized_end=2018
+  _globals['_EXPLAINREQUEST']._serialized_start=2020
+  _globals['_EXPLAINREQUEST']._serialized_end=2056
+  _globals['_EXPLANATION']._serialized_start=2058
+  _globals['_EXPLANATION']._serialized_end=2088
+  _globals['_DESCRIBEREQUEST']._serialized_start=2090
+  _globals['_DESCRIBEREQUEST']._serialized_end=2107
+  _globals['_FLEETDESCRIPTION']._serialized_start=2110
+  _globals['_FLEETDESCRIPTION']._serialized_end=2275
+  _globals['_REPLICADESCRIPTION']._serialized_start=2278
+  _globals['_REPLICADESCRIPTION']._serialized_end=2571
+  _globals['_ROUTER']._serialized_start=2574
+  _globals['_ROUTER']._serialized_end=2847
 # @@protoc_insertion_point(module_scope)

@@ -277,6 +277,9 @@ class Acquire(_message.Message):
     PREFIX_KIND_FIELD_NUMBER: _builtins.int
     PREFIX_HASHES_FIELD_NUMBER: _builtins.int
     EXCLUDED_REPLICAS_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     request_id: _builtins.str
     attempt: _builtins.int
@@ -289,6 +292,10 @@ class Acquire(_message.Message):
     prefix_kind: _builtins.str
     prefix_hashes: _builtins.bytes
     """16 bytes each, joined."""
+    session_id: _builtins.str
+    priority: _builtins.int
+    share: _builtins.float
+    """Weight of the tenant among those that wait; 0 is 1."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -306,10 +313,13 @@ class Acquire(_message.Message):
         prefix_kind: _builtins.str = ...,
         prefix_hashes: _builtins.bytes = ...,
         excluded_replicas: _abc.Iterable[_builtins.str] | None = ...,
+        session_id: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,6 +505,45 @@ class Release(_message.Message):
 Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    """JSON array of router.core.record.Record, oldest first; empty when nothing is remembered."""
+    def __init__(
+        self,
+        *,
+        records: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
 class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -554,6 +603,10 @@ class ReplicaDescription(_message.Message):
     LEASES_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
+    PREFIX_BLOCKS_FIELD_NUMBER: _builtins.int
+    HEADROOM_TOKENS_FIELD_NUMBER: _builtins.int
+    PREFILL_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     pool: _builtins.str
     url: _builtins.str
@@ -563,6 +616,14 @@ class ReplicaDescription(_message.Message):
     leases: _builtins.int
     running: _builtins.int
     waiting: _builtins.int
+    prefill_tokens: _builtins.int
+    """Prompt tokens granted to it whose first token has not come, cache hits taken off."""
+    prefix_blocks: _builtins.int
+    """Blocks of prefixes it is thought to hold."""
+    headroom_tokens: _builtins.int
+    """KV tokens it could still take; absent when it reports no capacity."""
+    prefill_tokens_per_s: _builtins.float
+    """Learnt prefill speed in tokens per second; 0 while nothing is known."""
     def __init__(
         self,
         *,
@@ -575,11 +636,17 @@ class ReplicaDescription(_message.Message):
         leases: _builtins.int = ...,
         running: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        prefill_tokens: _builtins.int = ...,
+        prefix_blocks: _builtins.int = ...,
+        headroom_tokens: _builtins.int | None = ...,
+        prefill_tokens_per_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "headroom_tokens", b"headroom_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "driver", b"driver", "healthy", b"healthy", "leases", b"leases", "pool", b"pool", "replica_id", b"replica_id", "running", b"running", "url", b"url", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "detail", b"detail", "driver", b"driver", "headroom_tokens", b"headroom_tokens", "healthy", b"healthy", "leases", b"leases", "pool", b"pool", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "replica_id", b"replica_id", "running", b"running", "url", b"url", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__headroom_tokens: _TypeAlias = _typing.Literal["headroom_tokens"]  # noqa: Y015
+    _WhichOneofArgType__headroom_tokens: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom_tokens) -> _WhichOneofReturnType__headroom_tokens | None: ...
 
 Global___ReplicaDescription: _TypeAlias = ReplicaDescription  # noqa: Y015

@@ -44,6 +44,11 @@ class RouterStub:
                 request_serializer=contracts_dot_proto_dot_router__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=contracts_dot_proto_dot_router__pb2.FleetDescription.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/slipstream.router.v1.Router/Explain',
+                request_serializer=contracts_dot_proto_dot_router__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=contracts_dot_proto_dot_router__pb2.Explanation.FromString,
+                _registered_method=True)
 
 
 class RouterServicer:
@@ -63,6 +68,13 @@ class RouterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Why a request was placed where it was, or refused: every remembered decision about it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_RouterServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=contracts_dot_proto_dot_router__pb2.DescribeRequest.FromString,
                     response_serializer=contracts_dot_proto_dot_router__pb2.FleetDescription.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=contracts_dot_proto_dot_router__pb2.ExplainRequest.FromString,
+                    response_serializer=contracts_dot_proto_dot_router__pb2.Explanation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class Router:
             '/slipstream.router.v1.Router/Describe',
             contracts_dot_proto_dot_router__pb2.DescribeRequest.SerializeToString,
             contracts_dot_proto_dot_router__pb2.FleetDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.router.v1.Router/Explain',
+            contracts_dot_proto_dot_router__pb2.ExplainRequest.SerializeToString,
+            contracts_dot_proto_dot_router__pb2.Explanation.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,8 @@ class RouterStub:
     """Carries every lease of one gateway instance. The first message must be Hello."""
     Describe: _grpc.UnaryUnaryMultiCallable[_router_pb2.DescribeRequest, _router_pb2.FleetDescription]
     """The router's picture of the fleet, for people and dashboards."""
+    Explain: _grpc.UnaryUnaryMultiCallable[_router_pb2.ExplainRequest, _router_pb2.Explanation]
+    """Why a request was placed where it was, or refused: every remembered decision about it."""
 
 @_typing.type_check_only
 class RouterAsyncStub(RouterStub):
@@ -48,6 +50,8 @@ class RouterAsyncStub(RouterStub):
     """Carries every lease of one gateway instance. The first message must be Hello."""
     Describe: _aio.UnaryUnaryMultiCallable[_router_pb2.DescribeRequest, _router_pb2.FleetDescription]  # type: ignore[assignment]
     """The router's picture of the fleet, for people and dashboards."""
+    Explain: _aio.UnaryUnaryMultiCallable[_router_pb2.ExplainRequest, _router_pb2.Explanation]  # type: ignore[assignment]
+    """Why a request was placed where it was, or refused: every remembered decision about it."""
 
 class RouterServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -65,5 +69,13 @@ class RouterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_router_pb2.FleetDescription, _abc.Awaitable[_router_pb2.FleetDescription]]:
         """The router's picture of the fleet, for people and dashboards."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _router_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_router_pb2.Explanation, _abc.Awaitable[_router_pb2.Explanation]]:
+        """Why a request was placed where it was, or refused: every remembered decision about it."""
 
 def add_RouterServicer_to_server(servicer: RouterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,36 @@
+"""Records as rows of parallel integer arrays: a row is a number, a column an array, and a row given back is reused."""
+
+from __future__ import annotations
+
+from array import array
+
+
+class Numbered:
+    """Hands out row numbers; every column it made is as long as the highest row."""
+
+    def __init__(self) -> None:
+        self.live = 0
+        self._columns: list[array[int]] = []
+        self._free: array[int] = array("i")
+        self._rows = 0
+
+    def column(self) -> array[int]:
+        """A new column of 32-bit integers. Only before the first row is taken."""
+        made: array[int] = array("i")
+        self._columns.append(made)
+        return made
+
+    def take(self) -> int:
+        """A row; its values are those of whoever had it before, or 0."""
+        self.live += 1
+        if self._free:
+            return self._free.pop()
+        for column in self._columns:
+            column.append(0)
+        self._rows += 1
+        return self._rows - 1
+
+    def give(self, row: int) -> None:
+        """Take a row back."""
+        self.live -= 1
+        self._free.append(row)

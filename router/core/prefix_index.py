@@ -1,0 +1,415 @@
+"""Which replica holds how long a prefix, by chained block hashes: a radix tree whose edges are runs of blocks.
+
+A chained hash names its whole prefix, so one dictionary from first block to node replaces all child tables. Everything
+else is parallel arrays: about 160 bytes for a node of one block and one holder, 16 more for each further block.
+
+Each replica's holds are a list from least to most recently used. A use moves the whole path, deepest node first, so an
+ancestor is always newer than what hangs from it, and the oldest hold is always a leaf: dropping from the old end is the
+engines' own eviction, least recently used leaf first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from contracts.prefix import HASH_BYTES
+from router.core.numbered import Numbered
+
+NONE = -1
+MANY_HOLDERS = 8
+"""A node with more holders than this gets a dictionary of them."""
+
+
+class Match:
+    """How far a chain is known, and by which nodes. Valid until the index changes; `PrefixIndex.hold` looks again."""
+
+    __slots__ = ("blocks", "hashes", "path", "total", "version")
+
+    def __init__(self, hashes: bytes, path: list[int], blocks: int, version: int) -> None:
+        self.hashes = hashes
+        self.path = path
+        self.blocks = blocks
+        """Blocks some replica holds."""
+        self.total = len(hashes) // HASH_BYTES
+        self.version = version
+
+
+class PrefixIndex:
+    """One pool's. Replicas are small numbers, `slot`.
+
+    limit_blocks: bounds the blocks remembered and the (node, replica) pairs; beyond it the replica with the most
+    forgets its oldest.
+    """
+
+    def __init__(self, limit_blocks: int) -> None:
+        self.limit_blocks = limit_blocks
+        self.blocks = 0
+        """Blocks in the tree, each counted once."""
+        self.held: dict[int, int] = {}
+        """Blocks by replica."""
+        self.version = 0
+        self._clock = 0
+        self._node_of: dict[int, int] = {}
+        """First block of a node, as 60 bits of its hash, to the node."""
+        self._nodes = Numbered()
+        self._tails: list[bytes] = []
+        """Hashes of a node's blocks but the first."""
+        self._key: list[int] = []
+        self._parent, self._start, self._size, self._kids, self._first_hold, self._holders = (
+            self._nodes.column() for _ in range(6)
+        )
+        self._by_slot: dict[int, dict[int, int]] = {}
+        """Hold by replica, of nodes with many holders."""
+        self._holds = Numbered()
+        self._node, self._slot, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
+            self._holds.column() for _ in range(8)
+        )
+        self._oldest: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
+
+    @property
+    def holds(self) -> int:
+        """Live (node, replica) pairs."""
+        return self._holds.live
+
+    # looking
+
+    def match(self, hashes: bytes) -> Match:
+        """The longest known prefix of a chain."""
+        path: list[int] = []
+        node_of, starts, sizes = self._node_of, self._start, self._size
+        total = len(hashes) // HASH_BYTES
+        at = 0
+        while at < total:
+            offset = at * HASH_BYTES
+            node = node_of.get(int.from_bytes(hashes[offset : offset + 8], "little") >> 4, NONE)
+            if node == NONE or starts[node] != at:
+                break
+            path.append(node)
+            size = sizes[node]
+            if size > 1:
+                rest = hashes[offset + HASH_BYTES : offset + size * HASH_BYTES]
+                tail = self._tails[node]
+                if rest != tail:
+                    at += 1 + _common_blocks(rest, tail)
+                    break
+            at += size
+        return Match(hashes, path, at, self.version)
+
+    def overlap(self, match: Match, slot: int) -> int:
+        """Leading blocks of the chain that a replica is thought to hold."""
+        hold = self._deepest(match, slot)
+        if hold == NONE:
+            return 0
+        return min(self._start[self._node[hold]] + self._count[hold], match.blocks)
+
+    def stamp(self, match: Match, slot: int) -> int:
+        """When the replica last used the deepest part of the chain it holds; -1: it holds none. For `age`."""
+        hold = self._deepest(match, slot)
+        return NONE if hold == NONE else self._stamp[hold]
+
+    def holders(self, match: Match, limit: int) -> Iterator[tuple[int, int]]:
+        """At most `limit` (replica, overlap), longest overlap first; among many equals they take turns."""
+        seen: set[int] = set()
+        for node in reversed(match.path):
+            first = hold = self._first_hold[node]
+            while hold != NONE:
+                slot = self._slot[hold]
+                if slot not in seen:
+                    if len(seen) == limit:
+                        self._first_hold[node] = hold  # the next asker begins where this one stopped
+                        return
+                    seen.add(slot)
+                    yield slot, min(self._start[node] + self._count[hold], match.blocks)
+                hold = self._next[hold]
+                if hold == first:
+                    break
+
+    # changing
+
+    def hold(self, slot: int, match: Match) -> None:
+        """The replica has been given this prompt: from now on it is thought to hold all of it, most recently used."""
+        if not match.total:
+            return
+        if match.version != self.version:
+            match = self.match(match.hashes)
+        path = match.path if match.blocks == match.total else self._grown(match)
+        self._clock += 1
+        self.held.setdefault(slot, 0)
+        end = match.total
+        for node in reversed(path):
+            count = min(self._size[node], end - self._start[node])
+            hold = self._find(node, slot)
+            if hold == NONE:
+                hold = self._new_hold(node, slot, count)
+            else:
+                if count > self._count[hold]:
+                    self.held[slot] += count - self._count[hold]
+                    self._count[hold] = count
+                self._unlink(hold)
+            self._link_newest(hold)
+            self._stamp[hold] = self._clock
+        if self.blocks > self.limit_blocks or self._holds.live > self.limit_blocks:
+            self._make_room()
+
+    def trim(self, slot: int, blocks: int) -> None:
+        """Evict a replica's least recently used leaves until it holds at most `blocks`."""
+        while (excess := self.held.get(slot, 0) - blocks) > 0:
+            self._shorten(self._oldest[slot], excess)
+
+    def age(self, slot: int, stamp: int) -> None:
+        """Forget what the replica has not used since `stamp`: an engine that evicted that evicted all older."""
+        while (hold := self._oldest.get(slot, NONE)) != NONE and self._stamp[hold] <= stamp:
+            self._shorten(hold, self._count[hold])
+
+    def cut(self, slot: int, match: Match, blocks: int) -> None:
+        """The replica holds at most the first `blocks` of this chain; what hangs below goes too."""
+        if match.version != self.version:
+            match = self.match(match.hashes)
+        for node in reversed(match.path):
+            hold = self._find(node, slot)
+            keep = blocks - self._start[node]
+            if hold == NONE or keep >= self._count[hold]:
+                continue
+            # whatever hangs from here is older: everything of this replica below `node` goes with it
+            for below in self._below(slot, hold):
+                self._shorten(below, self._count[below])
+            self._shorten(hold, self._count[hold] - max(keep, 0))
+
+    def forget(self, slot: int) -> None:
+        """The replica is gone, or empty."""
+        self.trim(slot, 0)
+        self.held.pop(slot, None)
+
+    # nodes
+
+    def _grown(self, match: Match) -> list[int]:
+        """The path of the whole chain, after adding what was not known."""
+        path, at = match.path, match.blocks
+        rest = match.hashes[at * HASH_BYTES :]
+        if path:
+            last = path[-1]
+            inside = at - self._start[last]
+            if inside < self._size[last]:
+                last = path[-1] = self._split(last, inside)
+            elif not self._kids[last]:
+                self._tails[last] += rest
+                self._size[last] += match.total - at
+                self.blocks += match.total - at
+                self.version += 1
+                return path
+            self._kids[last] += 1
+        path.append(self._new_node(path[-1] if path else NONE, at, rest))
+        self.version += 1
+        return path
+
+    def _new_node(self, parent: int, start: int, hashes: bytes) -> int:
+        node = self._row_of_node()
+        key = int.from_bytes(hashes[:8], "little") >> 4
+        self._tails[node] = hashes[HASH_BYTES:]
+        self._key[node] = key
+        self._node_of[key] = node
+        self._parent[node], self._start[node], self._size[node] = parent, start, len(hashes) // HASH_BYTES
+        self._kids[node], self._first_hold[node], self._holders[node] = 0, NONE, 0
+        self.blocks += self._size[node]
+        return node
+
+    def _row_of_node(self) -> int:
+        node = self._nodes.take()
+        if node == len(self._tails):
+            self._tails.append(b"")
+            self._key.append(0)
+        return node
+
+    def _split(self, node: int, blocks: int) -> int:
+        """Give a node's first blocks to a new parent of it, which is returned; children stay with the node."""
+        tail, start, parent = self._tails[node], self._start[node], self._parent[node]
+        key = self._key[node]
+        cut = (blocks - 1) * HASH_BYTES
+        upper = self._row_of_node()
+        self._tails[upper], self._key[upper] = tail[:cut], key
+        self._parent[upper], self._start[upper], self._size[upper] = parent, start, blocks
+        self._kids[upper], self._first_hold[upper], self._holders[upper] = 1, NONE, 0
+        self._node_of[key] = upper
+        lower_key = int.from_bytes(tail[cut : cut + 8], "little") >> 4
+        self._tails[node], self._key[node] = tail[cut + HASH_BYTES :], lower_key
+        self._node_of[lower_key] = node
+        self._parent[node], self._start[node] = upper, start + blocks
+        self._size[node] -= blocks
+        for hold in self._holds_of(node):
+            slot, count = self._slot[hold], self._count[hold]
+            self.held[slot] -= min(count, blocks)
+            if count > blocks:
+                self._count[hold] = count - blocks
+                twin = self._new_hold(upper, slot, blocks)
+                self._link_after(twin, hold)
+                self._stamp[twin] = self._stamp[hold]
+            else:
+                self._leave(hold)
+                self._join(hold, upper)
+                self.held[slot] += count
+        return upper
+
+    def _release(self, node: int) -> None:
+        """Nobody holds it any more, so nothing hangs from it."""
+        self.blocks -= self._size[node]
+        del self._node_of[self._key[node]]
+        self._by_slot.pop(node, None)
+        if self._parent[node] != NONE:
+            self._kids[self._parent[node]] -= 1
+        self._tails[node] = b""
+        self._nodes.give(node)
+        self.version += 1
+
+    # holds
+
+    def _find(self, node: int, slot: int) -> int:
+        table = self._by_slot.get(node)
+        if table is not None:
+            return table.get(slot, NONE)
+        first = hold = self._first_hold[node]
+        while hold != NONE:
+            if self._slot[hold] == slot:
+                return hold
+            hold = self._next[hold]
+            if hold == first:
+                break
+        return NONE
+
+    def _deepest(self, match: Match, slot: int) -> int:
+        for node in reversed(match.path):
+            hold = self._find(node, slot)
+            if hold != NONE:
+                return hold
+        return NONE
+
+    def _holds_of(self, node: int) -> list[int]:
+        found = []
+        first = hold = self._first_hold[node]
+        while hold != NONE:
+            found.append(hold)
+            hold = self._next[hold]
+            if hold == first:
+                break
+        return found
+
+    def _below(self, slot: int, hold: int) -> list[int]:
+        """The replica's holds on descendants of a hold's node, oldest first."""
+        top = self._node[hold]
+        found = []
+        other = self._oldest[slot]
+        while other != hold:
+            node = self._parent[self._node[other]]
+            while node not in (NONE, top):
+                node = self._parent[node]
+            if node == top:
+                found.append(other)
+            other = self._newer[other]
+        return found
+
+    def _new_hold(self, node: int, slot: int, count: int) -> int:
+        hold = self._holds.take()
+        self._slot[hold], self._count[hold] = slot, count
+        self._join(hold, node)
+        self.held[slot] += count
+        return hold
+
+    def _join(self, hold: int, node: int) -> None:
+        self._node[hold] = node
+        first = self._first_hold[node]
+        if first == NONE:
+            self._first_hold[node] = self._next[hold] = self._previous[hold] = hold
+        else:
+            last = self._previous[first]
+            self._next[hold], self._previous[hold] = first, last
+            self._next[last] = self._previous[first] = hold
+        self._holders[node] += 1
+        table = self._by_slot.get(node)
+        if table is not None:
+            table[self._slot[hold]] = hold
+        elif self._holders[node] > MANY_HOLDERS:
+            self._by_slot[node] = {self._slot[one]: one for one in self._holds_of(node)}
+
+    def _leave(self, hold: int) -> None:
+        node = self._node[hold]
+        following, before = self._next[hold], self._previous[hold]
+        self._next[before], self._previous[following] = following, before
+        if self._first_hold[node] == hold:
+            self._first_hold[node] = NONE if following == hold else following
+        self._holders[node] -= 1
+        table = self._by_slot.get(node)
+        if table is not None:
+            del table[self._slot[hold]]
+
+    def _shorten(self, hold: int, blocks: int) -> None:
+        """Take blocks off the end of a hold; a hold of none is dropped, and so is a node that nobody holds."""
+        node, slot = self._node[hold], self._slot[hold]
+        blocks = min(blocks, self._count[hold])
+        self.held[slot] -= blocks
+        self._count[hold] -= blocks
+        if not self._count[hold]:
+            self._unlink(hold)
+            self._leave(hold)
+            self._holds.give(hold)
+            if not self._holders[node]:
+                self._release(node)
+                return
+        if self._holders[node] == 1 and not self._kids[node]:
+            only = self._first_hold[node]
+            lost = self._size[node] - self._count[only]
+            if lost > 0:
+                self._size[node] -= lost
+                self.blocks -= lost
+                self._tails[node] = self._tails[node][: (self._size[node] - 1) * HASH_BYTES]
+                self.version += 1
+
+    # order of use
+
+    def _link_newest(self, hold: int) -> None:
+        slot = self._slot[hold]
+        newest = self._newest.get(slot, NONE)
+        self._older[hold], self._newer[hold] = newest, NONE
+        if newest == NONE:
+            self._oldest[slot] = hold
+        else:
+            self._newer[newest] = hold
+        self._newest[slot] = hold
+
+    def _link_after(self, hold: int, older: int) -> None:
+        """Make it the next newer after `older`."""
+        newer = self._newer[older]
+        self._older[hold], self._newer[hold] = older, newer
+        self._newer[older] = hold
+        if newer == NONE:
+            self._newest[self._slot[hold]] = hold
+        else:
+            self._older[newer] = hold
+
+    def _unlink(self, hold: int) -> None:
+        slot, older, newer = self._slot[hold], self._older[hold], self._newer[hold]
+        if older == NONE:
+            self._oldest[slot] = newer
+        else:
+            self._newer[older] = newer
+        if newer == NONE:
+            self._newest[slot] = older
+        else:
+            self._older[newer] = older
+
+    def _make_room(self) -> None:
+        """Beyond the limit: the replica with the most forgets a sixteenth, so that this is seldom."""
+        while self.blocks > self.limit_blocks or self._holds.live > self.limit_blocks:
+            slot = max(self.held, key=self.held.__getitem__)
+            self.trim(slot, self.held[slot] - max(1, self.held[slot] // 16))
+
+
+def _common_blocks(left: bytes, right: bytes) -> int:
+    """Whole blocks at the start of both; by halving, each comparison at memory speed."""
+    low, high = 0, min(len(left), len(right)) // HASH_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low * HASH_BYTES : middle * HASH_BYTES] == right[low * HASH_BYTES : middle * HASH_BYTES]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
