@@ -1,0 +1,104 @@
+"""How long one engine step takes: the linear layers and the attention, each bound by arithmetic or by memory.
+
+    linear    = max(2 · parameters · tokens / flops,  weight bytes / bandwidth)
+    attention = max(4 · layers · heads · head size · (token, context) pairs / flops,  cached bytes read / bandwidth)
+    sums      = bytes exchanged between cards / link bandwidth
+    step      = linear + attention + sums + launch overhead + bookkeeping per sequence
+
+Source: Williams et al. 2009 (roofline), applied per operator. Times in seconds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engines.performance.hardware import Efficiency, Gpu
+from engines.performance.model_shape import ModelShape
+
+ACTIVATION_BYTES = 2.0
+"""Activations cross the links in BF16."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One replica: a model spread over the cards of a machine, each layer over all of them."""
+
+    name: str
+    gpu: Gpu
+    gpus: int
+    model: ModelShape
+    efficiency: Efficiency = Efficiency()
+    usable_memory: float = 0.9
+    """Share of memory the engine may fill; activations and the runtime take the rest."""
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens whose keys and values fit beside the weights."""
+        free = self.gpus * self.gpu.memory_bytes * self.usable_memory - self.model.weights_bytes
+        return int(free / self.model.kv_bytes_per_token)
+
+
+class Roofline:
+    """Step times of one node, as a few multiplications: this is called for every modelled step.
+
+    speed: this machine's true rate, 1.0 as the data sheet promises; a simulator hides it from the router.
+    """
+
+    def __init__(self, node: Node, speed: float = 1.0) -> None:
+        gpu, model, share = node.gpu, node.model, node.efficiency
+        peak = (gpu.fp8_flops if model.weight_bytes <= 1 else gpu.bf16_flops) * node.gpus
+        bandwidth = gpu.memory_bytes_per_s * node.gpus * share.memory * speed
+        several = node.gpus > 1
+        self.node = node
+        self.linear_s_per_token = 2 * model.parameters / (peak * share.matrix * speed)
+        self.weights_s = model.weights_bytes / bandwidth
+        self.pair_s = 4 * model.layers * model.heads * model.head_size / (peak * share.attention * speed)
+        self.read_s_per_token = model.kv_bytes_per_token / bandwidth
+        crossing = 2 * model.layers * model.hidden * ACTIVATION_BYTES * 2 * (node.gpus - 1) / node.gpus
+        self.sum_s_per_token = crossing / (gpu.link_bytes_per_s * share.link * speed)
+        self.decode_overhead_s = model.layers * (share.layer_s + share.layer_sum_s * several) / speed
+        self.prefill_overhead_s = model.layers * (share.prefill_layer_s + share.prefill_layer_sum_s * several) / speed
+        self.sequence_s = share.sequence_s / speed
+
+    def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
+        """One step that advances a prefill by some tokens and every running sequence by one.
+
+        prefill_pairs: sum over the prefill's tokens of how many positions each looks at. sequences: running, one token
+        each. context_tokens: theirs together.
+        """
+        tokens = prefill_tokens + sequences
+        if tokens == 0:
+            return 0.0
+        linear = max(self.linear_s_per_token * tokens, self.weights_s)
+        # a chunk reads the keys before it once; long chunks are bound by arithmetic, short ones by that reading
+        attention = self.pair_s * prefill_pairs + self.read_s_per_token * context_tokens
+        overhead = self.prefill_overhead_s if prefill_tokens else self.decode_overhead_s
+        return (
+            linear
+            + attention
+            + self.sum_s_per_token * tokens
+            + overhead
+            + self.sequence_s * tokens_ended(prefill_tokens, sequences)
+        )
+
+    def prefill_s(self, new_tokens: int, cached_tokens: int = 0) -> float:
+        """One prompt alone in one step."""
+        return self.step_s(new_tokens, pairs(new_tokens, cached_tokens), 0, 0)
+
+    def decode_s(self, sequences: int, context_tokens: int) -> float:
+        """One token for every sequence."""
+        return self.step_s(0, 0.0, sequences, context_tokens)
+
+    def decode_run_s(self, steps: int, sequences: int, context_tokens: int) -> float:
+        """So many steps of the same sequences, whose contexts grow by one token per step: `decode_s` summed."""
+        grown = sequences * steps * (steps - 1) / 2
+        return steps * self.decode_s(sequences, context_tokens) + self.read_s_per_token * grown
+
+
+def pairs(new_tokens: int, before_tokens: int) -> float:
+    """(token, context) pairs of a causal prefill of `new_tokens` behind `before_tokens`."""
+    return new_tokens * before_tokens + new_tokens * (new_tokens + 1) / 2
+
+
+def tokens_ended(prefill_tokens: int, sequences: int) -> int:
+    """Sequences that cost bookkeeping in a step: the running ones, and the one being prefilled."""
+    return sequences + (1 if prefill_tokens else 0)

@@ -1,0 +1,28 @@
+"""One request of a workload, before anything has happened to it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What a client will send, and what only the engine will find out.
+
+    blocks: the prompt's whole blocks, chained, 16 bytes each: equal bytes are equal prefixes.
+    """
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+    """The answer's length; nobody but the engine may look at it."""
+    blocks: tuple[bytes, ...] = ()
+    answer_blocks: tuple[bytes, ...] = ()
+    """Those of prompt and answer together, where the answer comes back in a later prompt."""
+    organization_id: str = "organization"
+    session_id: str = ""
+    priority: int = 0
+
+
+def block_id(number: int, space: int = 0) -> bytes:
+    """A block's name; equal numbers in different spaces are different blocks."""
+    return space.to_bytes(8, "big") + number.to_bytes(8, "big")

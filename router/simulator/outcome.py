@@ -1,0 +1,51 @@
+"""What became of one request."""
+
+from __future__ import annotations
+
+import msgspec
+
+from router.simulator.arrival import Arrival
+from router.simulator.promise import Promise
+
+
+class Outcome(msgspec.Struct):
+    """Filled in as the simulation goes. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
+
+    arrival: Arrival
+    replica: int = -1
+    granted_at: float | None = None
+    first_token_at: float | None = None
+    ended_at: float | None = None
+    refused_at: float | None = None
+    cached_tokens: int = 0
+    retractions: int = 0
+    code: str = ""
+    reason: str = ""
+    retry_after_s: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Answered in full, or refused."""
+        return self.ended_at is not None or self.refused_at is not None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From arrival to first token, queue included."""
+        return None if self.first_token_at is None else self.first_token_at - self.arrival.at_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per token after the first; 0 for an answer of one."""
+        if self.ended_at is None or self.first_token_at is None or self.arrival.output_tokens < 2:
+            return 0.0
+        return (self.ended_at - self.first_token_at) / (self.arrival.output_tokens - 1)
+
+    def kept(self, promise: Promise) -> bool:
+        """Both promises were kept."""
+        ttft_s = self.ttft_s
+        return (
+            self.ended_at is not None
+            and ttft_s is not None
+            and ttft_s <= promise.ttft_s(self.arrival.prompt_tokens)
+            and self.tpot_s <= promise.tpot_s
+        )

@@ -1,0 +1,128 @@
+"""A placement rule of another router, and the shell that drives it by the core's events.
+
+These routers have no queue of their own by default: every request is sent to an engine at once and waits there. The
+shell therefore grants in the moment of the ask, refuses nothing, and tells the rule what its original would see.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from contracts.lease import Ask, Engine, Lease
+from router.core.decisions import Decision, Granted, Welcomed
+from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaProbed, StatePublished
+
+HASH_BYTES = 16
+
+
+class Request:
+    """What a rule may look at."""
+
+    __slots__ = ("block_tokens", "blocks", "organization_id", "prompt_tokens", "session_id")
+
+    def __init__(self, ask: Ask, block_tokens: int) -> None:
+        hashes = ask.prefix_hashes
+        self.blocks = tuple(hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
+        self.prompt_tokens = ask.prompt_tokens
+        self.organization_id = ask.organization_id
+        self.session_id = ask.session_id
+        self.block_tokens = block_tokens
+
+
+class Rule(Protocol):
+    """Chooses a worker by number. Keeps its own books."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """Called once, before everything else."""
+        ...
+
+    def choose(self, request: Request, now: float) -> int:
+        """The worker; the request goes there at once, so a rule that counts load counts it here."""
+        ...
+
+    def first_token(self, worker: int, request: Request) -> None:
+        """The answer has begun."""
+        ...
+
+    def ended(self, worker: int, request: Request) -> None:
+        """The answer has ended."""
+        ...
+
+    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
+        """A worker's cache has changed. Rules without an index ignore it."""
+        ...
+
+
+class RuleRouter:
+    """See the module. block_tokens: these routers tokenize, or count characters, so they know it."""
+
+    def __init__(self, rule: Rule, seed: int, block_tokens: int) -> None:
+        self._rule = rule
+        self._block_tokens = block_tokens
+        self._seed = seed
+        self._engines: list[Engine] = []
+        self._numbers: dict[str, int] = {}
+        self._placed: dict[str, tuple[int, Request]] = {}
+
+    def handle(self, event: Event, now: float) -> list[Decision]:
+        """As `Dispatcher.handle`."""
+        if isinstance(event, Acquire):
+            request = Request(event.ask, self._block_tokens)
+            worker = self._rule.choose(request, now)
+            self._placed[event.ask.lease_id] = (worker, request)
+            return [Granted(event.connection, Lease(event.ask.lease_id, self._engines[worker]))]
+        if isinstance(event, FirstToken):
+            self._rule.first_token(*self._placed[event.lease_id])
+        elif isinstance(event, Release):
+            self._rule.ended(*self._placed.pop(event.end.lease_id))
+        elif isinstance(event, StatePublished):
+            pool = event.state.pools[0]
+            model = event.state.models[0].name
+            self._engines = [Engine(each.id, each.url, pool.driver, model, pool.name) for each in pool.replicas]
+            self._numbers = {engine.replica_id: number for number, engine in enumerate(self._engines)}
+            self._rule.prepare(len(self._engines), random.Random(f"{self._seed} rule"))
+        elif isinstance(event, GatewayConnected):
+            return [Welcomed(event.connection, 0)]
+        elif isinstance(event, ReplicaProbed):
+            pass  # none of the rules restated here uses polled load by default
+        return []
+
+    def next_wakeup(self) -> float | None:
+        """These routers hold nothing back."""
+        return None
+
+    def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
+        """From the simulation, as the engines publish them; no event is ever lost or late here."""
+        self._rule.kv_event(self._numbers[replica_id], stored, block)
+
+
+class Books:
+    """What most rules count: requests in flight per worker, as this router sees them."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """As `Rule`."""
+        self.in_flight = [0] * workers
+        self.processed = [0] * workers
+        self.source = source
+
+    def take(self, worker: int) -> int:
+        """Count a request on its worker."""
+        self.in_flight[worker] += 1
+        self.processed[worker] += 1
+        return worker
+
+    def first_token(self, worker: int, request: Request) -> None:
+        """As `Rule`."""
+
+    def ended(self, worker: int, request: Request) -> None:
+        """As `Rule`."""
+        self.in_flight[worker] -= 1
+
+    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
+        """As `Rule`."""
+
+    def least(self) -> int:
+        """Fewest in flight, then fewest ever, then the first."""
+        in_flight, processed = self.in_flight, self.processed
+        return min(range(len(in_flight)), key=lambda worker: (in_flight[worker], processed[worker], worker))

@@ -1,0 +1,228 @@
+"""The discrete-event loop: arrivals, engine steps, reports that take their time, polls, and the router under test.
+
+The router gets the events the service would give it and no others. Same config, arrivals and seed, same result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.desired_state import Replica as WantedReplica
+from contracts.generation import Tier
+from contracts.lease import Ask, LeaseEnd
+from contracts.usage import Finish, Usage
+from engines.performance.engine import Ended, FirstToken, Retracted
+from engines.performance.job import Job
+from router.core.decisions import Decision, Granted, ProbeNow, Refused
+from router.core.events import Acquire, Event, GatewayConnected, Release, ReplicaProbed, StatePublished, Tick
+from router.core.events import FirstToken as FirstTokenReported
+from router.simulator.arrival import Arrival
+from router.simulator.config import SimulatorConfig
+from router.simulator.outcome import Outcome
+from router.simulator.replica import ModelledReplica
+from router.simulator.under_test import RouterUnderTest
+
+MODEL = "modelled"
+POOL = "modelled"
+CONNECTION = 1
+STUCK_S = 7_200.0
+"""Simulated time after the last arrival after which a request that has not ended is a defect, not a slow answer."""
+PROGRESS_EVERY = 512
+
+Progress = Callable[[int, int], None]
+"""Called with (requests that are over, requests in all)."""
+
+
+class _Kind(IntEnum):
+    STEP = 0
+    SUBMIT = 1
+    REPORT = 2
+    POLL = 3
+    TICK = 4
+
+
+class Stuck(RuntimeError):
+    """Requests are left that nothing will ever end."""
+
+
+class Simulation:
+    """One run. Build it, call `run` once, read `outcomes` and `replicas`."""
+
+    def __init__(
+        self,
+        config: SimulatorConfig,
+        router: RouterUnderTest,
+        arrivals: Sequence[Arrival],
+        progress: Progress | None = None,
+    ) -> None:
+        self.config = config
+        self.router = router
+        self.outcomes = [Outcome(arrival) for arrival in arrivals]
+        listener = getattr(router, "kv_event", None)
+        self.replicas = [ModelledReplica(index, config, listener) for index in range(config.replicas)]
+        self.now = 0.0
+        self.events = 0
+        self._by_name = {replica.name: replica for replica in self.replicas}
+        self._jobs: dict[str, tuple[Outcome, Job]] = {}
+        self._random = random.Random(f"{config.seed} polls")
+        self._heap: list[tuple[float, int, _Kind, Any]] = []
+        self._pushed = 0
+        self._tick_at: float | None = None
+        self._over = 0
+        self._progress = progress
+
+    def run(self) -> list[Outcome]:
+        """Every request to its end. Raises Stuck when the router loses one."""
+        self._tell(GatewayConnected(CONNECTION, "simulated", "1"))
+        self._tell(StatePublished(self._desired_state()))
+        for replica in self.replicas:
+            self._tell(ReplicaProbed(replica.name, True, "", replica.load()))
+            self._push(self._random.uniform(0, self.config.poll_interval_s), _Kind.POLL, replica)
+        order = sorted(range(len(self.outcomes)), key=lambda index: self.outcomes[index].arrival.at_s)
+        give_up_at = (self.outcomes[order[-1]].arrival.at_s if order else 0.0) + STUCK_S
+        for index in order:
+            self._until(self.outcomes[index].arrival.at_s)
+            self._arrive(index)
+        while self._over < len(self.outcomes):
+            if not self._heap or self._heap[0][0] > give_up_at:
+                raise Stuck(f"{len(self.outcomes) - self._over} of {len(self.outcomes)} requests never ended")
+            self._step()
+        return self.outcomes
+
+    def _desired_state(self) -> DesiredState:
+        replicas = tuple(WantedReplica(replica.name, f"http://{replica.name}") for replica in self.replicas)
+        pool = Pool(POOL, "sglang", replicas, self.config.max_concurrency)
+        return DesiredState(1, (Model(MODEL, Tier.CHAT, POOL, 1 << 20),), (pool,))
+
+    # time
+
+    def _push(self, at: float, kind: _Kind, what: Any) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (at, self._pushed, kind, what))
+
+    def _until(self, at: float) -> None:
+        while self._heap and self._heap[0][0] <= at:
+            self._step()
+        self.now = at
+
+    def _step(self) -> None:
+        at, _, kind, what = heapq.heappop(self._heap)
+        self.now = at
+        self.events += 1
+        if kind is _Kind.STEP:
+            # a stretch that was cut short left its old end behind
+            if what.engine.step_ends_at == at:
+                self._engine_step(what)
+        elif kind is _Kind.SUBMIT:
+            replica, job = what
+            before = replica.engine.step_ends_at
+            replica.engine.submit(job, at)
+            self._follow(replica, before)
+        elif kind is _Kind.REPORT:
+            self._tell(what)
+        elif kind is _Kind.POLL:
+            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaProbed(what.name, True, "", what.load()))
+            pause_s = self.config.poll_interval_s * self._random.uniform(0.9, 1.1)
+            self._push(at + pause_s, _Kind.POLL, what)
+        elif self._tick_at is not None and at >= self._tick_at:
+            self._tick_at = None
+            self._tell(Tick())
+
+    def _follow(self, replica: ModelledReplica, before: float | None) -> None:
+        ends_at = replica.engine.step_ends_at
+        if ends_at is not None and ends_at != before:
+            self._push(ends_at, _Kind.STEP, replica)
+
+    # the router
+
+    def _arrive(self, index: int) -> None:
+        outcome = self.outcomes[index]
+        arrival = outcome.arrival
+        lease_id = str(index)
+        job = Job(lease_id, arrival.prompt_tokens, arrival.output_tokens, arrival.blocks, arrival.answer_blocks)
+        self._jobs[lease_id] = (outcome, job)
+        ask = Ask(
+            lease_id=lease_id,
+            request_id=lease_id,
+            attempt=0,
+            tier=Tier.CHAT,
+            model=MODEL,
+            prompt_tokens=arrival.prompt_tokens,
+            max_output_tokens=max(self.config.max_output_tokens, arrival.output_tokens),
+            deadline_s=self.config.promise.ttft_s(arrival.prompt_tokens),
+            organization_id=arrival.organization_id,
+            prefix_kind="bytes",
+            prefix_hashes=b"".join(arrival.blocks),
+            session_id=arrival.session_id,
+            priority=arrival.priority,
+        )
+        self._tell(Acquire(CONNECTION, ask))
+
+    def _tell(self, event: Event) -> None:
+        for decision in self.router.handle(event, self.now):
+            self._obey(decision)
+        wakeup = self.router.next_wakeup()
+        if wakeup is not None and (self._tick_at is None or wakeup < self._tick_at):
+            self._tick_at = max(wakeup, self.now)
+            self._push(self._tick_at, _Kind.TICK, None)
+
+    def _obey(self, decision: Decision) -> None:
+        if isinstance(decision, Granted):
+            outcome, job = self._jobs[decision.lease.lease_id]
+            if outcome.granted_at is not None or outcome.over:
+                raise Stuck(f"request {job.id} was answered twice")
+            replica = self._by_name[decision.lease.engine.replica_id]
+            outcome.granted_at = self.now
+            outcome.replica = replica.index
+            self._push(self.now + self.config.network_s, _Kind.SUBMIT, (replica, job))
+        elif isinstance(decision, Refused):
+            outcome, job = self._jobs.pop(decision.lease_id)
+            if outcome.granted_at is not None or outcome.over:
+                raise Stuck(f"request {job.id} was answered twice")
+            outcome.refused_at = self.now
+            outcome.code, outcome.reason = decision.code, decision.reason
+            outcome.retry_after_s = decision.retry_after_s
+            self._count_over()
+        elif isinstance(decision, ProbeNow):
+            replica = self._by_name[decision.replica_id]
+            self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))
+
+    def _count_over(self) -> None:
+        self._over += 1
+        if self._progress is not None and (self._over % PROGRESS_EVERY == 0 or self._over == len(self.outcomes)):
+            self._progress(self._over, len(self.outcomes))
+
+    # the engines
+
+    def _engine_step(self, replica: ModelledReplica) -> None:
+        now, later = self.now, self.now + self.config.network_s
+        for news in replica.engine.finish_step(now):
+            outcome, _ = self._jobs[news.job.id]
+            if isinstance(news, FirstToken):
+                outcome.first_token_at = now
+                outcome.cached_tokens = news.job.cached_tokens
+                granted_at = outcome.granted_at if outcome.granted_at is not None else now
+                report = FirstTokenReported(CONNECTION, news.job.id, now - granted_at, news.job.cached_tokens)
+                self._push(later, _Kind.REPORT, report)
+            elif isinstance(news, Ended):
+                outcome.ended_at = now
+                del self._jobs[news.job.id]
+                self._push(later, _Kind.REPORT, Release(CONNECTION, _end(news.job)))
+                self._count_over()
+            elif isinstance(news, Retracted):
+                outcome.retractions += 1
+        self._follow(replica, None)
+
+
+def _probe(replica: ModelledReplica) -> ReplicaProbed:
+    return ReplicaProbed(replica.name, True, "", replica.load())
+
+
+def _end(job: Job) -> LeaseEnd:
+    usage = Usage(job.prompt_tokens, job.generated, job.cached_tokens)
+    return LeaseEnd(job.id, Finish.COMPLETE, usage)

@@ -1,0 +1,47 @@
+"""Turns a recorded trace into a load: more of it side by side, faster or slower, a little different for every seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from router.simulator.arrival import Arrival
+
+JITTER_S = 2.0
+"""Arrivals are moved by up to this, in the trace's own time."""
+COPY_SHIFT_S = 60.0
+"""Copies of a trace begin at different times, or its bursts would coincide."""
+
+
+def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) -> list[Arrival]:
+    """`copies` of the trace as different tenants, with no prefix in common, its time running `speed` times as fast.
+
+    The order within a session can change only where its turns are less than twice the jitter apart.
+    """
+    source = random.Random(f"{seed} workload")
+    made: list[Arrival] = []
+    for copy in range(copies):
+        shift = source.uniform(0, COPY_SHIFT_S) if copies > 1 else 0.0
+        mark = copy.to_bytes(2, "big")
+        for arrival in arrivals:
+            at_s = max(arrival.at_s + shift + source.uniform(-JITTER_S, JITTER_S), 0.0) / speed
+            made.append(
+                msgspec.structs.replace(
+                    arrival,
+                    at_s=at_s,
+                    blocks=tuple(mark + block[2:] for block in arrival.blocks) if copy else arrival.blocks,
+                    answer_blocks=tuple(mark + block[2:] for block in arrival.answer_blocks),
+                    organization_id=f"{arrival.organization_id}-{copy}",
+                    session_id=f"{arrival.session_id}-{copy}" if arrival.session_id else "",
+                )
+            )
+    made.sort(key=lambda arrival: arrival.at_s)
+    return made
+
+
+def at_rate(arrivals: Sequence[Arrival], per_replica: float, replicas: int, copies: int, seed: int) -> list[Arrival]:
+    """The trace at so many requests per second and replica on average."""
+    natural = (len(arrivals) - 1) / max(arrivals[-1].at_s - arrivals[0].at_s, 1e-9)
+    return replayed(arrivals, per_replica * replicas / (natural * copies), copies, seed)
