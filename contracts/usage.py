@@ -14,6 +14,13 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    """Part of `completion_tokens`."""
+    cache_write_tokens: int = 0
+    """Part of `prompt_tokens`: written to a cache that the engine charges for. 0 where it reports none."""
+    draft_tokens: int = 0
+    """Proposed by speculation and checked; no part of any other count. 0 where the engine does not report it."""
+    accepted_draft_tokens: int = 0
+    """Of `draft_tokens`, those that became output."""
 
     @property
     def total_tokens(self) -> int:

@@ -1,0 +1,52 @@
+"""What a model's tokens cost during one period, in whole micro-units of the deployment's currency.
+
+Integers only. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves up. The
+ledger's INSERT computes the same in SQL (`ledger.py`); a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.usage import Usage
+
+PER_TOKENS = 1_000_000
+"""Prices are for so many tokens."""
+MAX_MICRO = 1_000_000_000_000
+"""Highest price that the table takes: a million units of currency for a million tokens."""
+
+
+class Price(msgspec.Struct, frozen=True):
+    """One row of `gateway.prices`. Every rate is in micro-units for a million tokens."""
+
+    version: int
+    """Unique over all models; the ledger's rows carry it."""
+    model: str
+    valid_from: float
+    """Epoch seconds; it applies to requests that arrived at this moment or later,"""
+    valid_until: float | None
+    """and before this one. None: until a later price ends it."""
+    input_micro: int
+    cached_input_micro: int
+    """For prompt tokens read from the prefix cache. A tenth of `input_micro` is usual."""
+    cache_write_micro: int
+    """For prompt tokens that the engine reports as written to a cache that is charged for."""
+    output_micro: int
+    """Reasoning tokens included. Draft tokens cost nothing: they are the engine's way of working."""
+
+    def amount_micro(self, usage: Usage) -> int:
+        """What these tokens cost. Counts that contradict each other are cut: never more cached than there were."""
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        written = min(usage.cache_write_tokens, usage.prompt_tokens - cached)
+        exact = (
+            (usage.prompt_tokens - cached - written) * self.input_micro
+            + cached * self.cached_input_micro
+            + written * self.cache_write_micro
+            + usage.completion_tokens * self.output_micro
+        )
+        return (exact + PER_TOKENS // 2) // PER_TOKENS
+
+    def bound_micro(self, prompt_tokens: int, max_output_tokens: int) -> int:
+        """The most that a request within these counts can cost, however its prompt is cached; rounded up."""
+        dearest = max(self.input_micro, self.cached_input_micro, self.cache_write_micro)
+        return -(-(prompt_tokens * dearest + max_output_tokens * self.output_micro) // PER_TOKENS)
