@@ -68,7 +68,8 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
     """
     cut = gap.prefix.rfind("\n") + 1 if line_after else len(gap.prefix)
     prefix, suffix = encode(gap.prefix[:cut]), encode(gap.suffix)
-    middle = encode(gap.prefix[cut:] + gap.middle)
+    # the half-typed line is encoded on its own, as in serving: the model learns to go on from a piece of a word
+    middle = encode(gap.prefix[cut:]) + encode(gap.middle)
     sides = room - len(middle) - 4
     if sides < 0:
         return []

@@ -9,8 +9,13 @@ import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from training.attention import attend
+
+LONG = 2048
+"""Windows of more tokens keep only what enters each layer, and compute the layer again on the way back: the attention
+weights of 8,192 tokens would take 0.5 GB a layer."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +49,23 @@ class Llama(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids: (batch, tokens). Returns hidden states after the last norm, (batch, tokens, hidden)."""
+        return self.hidden_and_outputs(ids, ())[0]
+
+    def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+        """`forward`, and what the wanted layers (from 0, ascending) gave out, (batch, tokens, hidden) each."""
         x = functional.embedding(ids, self.embedding)
         cos, sin = rotation(self.shape, ids.shape[1], x.device)
         layers = self.model["layers"]
         assert isinstance(layers, nn.ModuleList)
-        for layer in layers:
-            x = layer(x, cos, sin)
-        hidden: Tensor = self.model["norm"](x)
-        return hidden
+        outputs: list[Tensor] = []
+        for index, layer in enumerate(layers):
+            if ids.shape[1] > LONG and torch.is_grad_enabled():
+                x = checkpoint(layer, x, cos, sin, use_reentrant=False)
+            else:
+                x = layer(x, cos, sin)
+            if index in wanted:
+                outputs.append(x)
+        return self.model["norm"](x), outputs
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Logits, (..., vocab)."""

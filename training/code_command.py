@@ -1,0 +1,37 @@
+"""`python -m training code`: trains the code model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from training import export
+from training.code_files import load
+from training.code_source import CodeSource
+from training.options import run_options, schedule_and_settings
+from training.trainer import Trainer
+
+
+def source(corpus: Path, tokenizer: Path, seed: int, stdlib_weight: float = 3.0, fim_share: float = 0.5) -> CodeSource:
+    """Windows of a corpus's training part. stdlib_weight: how often the standard library is read, against packages."""
+    files = load(corpus)
+    train = [file for file in files.files if file.part == "train"]
+    weights = [stdlib_weight if file.name.startswith("stdlib") else 1.0 for file in train]
+    return CodeSource([files.texts[file.name] for file in train], weights, tokenizer, seed, fim_share)
+
+
+@click.command()
+@click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Folder made by the corpus command.")
+@click.option("--init-from", type=click.Path(path_type=Path), default="models/slipstream-code", show_default=True)
+@click.option("--context", default=8192, show_default=True, help="max_position_embeddings of the result.")
+@click.option("--rope-theta", default=100_000.0, show_default=True)
+@click.option("--fim-share", default=0.5, show_default=True, help="Of the windows, those with gaps to fill.")
+@run_options
+def command(corpus: Path, init_from: Path, context: int, rope_theta: float, fim_share: float, **given: Any) -> None:
+    """Train on code: half plain, half gaps to fill. Stop it with SIGTERM, start it again to go on."""
+    schedule, settings = schedule_and_settings(given)
+    model = export.load(init_from, rope_theta=rope_theta, max_position_embeddings=context)
+    windows = source(corpus, init_from, given["seed"], fim_share=fim_share)
+    Trainer(model, windows, schedule, settings, given["run"], say=click.echo).run()

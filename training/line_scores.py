@@ -1,0 +1,106 @@
+"""How often the rest of a line is completed exactly: the model between two sides, and from left to right.
+
+A line is drawn from all code lines of the held-out files (not blank, no comment, at least four characters, the first
+three lines of a file left out), each as likely as another; the cursor from all places in its content, so between 1 and
+all of its characters are wanted. The model sees `PREFIX_CHARACTERS` before the cursor and `SUFFIX_CHARACTERS` after the
+line, and writes greedily until a newline or its end token; trailing spaces apart, the text must be the same.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from engines.tokenizer.tokenizer import Tokenizer
+from training.greedy import generate
+from training.model import Llama
+
+PREFIX_CHARACTERS, SUFFIX_CHARACTERS = 1600, 500
+MOST_TOKENS = 48
+
+
+class Cursor(NamedTuple):
+    """A place in a line, what stands before it and after its line, and what was really written there."""
+
+    before: str
+    rest: str
+    after: str
+
+
+class LineScores(NamedTuple):
+    """Of one way to ask."""
+
+    exact: float
+    exact_long: float
+    """Of the lines of which at least eight characters are wanted."""
+    bits_per_byte: float
+    """Of the true rest, given the prompt."""
+
+
+def draw(texts: Sequence[str], count: int, seed: int) -> list[Cursor]:
+    """Cursors as the module says; the same for the same arguments."""
+    places: list[tuple[str, int, int]] = []
+    for text in texts:
+        start = 0
+        for number, line in enumerate(text.splitlines(keepends=True)):
+            content = line.strip()
+            if number >= 3 and len(content) >= 4 and not content.startswith("#"):
+                first = start + line.index(content)
+                places.append((text, first, first + len(content)))
+            start += len(line)
+    rng = random.Random(seed)
+    cursors = []
+    for text, first, end in rng.sample(places, min(count, len(places))):
+        at = rng.randrange(first, end)
+        head = text[max(0, at - PREFIX_CHARACTERS) : at]
+        if at > PREFIX_CHARACTERS:
+            head = head[head.find("\n") + 1 :]
+        tail = text[end : end + SUFFIX_CHARACTERS]
+        cursors.append(Cursor(head, text[at:end], tail if end + SUFFIX_CHARACTERS >= len(text) else _whole_lines(tail)))
+    return cursors
+
+
+def prompts(tokenizer: Tokenizer, cursor: Cursor) -> dict[str, list[int]]:
+    """The ways to ask: the whole prefix before the middle token, the half-typed line after it, left to right only."""
+    line = cursor.before.rfind("\n") + 1
+    above, typed = cursor.before[:line], cursor.before[line:]
+    return {
+        "fill": tokenizer.fill_ids(cursor.before, cursor.after),
+        "fill, line after": tokenizer.fill_ids(above, cursor.after) + tokenizer.encode(typed),
+        "left to right": tokenizer.encode(cursor.before),
+    }
+
+
+def score_lines(folder: Path, model: Llama, cursors: Sequence[Cursor]) -> dict[str, LineScores]:
+    """By way to ask. folder: the exported model, which generates; model: the same for losses."""
+    tokenizer = Tokenizer.load(folder)
+    asked = [prompts(tokenizer, cursor) for cursor in cursors]
+    scores = {}
+    for way in asked[0]:
+        ids = [ask[way] for ask in asked]
+        texts = generate(folder, ids, max_tokens=MOST_TOKENS, stop=("\n",)).texts
+        right = [text.rstrip() == cursor.rest.rstrip() for text, cursor in zip(texts, cursors, strict=True)]
+        long = [hit for hit, cursor in zip(right, cursors, strict=True) if len(cursor.rest) >= 8]
+        bits = sum(
+            _nats(model, prompt, tokenizer.encode(cursor.rest)) for prompt, cursor in zip(ids, cursors, strict=True)
+        ) / math.log(2)
+        size = sum(len(cursor.rest.encode()) for cursor in cursors)
+        scores[way] = LineScores(sum(right) / len(right), sum(long) / max(1, len(long)), bits / size)
+    return scores
+
+
+def _whole_lines(text: str) -> str:
+    return text[: text.rfind("\n") + 1] or text
+
+
+@torch.inference_mode()
+def _nats(model: Llama, prompt: list[int], rest: list[int]) -> float:
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model(torch.tensor([prompt + rest[:-1]]))[0, len(prompt) - 1 :]
+    return float(functional.cross_entropy(model.scores(hidden.float()), torch.tensor(rest), reduction="sum"))
