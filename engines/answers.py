@@ -123,12 +123,16 @@ def usage_of(value: Any) -> Usage:
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
+        accepted = int(completion_details.get("accepted_prediction_tokens") or 0)
         return Usage(
             prompt_tokens=int(value.get("prompt_tokens") or 0),
             completion_tokens=int(value.get("completion_tokens") or 0),
             cached_tokens=int(prompt_details.get("cached_tokens") or 0),
             # SGLang reports it beside the counts, OpenAI inside the details
             reasoning_tokens=int(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens") or 0),
+            cache_write_tokens=int(prompt_details.get("cache_write_tokens") or 0),
+            draft_tokens=accepted + int(completion_details.get("rejected_prediction_tokens") or 0),
+            accepted_draft_tokens=accepted,
         )
     except (AttributeError, TypeError, ValueError):
         raise EngineFailed("The engine reported a usage that cannot be read.") from None

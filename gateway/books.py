@@ -84,7 +84,7 @@ class Books:
     def placed(self, engine: Engine) -> Placed:
         """The record that an engine is about to be called."""
         self.engine = engine
-        return Placed(self._call.request_id, self.attempt, engine.replica_id, engine.url, engine.driver)
+        return Placed(self._call.request_id, self.attempt, engine.replica_id, engine.url, engine.driver, engine.pool)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""
@@ -99,4 +99,6 @@ class Books:
             error_code=self.error_code,
             phases_ms=self._call.clock.as_ms(),
             billed=self.billed,
+            pool=(self.engine.pool or None) if self.engine else None,
+            driver=self.engine.driver if self.engine else None,
         )

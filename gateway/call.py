@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 
 from contracts.generation import Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
+from gateway.metering.request_id import mint
 from gateway.openai.prepare import Prepared, Target
 
 
@@ -58,8 +58,8 @@ class Call:
 
 
 def mint_request_id() -> str:
-    """Ours; a client's own id is only recorded."""
-    return f"req_{secrets.token_hex(16)}"
+    """Ours; a client's own id is only recorded. It begins with the time: gateway/metering/request_id.py."""
+    return mint()
 
 
 def response_id_of(request_id: str, endpoint: str) -> str:

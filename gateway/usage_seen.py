@@ -53,6 +53,9 @@ class UsageSeen:
             completion_tokens=sum(usage.completion_tokens for usage in self._by_choice.values()),
             cached_tokens=sum(usage.cached_tokens for usage in prompts.values()),
             reasoning_tokens=sum(usage.reasoning_tokens for usage in self._by_choice.values()),
+            cache_write_tokens=sum(usage.cache_write_tokens for usage in prompts.values()),
+            draft_tokens=sum(usage.draft_tokens for usage in self._by_choice.values()),
+            accepted_draft_tokens=sum(usage.accepted_draft_tokens for usage in self._by_choice.values()),
         )
 
 

@@ -29,8 +29,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
-from contracts.usage import Finish, Outcome
-
 SCHEMA = "gateway"
 KEYS_CHANNEL = "slipstream_keys"
 """Notified with the hex of a key's hash when that key changed, with `*` when any may have."""
@@ -132,62 +130,6 @@ desired_states = Table(
     CheckConstraint("version > 0", name="version"),
 )
 
-# No foreign keys: the ledger outlives the keys it names, and a row must never wait for another table's lock.
-usage_events = Table(
-    "usage_events",
-    metadata,
-    Column("request_id", Text, primary_key=True),
-    Column("attempt", SmallInteger, primary_key=True, autoincrement=False),
-    Column("organization_id", UUID(), nullable=False),
-    Column("project_id", UUID(), nullable=False),
-    Column("key_id", UUID(), nullable=False),
-    Column("model", Text, nullable=False),
-    Column("tier", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("pool", Text),
-    Column("replica_id", Text),
-    Column("stream", Boolean, nullable=False),
-    Column("prompt_tokens", Integer, nullable=False),
-    Column("cached_tokens", Integer, nullable=False),
-    Column("completion_tokens", Integer, nullable=False),
-    Column("reasoning_tokens", Integer, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("finish", Text, nullable=False),
-    # Said by the writer, not derived: a failed attempt's tokens are recorded, only the answered attempt's are billed.
-    Column("billed", Boolean, nullable=False),
-    Column("status", SmallInteger),
-    Column("error_code", Text),
-    Column("phases_ms", JSONB, nullable=False),
-    Column("opened_at", DateTime(timezone=True), nullable=False),
-    Column("closed_at", DateTime(timezone=True), nullable=False),
-    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("gateway_id", Text, nullable=False),
-    one_of("outcome", Outcome),
-    one_of("finish", Finish),
-    Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
-    Index(None, "organization_id", "closed_at"),
-    Index(None, "key_id", "closed_at"),
-    # Rows arrive nearly in order of time, so a BRIN index finds an hour at almost no cost per row written.
-    Index(None, "closed_at", postgresql_using="brin"),
-    Index(None, "recorded_at", postgresql_using="brin"),
-)
-
-usage_hourly = Table(
-    "usage_hourly",
-    metadata,
-    Column("hour", DateTime(timezone=True), primary_key=True),
-    Column("organization_id", UUID(), primary_key=True),
-    Column("project_id", UUID(), primary_key=True),
-    Column("key_id", UUID(), primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("tier", Text, primary_key=True),
-    Column("requests", BigInteger, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("cached_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
-    Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-)
-
 # Where each request's time went; written best effort, apart from the ledger, once the client has its last byte.
 request_traces = Table(
     "request_traces",
@@ -200,5 +142,15 @@ request_traces = Table(
     Column("total_ms", Double, nullable=False),
     Column("phases_ms", JSONB, nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("project_id", UUID()),
+    Column("key_id", UUID()),
+    Column("endpoint", Text),
+    Column("model", Text),
+    Column("tier", Text),
+    # Of a refusal: what the client was told, the rule that refused, and where the counters stood.
+    Column("reason", Text),
+    Column("rule", JSONB),
+    Column("counters", JSONB),
     Index(None, "recorded_at", postgresql_using="brin"),
+    Index(None, "organization_id", "recorded_at", "request_id"),
 )

@@ -53,6 +53,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replica_id: str
     url: str
     driver: str
+    pool: str = ""
 
     @property
     def key(self) -> AttemptKey:
@@ -80,6 +81,8 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tru
     phases_ms: dict[str, float] = {}
     billed: bool = False
     """Whether these tokens are charged. True for at most one attempt of a request, never for an unknown outcome."""
+    pool: str | None = None
+    driver: str | None = None
 
     @property
     def key(self) -> AttemptKey:

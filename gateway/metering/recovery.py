@@ -89,6 +89,8 @@ class Recovery:
                 status=0,
                 closed_at=time.time(),
                 replica_id=left.placed.replica_id if left.placed is not None else None,
+                pool=(left.placed.pool or None) if left.placed is not None else None,
+                driver=left.placed.driver if left.placed is not None else None,
             )
         )
         self._metrics.recovered.labels(outcome.value).inc()

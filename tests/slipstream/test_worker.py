@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 
 from contracts.usage import Finish
+from gateway.metering.request_id import mint
 from gateway.metering.rollup import roll_up
 from infra.local.config import LocalConfig
 from slipstream import toml
@@ -30,9 +31,9 @@ INSERT = """
 INSERT INTO gateway.usage_events
        (request_id, attempt, organization_id, project_id, key_id, model, tier, endpoint, stream,
         prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, outcome, finish, billed, phases_ms,
-        opened_at, closed_at, recorded_at, gateway_id)
+        requested_at, opened_at, closed_at, recorded_at, gateway_id)
 VALUES ($1, 0, $2, $3, $4, 'm', 'chat', '/v1/chat/completions', true,
-        10, 4, $5, 0, 'exact', $9, $6, '{}', $7, $7, $8, 'g')
+        10, 4, $5, 0, 'exact', $9, $6, '{}', $7, $7, $7, $8, 'g')
 """
 
 
@@ -44,8 +45,9 @@ async def database(fresh_postgres_url: str) -> AsyncIterator[tuple[str, asyncpg.
 
 
 async def _use(connection: asyncpg.Connection[Any], closed_at: datetime, tokens: int, *, billed: bool = True) -> None:
+    await connection.execute("SELECT gateway.ensure_usage_day($1)", closed_at.date())
     await connection.execute(
-        INSERT, f"req_{uuid.uuid4().hex}", *TENANT, tokens, billed, closed_at, datetime.now(UTC), Finish.COMPLETE
+        INSERT, mint(closed_at.timestamp()), *TENANT, tokens, billed, closed_at, datetime.now(UTC), Finish.COMPLETE
     )
 
 

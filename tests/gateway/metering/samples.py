@@ -18,6 +18,7 @@ from gateway.metering.disk import Disk
 from gateway.metering.journal import Journal
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.records import AttemptKey, Closed, Opened, Placed
+from gateway.metering.request_id import mint
 
 TENANT = str(uuid.UUID(int=7))
 
@@ -25,7 +26,7 @@ TENANT = str(uuid.UUID(int=7))
 def opened(request_id: str | None = None, attempt: int = 0) -> Opened:
     """An attempt of a fresh request."""
     return Opened(
-        request_id=request_id or f"req_{uuid.uuid4().hex}",
+        request_id=request_id or mint(),
         attempt=attempt,
         organization_id=TENANT,
         project_id=TENANT,
@@ -42,7 +43,7 @@ def opened(request_id: str | None = None, attempt: int = 0) -> Opened:
 
 def placed(record: Opened) -> Placed:
     """It runs on chat-0."""
-    return Placed(record.request_id, record.attempt, "chat-0", "http://127.0.0.1:1", "embedded")
+    return Placed(record.request_id, record.attempt, "chat-0", "http://127.0.0.1:1", "embedded", "chat")
 
 
 def closed(record: Opened, tokens: int = 5, *, billed: bool = True, model: str | None = None) -> Closed:
@@ -57,6 +58,8 @@ def closed(record: Opened, tokens: int = 5, *, billed: bool = True, model: str |
         replica_id="chat-0",
         phases_ms={"auth": 0.25, "decode": 12.5},
         billed=billed,
+        pool="chat",
+        driver="embedded",
     )
 
 

@@ -1,0 +1,209 @@
+"""The ledger, its roll-ups, the prices, and what reconciliation has seen.
+
+`usage_events` is partitioned by ranges of the request id, which begins with the time of arrival: one partition for each
+day (`usage_events_20261120`), made by `gateway.ensure_usage_day`, and one at each end for ids that carry no time.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    Date,
+    DateTime,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    event,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, UUID, ExcludeConstraint
+
+from contracts.usage import Finish, Outcome
+from gateway.db.tables import created_at, metadata, one_of
+
+# No foreign keys: the ledger outlives the keys it names, and a row must never wait for another table's lock.
+usage_events = Table(
+    "usage_events",
+    metadata,
+    Column("request_id", Text(collation="C"), primary_key=True),
+    Column("attempt", SmallInteger, primary_key=True, autoincrement=False),
+    Column("organization_id", UUID(), nullable=False),
+    Column("project_id", UUID(), nullable=False),
+    Column("key_id", UUID(), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("pool", Text),
+    Column("replica_id", Text),
+    Column("driver", Text),
+    Column("stream", Boolean, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("cache_write_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("reasoning_tokens", Integer, nullable=False),
+    Column("draft_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("accepted_draft_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("outcome", Text, nullable=False),
+    Column("finish", Text, nullable=False),
+    # Said by the writer, not derived: a failed attempt's tokens are recorded, only the answered attempt's are billed.
+    Column("billed", Boolean, nullable=False),
+    Column("price_version", BigInteger),
+    Column("amount_micro", BigInteger, nullable=False, server_default=text("0")),
+    Column("status", SmallInteger),
+    Column("error_code", Text),
+    Column("phases_ms", JSONB, nullable=False),
+    # One moment decides the day, the hour and the price of a whole request: when it arrived.
+    Column("requested_at", DateTime(timezone=True), nullable=False),
+    Column("opened_at", DateTime(timezone=True), nullable=False),
+    Column("closed_at", DateTime(timezone=True), nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("gateway_id", Text, nullable=False),
+    one_of("outcome", Outcome),
+    one_of("finish", Finish),
+    CheckConstraint(
+        "amount_micro >= 0 AND (amount_micro = 0 OR billed AND price_version IS NOT NULL)", name="amount_micro"
+    ),
+    Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
+    # Ids are in order of time, so these serve "the newest of a tenant" and every page after it.
+    Index(None, "organization_id", "request_id"),
+    Index(None, "project_id", "request_id"),
+    Index(None, "key_id", "request_id"),
+    # Rows arrive nearly in order of time, so a BRIN index finds an hour at almost no cost per row written.
+    Index(None, "closed_at", postgresql_using="brin"),
+    Index(None, "recorded_at", postgresql_using="brin"),
+    postgresql_partition_by="RANGE (request_id)",
+)
+
+
+def _totals() -> list[Column[object]]:
+    """Whose, and how much: what both roll-ups hold behind their time. Billed attempts only."""
+    return [
+        Column("organization_id", UUID(), primary_key=True),
+        Column("project_id", UUID(), primary_key=True),
+        Column("key_id", UUID(), primary_key=True),
+        Column("model", Text, primary_key=True),
+        Column("tier", Text, primary_key=True),
+        Column("requests", BigInteger, nullable=False),
+        Column("prompt_tokens", BigInteger, nullable=False),
+        Column("cached_tokens", BigInteger, nullable=False),
+        Column("cache_write_tokens", BigInteger, nullable=False),
+        Column("completion_tokens", BigInteger, nullable=False),
+        Column("reasoning_tokens", BigInteger, nullable=False),
+        Column("amount_micro", BigInteger, nullable=False),
+        Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    ]
+
+
+usage_hourly = Table(
+    "usage_hourly",
+    metadata,
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    *_totals(),
+    Index(None, "organization_id", "hour"),
+)
+
+usage_daily = Table(
+    "usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals(),
+    Index(None, "organization_id", "day"),
+    Index(None, "project_id", "day"),
+)
+
+# Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.
+usage_roll_up_runs = Table(
+    "usage_roll_up_runs",
+    metadata,
+    Column("started_at", DateTime(timezone=True), primary_key=True),
+    Column("seconds", Double, nullable=False),
+    Column("hours", Integer, nullable=False),
+)
+
+# Days whose events retention has dropped: their roll-ups are all that is left, and are never computed again.
+usage_retired_days = Table(
+    "usage_retired_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("rows", BigInteger, nullable=False),
+    Column("amount_micro", BigInteger, nullable=False),
+    Column("retired_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
+
+_RATE = "{} BETWEEN 0 AND 1000000000000"
+
+prices = Table(
+    "prices",
+    metadata,
+    Column("version", BigInteger, Identity(always=True), primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("valid_from", DateTime(timezone=True), nullable=False),
+    Column("valid_until", DateTime(timezone=True)),
+    Column("input_micro", BigInteger, nullable=False),
+    Column("cached_input_micro", BigInteger, nullable=False),
+    Column("cache_write_micro", BigInteger, nullable=False),
+    Column("output_micro", BigInteger, nullable=False),
+    created_at(),
+    CheckConstraint("valid_until > valid_from", name="valid_until"),
+    CheckConstraint(_RATE.format("input_micro"), name="input_micro"),
+    CheckConstraint(_RATE.format("cached_input_micro"), name="cached_input_micro"),
+    CheckConstraint(_RATE.format("cache_write_micro"), name="cache_write_micro"),
+    CheckConstraint(_RATE.format("output_micro"), name="output_micro"),
+    ExcludeConstraint(
+        (text("gateway.text_range(model, model, '[]')"), "&&"),
+        (text("tstzrange(valid_from, valid_until)"), "&&"),
+        name="prices_one_at_a_time",
+    ),
+    Index(None, "model", "valid_from"),
+)
+
+
+@event.listens_for(prices, "before_create")
+def _create_text_range(_table: Table, connection: Connection, **_options: object) -> None:
+    connection.execute(text('CREATE TYPE gateway.text_range AS RANGE (subtype = text, collation = "C")'))
+
+
+# What each engine said it had counted since it started, whenever it was asked.
+engine_counts = Table(
+    "engine_counts",
+    metadata,
+    Column("replica_id", Text, primary_key=True),
+    Column("sampled_at", DateTime(timezone=True), primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    # False for the first sample, and after a restart of the engine: nothing may be subtracted from the one before.
+    Column("continues", Boolean, nullable=False),
+)
+
+# Engine's count beside the ledger's, for one engine between two samples.
+reconciliations = Table(
+    "reconciliations",
+    metadata,
+    Column("replica_id", Text, primary_key=True),
+    Column("window_from", DateTime(timezone=True), primary_key=True),
+    Column("window_until", DateTime(timezone=True), nullable=False),
+    Column("engine_prompt_tokens", BigInteger, nullable=False),
+    Column("engine_completion_tokens", BigInteger, nullable=False),
+    Column("ledger_prompt_tokens_min", BigInteger, nullable=False),
+    Column("ledger_prompt_tokens_max", BigInteger, nullable=False),
+    Column("ledger_completion_tokens_min", BigInteger, nullable=False),
+    Column("ledger_completion_tokens_max", BigInteger, nullable=False),
+    Column("uncertain_attempts", BigInteger, nullable=False),
+    Column("prompt_drift", BigInteger, nullable=False),
+    Column("completion_drift", BigInteger, nullable=False),
+    Column("checked_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "window_from"),
+)
