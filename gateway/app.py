@@ -18,6 +18,7 @@ from contracts.errors import (
     NotFound,
     SlipstreamError,
 )
+from gateway.admin.handlers import admin_router
 from gateway.call import mint_request_id
 from gateway.errors import body_of, headers_of, status_of
 from gateway.routes import InferenceController, SystemController
@@ -36,7 +37,7 @@ def create_app(services: Services, max_body_bytes: int) -> Litestar:
         return response
 
     return Litestar(
-        route_handlers=[InferenceController, SystemController],
+        route_handlers=[InferenceController, SystemController, admin_router()],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,

@@ -17,6 +17,7 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from engines import drivers
 from engines.connection import EngineConnections
+from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.call import Salts
 from gateway.config import GatewayConfig
@@ -39,6 +40,7 @@ from gateway.openai.decode import Decoder
 from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.stalls import StallSweeper
+from gateway.tally import Tallies
 from gateway.traces import Traces
 from router.client import RouterClient
 
@@ -54,10 +56,13 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
     count_for_one_process()
     registry = CollectorRegistry()
-    metrics, metering = GatewayMetrics(registry), MeteringMetrics(registry)
+    tallies = Tallies()
+    metrics, metering = GatewayMetrics(registry, tallies), MeteringMetrics(registry)
     limits_metrics = LimitsMetrics(registry)
     await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
     async with contextlib.AsyncExitStack() as stack:
+        tallies.start()
+        stack.callback(tallies.stop)
         connections = EngineConnections(place.token)
         stack.push_async_callback(connections.close)
         pool = await lazy_pool(
@@ -99,6 +104,9 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
 
         fleet = Fleet()
         stack.callback(fleet.close)
+        admin = AdminApi(place.database_url, place.pepper, config.admin, fleet)
+        await admin.start()
+        stack.push_async_callback(admin.stop)
         follower = FleetFollower(fleet, router)
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()
@@ -114,6 +122,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
             keyring=keyring,
             fleet=fleet,
             exchange=Exchange(config, limiter, journal, router, connections, drivers.get, sweeper, metrics, traces),
+            admin=admin,
             metrics=metrics,
             salts=Salts(place.pepper),
             checks={

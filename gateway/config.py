@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.generation import Tier
+from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
 from gateway.desired.config import DesiredConfig
 from gateway.limits.config import LimitsConfig
@@ -61,6 +62,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The way to the router."""
     auth: AuthConfig = AuthConfig()
     """Key verification."""
+    admin: AdminConfig = AdminConfig()
+    """The admin API and webhooks."""
     desired: DesiredConfig = DesiredConfig()
     """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from contracts.errors import SlipstreamError
+from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.call import Salts
 from gateway.errors import status_of
@@ -24,6 +25,7 @@ class Services(msgspec.Struct, kw_only=True):
     keyring: Keyring
     fleet: Fleet
     exchange: Exchange
+    admin: AdminApi
     metrics: GatewayMetrics
     salts: Salts
     checks: dict[str, Callable[[], bool]]

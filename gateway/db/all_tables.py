@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gateway.admin import tables as admin_tables
 from gateway.db.tables import metadata
 from gateway.metering import tables as metering_tables
 from gateway.tenants import tables as tenants_tables
 
-MODULES = (metering_tables, tenants_tables)
+MODULES = (admin_tables, metering_tables, tenants_tables)
 """Where the tables are that gateway/db/tables.py does not hold itself."""
 
 __all__ = ["MODULES", "metadata"]

@@ -18,7 +18,7 @@ from contracts.errors import (
 )
 from gateway.openai.schema import UNSUPPORTED_CHAT, ChatRequest, CompletionRequest
 
-RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest)
+RequestT = TypeVar("RequestT")
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -34,18 +34,19 @@ class Decoder:
 
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
-        return _decode(self._chat, body, ChatRequest)
+        return decode(self._chat, body, ChatRequest)
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        return _decode(self._completion, body, CompletionRequest)
+        return decode(self._completion, body, CompletionRequest)
 
 
-def _decode(decoder: msgspec.json.Decoder[RequestT], body: bytes, kind: type[RequestT]) -> RequestT:
+def decode(decoder: msgspec.json.Decoder[RequestT], body: bytes, kind: type[RequestT]) -> RequestT:
+    """The body as the struct the decoder was made for. Raises a RequestError that names the field."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _validation_error(str(error), kind) from None
+        raise validation_error(str(error), kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _syntax_error(str(error), body) from None
     except RecursionError:
@@ -65,7 +66,8 @@ def _syntax_error(text: str, body: bytes) -> InvalidJson:
     return InvalidJson(f"The body is not valid JSON: {reason} at byte {position} (line {line}, column {column}).")
 
 
-def _validation_error(text: str, kind: type[msgspec.Struct]) -> RequestError:
+def validation_error(text: str, kind: type) -> RequestError:
+    """What msgspec says, as our error; kind: the struct that was decoded."""
     message, _, where = text.partition(" - at ")
     path = where.strip("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(message):
@@ -79,11 +81,13 @@ def _validation_error(text: str, kind: type[msgspec.Struct]) -> RequestError:
     return InvalidField(f"Invalid value for '{path}': {message[0].lower()}{message[1:]}.", param=path)
 
 
-def _unknown_field(name: str, path: str, kind: type[msgspec.Struct]) -> RequestError:
+def _unknown_field(name: str, path: str, kind: type) -> RequestError:
     full = f"{path}.{name}" if path else name
     if not path and kind is ChatRequest and name in UNSUPPORTED_CHAT:
         return UnsupportedField(f"Unsupported parameter: '{name}' is not available on this deployment.", param=name)
     nearest = [] if path else difflib.get_close_matches(name, [field.name for field in msgspec.structs.fields(kind)], 1)
     hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
-    reason = "is not part of this API; parameters private to an engine are not passed on."
+    reason = "is not part of this API."
+    if kind in (ChatRequest, CompletionRequest):
+        reason = "is not part of this API; parameters private to an engine are not passed on."
     return UnknownField(f"Unknown parameter: '{full}' {reason}{hint}", param=full)

@@ -69,6 +69,11 @@ class SlowPlatform:
         self.key = ""
         """A key with limits that the gateway remembers."""
 
+    @property
+    def pepper(self) -> bytes:
+        """The deployment's."""
+        return self._data.pepper_file.read_text().strip().encode()
+
     async def add_key(self) -> MintedKey:
         """A key with limits that the gateway has never seen."""
         database = self._database
@@ -77,7 +82,7 @@ class SlowPlatform:
             self._project = await database.fetchval(
                 "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'p') RETURNING id", organization
             )
-        minted = mint(self._data.pepper_file.read_text().strip().encode())
+        minted = mint(self.pepper)
         await database.execute(
             "INSERT INTO gateway.api_keys (project_id, name, hash, display, requests_per_minute, tokens_per_minute,"
             " max_concurrency) VALUES ($1, 'k', $2, $3, 1000000, 100000000, 1000)",

@@ -1,0 +1,181 @@
+"""Runs one request of the admin API. The same steps for every endpoint, in this order:
+
+    who asks → may the role → what is asked → kept answer? → the handler, in a transaction → audit rows → answer
+
+Errors become OpenAI-shaped bodies in gateway/app.py, as everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.errors import (
+    BodyTooLarge,
+    Conflict,
+    IdempotencyInFlight,
+    InternalError,
+    ServiceError,
+    SlipstreamError,
+)
+from gateway.admin import audit_log
+from gateway.admin.arguments import Arguments
+from gateway.admin.call import AdminCall
+from gateway.admin.config import AdminConfig
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.idempotency import Idempotency
+from gateway.admin.principal import authenticate
+from gateway.db.engine import FAILURES, borrow, lazy_pool
+from gateway.errors import body_of, status_of
+from gateway.fleet import Fleet
+
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+)
+"""The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
+
+_log = logging.getLogger(__name__)
+
+
+class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What came over HTTP."""
+
+    request_id: str
+    secret: str
+    url: str
+    """Path and query as sent, for comparing requests."""
+    path: Mapping[str, str]
+    query: list[tuple[str, str]]
+    body: bytes
+    content_type: str
+    idempotency_key: str | None
+
+
+class AdminAnswer(msgspec.Struct, frozen=True):
+    """What goes back. replayed: it is the answer to an earlier request."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+class AdminApi:
+    """One per gateway process; owns a small pool of connections."""
+
+    def __init__(self, url: str, pepper: bytes, config: AdminConfig, fleet: Fleet) -> None:
+        self._url = url
+        self._pepper = pepper
+        self._config = config
+        self._fleet = fleet
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._arguments: dict[str, Arguments] = {}
+
+    async def start(self) -> None:
+        """Make the pool; it connects on first use."""
+        self._pool = await lazy_pool(
+            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin"
+        )
+
+    async def stop(self) -> None:
+        """Requests under way fail. Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with contextlib.suppress(*FAILURES):
+                await asyncio.wait_for(pool.close(), 1.0)
+            pool.terminate()
+
+    async def run(self, endpoint: Endpoint, request: AdminRequest) -> AdminAnswer:
+        """The answer. Raises SlipstreamError; ServiceError while the database is away."""
+        if len(request.body) > self._config.max_body_bytes:
+            raise BodyTooLarge(f"The request body is larger than {self._config.max_body_bytes} bytes.")
+        if self._pool is None:
+            raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
+        failure: SlipstreamError | None = None
+        try:
+            async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
+                try:
+                    return await self._answer(connection, endpoint, request)
+                except SlipstreamError as error:
+                    failure = error  # raised below: `borrow` would throw a healthy connection away
+        except AWAY as error:
+            _log.warning("admin request %s: the database does not answer: %r", request.request_id, error)
+            raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
+        raise failure
+
+    async def _answer(
+        self, connection: asyncpg.Connection[Any], endpoint: Endpoint, request: AdminRequest
+    ) -> AdminAnswer:
+        principal = await authenticate(connection, request.secret, self._pepper)
+        principal.require(endpoint.permission, deployment=endpoint.deployment)
+        arguments = self._arguments_of(endpoint).of(request.path, request.query, request.body, request.content_type)
+        call = AdminCall(connection, principal, request.request_id, self._pepper, self._fleet)
+        if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are
+            return await self._work(endpoint, call, arguments, None)
+        key = Idempotency.check(request.idempotency_key)
+        claim = Idempotency(principal.id, key, self._pepper, (endpoint.method, request.url, request.body))
+        kept = await claim.claim(connection)
+        if kept is not None:
+            return AdminAnswer(kept.status, kept.body, replayed=True)
+        try:
+            return await self._work(endpoint, call, arguments, claim)
+        except IdempotencyInFlight:
+            raise
+        except SlipstreamError as error:
+            if status_of(error) >= 500:
+                await claim.release(connection)
+            else:
+                await claim.keep(connection, status_of(error), body_of(error))
+            raise
+        except Exception:
+            # Of the database too: if it is away, the key frees itself in a minute.
+            with contextlib.suppress(*FAILURES):
+                await claim.release(connection)
+            raise
+
+    async def _work(
+        self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
+    ) -> AdminAnswer:
+        """The handler, its audit rows and the kept answer: one transaction."""
+        try:
+            async with call.connection.transaction():
+                result = await endpoint.handler(call, **arguments)
+                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+                if claim is not None:
+                    await claim.keep(call.connection, endpoint.status, body)
+                await self._record(endpoint, call)
+        except asyncpg.UniqueViolationError as error:
+            raise Conflict(_conflict(error)) from None
+        return AdminAnswer(endpoint.status, body)
+
+    async def _record(self, endpoint: Endpoint, call: AdminCall) -> None:
+        if endpoint.method != "GET" and not call.changes:
+            raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+        actor = audit_log.Actor.of(call.principal, call.request_id)
+        for change in call.changes:
+            await audit_log.record(call.connection, actor, change)
+
+    def _arguments_of(self, endpoint: Endpoint) -> Arguments:
+        known = self._arguments.get(endpoint.name)
+        if known is None:
+            known = self._arguments[endpoint.name] = Arguments(endpoint)
+        return known
+
+
+def _conflict(error: asyncpg.UniqueViolationError) -> str:
+    """Which name is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
+    what = {"email": "a member with this e-mail address", "name": "one with this name"}
+    field = next((name for name in what if name in (error.constraint_name or "")), "name")
+    return f"There is already {what[field]}."

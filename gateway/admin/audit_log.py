@@ -1,0 +1,78 @@
+"""Writes the audit log: who changed what, from what, to what. The database numbers, dates and chains the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from gateway.admin.principal import Principal
+from gateway.admin.tables import ActorKind
+
+INSERT = """
+INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, request_id, organization_id,
+                               action, subject_kind, subject_id, before, after)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::jsonb, $11::jsonb)
+"""
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes a change, as the log names it."""
+
+    kind: ActorKind
+    name: str
+    id: UUID | None = None
+    key_id: UUID | None = None
+    request_id: str | None = None
+
+    @staticmethod
+    def of(principal: Principal, request_id: str) -> Actor:
+        """The holder of an admin key."""
+        return Actor(
+            kind=ActorKind(principal.kind.value),
+            name=principal.email or principal.name,
+            id=principal.id,
+            key_id=principal.key_id,
+            request_id=request_id,
+        )
+
+    @staticmethod
+    def command(name: str) -> Actor:
+        """Somebody at the command line; name: the operating system's."""
+        return Actor(kind=ActorKind.COMMAND, name=name)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change. before, after: structs or dicts without secrets; None where there was or is nothing."""
+
+    action: str
+    """`project.create`: what it happened to, and what."""
+    subject_id: str
+    organization_id: UUID | None
+    """Whose affairs; None: the deployment's."""
+    before: object = None
+    after: object = None
+
+
+async def record(connection: asyncpg.Connection[Any], actor: Actor, change: Change) -> None:
+    """Append one row, in the caller's transaction and as its last act: the log's lock is held until it commits."""
+    await connection.execute(
+        INSERT,
+        actor.kind.value,
+        actor.id,
+        actor.name,
+        actor.key_id,
+        actor.request_id,
+        change.organization_id,
+        change.action,
+        change.action.partition(".")[0],
+        change.subject_id,
+        _json(change.before),
+        _json(change.after),
+    )
+
+
+def _json(state: object) -> str | None:
+    return None if state is None else msgspec.json.encode(state).decode()

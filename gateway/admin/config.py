@@ -1,0 +1,41 @@
+"""Settings of the admin API and of webhooks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How events are delivered to the URLs that organizations give."""
+
+    allow_private_addresses: bool = False
+    """Deliver to addresses of private networks and of this machine too, and over plain http. Only where everybody who
+    may set a webhook may also reach those networks: otherwise they could make this deployment call services there."""
+    timeout_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
+    """Longest wait for a receiver, from looking up its name to the end of its answer."""
+    attempts: Annotated[int, Meta(ge=1, le=30)] = 12
+    """Deliveries tried before one counts as failed. With the pauses below, twelve take about two days."""
+    first_pause_s: Annotated[float, Meta(gt=0, le=3_600)] = 15.0
+    """Pause after the first failed attempt; each one after is three times as long."""
+    longest_pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 21_600.0
+    """Upper bound of the pauses."""
+    batch: Annotated[int, Meta(ge=1, le=1_000)] = 64
+    """Deliveries tried at once by one worker."""
+    kept_days: Annotated[int, Meta(ge=1, le=3_650)] = 30
+    """How long events and the log of their deliveries are kept."""
+
+
+class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The admin API, `/admin/v1`."""
+
+    connections: Annotated[int, Meta(ge=1, le=100)] = 4
+    """Database connections of one gateway for it; inference has others."""
+    timeout_s: Annotated[float, Meta(gt=0, le=55)] = 10.0
+    """Longest time one request may take, waiting for a connection included; after it the answer is 503."""
+    max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536
+    """Largest body taken."""
+    webhooks: WebhooksConfig = WebhooksConfig()
+    """Events for customers' own servers."""

@@ -1,0 +1,70 @@
+"""The admin API's endpoints as Litestar handlers below /admin/v1, and its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, Router, get, route
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
+
+from contracts.errors import Draining, MissingKey
+from gateway.admin.api import AdminRequest
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.endpoints import ENDPOINTS
+from gateway.admin.openapi import admin_document
+from gateway.call import mint_request_id
+from gateway.services import Services
+
+PREFIX = "/admin/v1"
+
+AnyRequest = Request[Any, Any, State]
+
+
+def admin_router() -> Router:
+    """All of it."""
+    return Router(path=PREFIX, route_handlers=[openapi, *map(_handler, ENDPOINTS)])
+
+
+@get("/openapi.json", sync_to_thread=False)
+def openapi() -> Response[bytes]:
+    """What there is; no key needed."""
+    return Response(admin_document(ENDPOINTS, PREFIX), media_type="application/json")
+
+
+def _handler(endpoint: Endpoint) -> HTTPRouteHandler:
+    path = endpoint.path
+    for name in endpoint.parameters:
+        path = path.replace(f"{{{name}}}", f"{{{name}:str}}")
+
+    async def handle(request: AnyRequest, services: Services) -> Response[bytes]:
+        return await _serve(endpoint, request, services)
+
+    handle.__name__ = endpoint.name
+    return route(path, http_method=[endpoint.method], status_code=endpoint.status, opt={"endpoint": endpoint})(handle)  # type: ignore[list-item]
+
+
+async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) -> Response[bytes]:
+    request_id = mint_request_id()
+    if services.draining:
+        raise Draining("This instance is shutting down; try again.", retry_after_s=1)
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret:
+        raise MissingKey("No API key given. Send it as 'Authorization: Bearer sk-slip-admin-...'.")
+    answer = await services.admin.run(
+        endpoint,
+        AdminRequest(
+            request_id=request_id,
+            secret=secret,
+            url=f"{request.url.path}?{request.url.query}",
+            path=request.path_params,
+            query=list(request.query_params.multi_items()),
+            body=await request.body() if endpoint.method != "GET" else b"",
+            content_type=request.headers.get("content-type", ""),
+            idempotency_key=request.headers.get("idempotency-key"),
+        ),
+    )
+    headers = {"x-request-id": request_id, "cache-control": "no-store"}
+    if answer.replayed:
+        headers["idempotent-replayed"] = "true"
+    return Response(answer.body, status_code=answer.status, headers=headers, media_type="application/json")

@@ -1,0 +1,78 @@
+"""Who holds an admin key: looked up for every request, so that a revocation, a new role or a disabled tenant holds at
+once, on every instance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.errors import AuthError, ExpiredKey, InvalidKey, PermissionDenied, RevokedKey, TenantDisabled
+from gateway.auth import keys
+from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
+
+LAST_USED_EVERY = "1 minute"
+
+LOOKUP = """
+SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals.name, email, role, operator,
+       revoked_at IS NOT NULL AS revoked,
+       principals.disabled_at IS NOT NULL OR organizations.disabled_at IS NOT NULL AS disabled,
+       CASE WHEN hash = $1 THEN expires_at ELSE least(expires_at, previous_expires_at) END <= now() AS expired
+  FROM gateway.admin_keys
+  JOIN gateway.principals ON principals.id = principal_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+ WHERE hash = $1 OR previous_hash = $1
+"""
+USED = f"""
+UPDATE gateway.admin_keys SET last_used_at = now()
+ WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - interval '{LAST_USED_EVERY}')
+"""  # noqa: S608  built from a constant of this file
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """A member or service account that acts, by one of its admin keys."""
+
+    id: UUID
+    key_id: UUID
+    organization_id: UUID
+    kind: PrincipalKind
+    name: str
+    email: str | None
+    role: Role
+    operator: bool
+    """Of the operating organization: the role holds in every organization."""
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """What the role allows."""
+        return PERMISSIONS[self.role]
+
+    def require(self, permission: Permission | None, *, deployment: bool) -> None:
+        """Raises PermissionDenied. deployment: it concerns more than one organization."""
+        if permission is not None and permission not in self.permissions:
+            raise PermissionDenied(f"The role '{self.role.value}' lacks the permission '{permission.value}'.")
+        if deployment and not self.operator:
+            raise PermissionDenied("Only members of the operating organization may do this.")
+
+
+async def authenticate(connection: asyncpg.Connection[Any], secret: str, pepper: bytes) -> Principal:
+    """Whose admin key this is. Raises an AuthError for one that opens nothing, inference keys included."""
+    keys.check(secret, keys.ADMIN_PREFIX)
+    row = await connection.fetchrow(LOOKUP, keys.hash_of(secret, pepper))
+    problem: AuthError | None = None
+    if row is None:
+        raise InvalidKey("This API key does not exist.")
+    if row["revoked"]:
+        problem = RevokedKey("This API key has been revoked.")
+    elif row["expired"]:
+        problem = ExpiredKey("This API key has expired.")
+    elif row["disabled"]:
+        problem = TenantDisabled("The owner of this admin key or the organization is disabled.")
+    if problem is not None:
+        raise problem
+    await connection.execute(USED, row["key_id"])
+    fields = {name: row[name] for name in Principal.__struct_fields__}
+    return msgspec.convert(fields, Principal)

@@ -1,0 +1,142 @@
+"""Projects of an organization: what its keys may use, and whether they work at all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from gateway.admin.bodies import Body, ModelNames, Name, Page, PageQuery, Tiers
+from gateway.admin.call import AdminCall, not_found
+from gateway.admin.endpoint import endpoint
+from gateway.admin.pages import page_of, record_of
+from gateway.tenants.roles import Permission
+
+SELECT = "SELECT id, organization_id, name, models, tiers, created_at, disabled_at FROM gateway.projects"
+RETURNING = "RETURNING id, organization_id, name, models, tiers, created_at, disabled_at"
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """A project. models, tiers: what its keys may use, null for all; disabled_at: since when they are refused."""
+
+    id: UUID
+    organization_id: UUID
+    name: str
+    models: list[str] | None
+    tiers: list[Tier] | None
+    created_at: datetime
+    disabled_at: datetime | None
+
+
+class NewProject(Body, frozen=True, kw_only=True):
+    """name: unique in the organization. models, tiers: what its keys may use; null for all."""
+
+    name: Name
+    models: ModelNames | None = None
+    tiers: Tiers | None = None
+
+
+class ProjectChanges(Body, frozen=True, kw_only=True):
+    """What to change; what is left out stays, and null gives access to all."""
+
+    name: Name | UnsetType = UNSET
+    models: ModelNames | UnsetType | None = UNSET
+    tiers: Tiers | UnsetType | None = UNSET
+    disabled: bool | UnsetType = UNSET
+
+
+class ProjectQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters."""
+
+    name: Name | None = None
+    disabled: bool | None = None
+
+
+async def find_project(call: AdminCall, project_id: UUID, *, for_update: bool = False) -> Project:
+    """Raises NotFound, for another organization's principal too."""
+    row = await call.connection.fetchrow(
+        f"{SELECT} WHERE id = $1 AND ($2::uuid IS NULL OR organization_id = $2) {'FOR UPDATE' if for_update else ''}",
+        project_id,
+        call.scope,
+    )
+    if row is None:
+        raise not_found("project", project_id)
+    return record_of(Project, row)
+
+
+@endpoint("GET", "/organizations/{organization_id}/projects", Permission.PROJECTS_READ)
+async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQuery) -> Page[Project]:
+    """List an organization's projects, newest first."""
+    await call.require_organization(organization_id)
+    where = call.where()
+    where.add("organization_id = {}", organization_id)
+    where.add_if("name = {}", query.name)
+    where.add_if("(disabled_at IS NOT NULL) = {}", query.disabled)
+    return await page_of(call.connection, Project, SELECT, where, query, table="projects")
+
+
+@endpoint("POST", "/organizations/{organization_id}/projects", Permission.PROJECTS_WRITE)
+async def create_project(call: AdminCall, organization_id: UUID, body: NewProject) -> Project:
+    """Make a project."""
+    await call.require_organization(organization_id)
+    _require_models(call, body.models)
+    row = await call.connection.fetchrow(
+        f"INSERT INTO gateway.projects (organization_id, name, models, tiers) VALUES ($1, $2, $3, $4) {RETURNING}",
+        organization_id,
+        body.name,
+        _unique(body.models),
+        _unique(body.tiers),
+    )
+    project = record_of(Project, row)
+    call.audit("project.create", project.id, organization_id=organization_id, after=project)
+    return project
+
+
+@endpoint("GET", "/projects/{project_id}", Permission.PROJECTS_READ)
+async def get_project(call: AdminCall, project_id: UUID) -> Project:
+    """One project."""
+    return await find_project(call, project_id)
+
+
+@endpoint("PATCH", "/projects/{project_id}", Permission.PROJECTS_WRITE)
+async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges) -> Project:
+    """Rename a project, change what its keys may use, disable or enable it. Gateways follow within a second."""
+    before = await find_project(call, project_id, for_update=True)
+    models = before.models if body.models is UNSET else body.models
+    if body.models is not UNSET:
+        _require_models(call, body.models)
+    row = await call.connection.fetchrow(
+        "UPDATE gateway.projects SET name = $2, models = $3, tiers = $4,"
+        f" disabled_at = CASE WHEN $5 THEN coalesce(disabled_at, now()) END WHERE id = $1 {RETURNING}",
+        project_id,
+        before.name if body.name is UNSET else body.name,
+        _unique(models),
+        _unique(before.tiers if body.tiers is UNSET else body.tiers),
+        before.disabled_at is not None if body.disabled is UNSET else body.disabled,
+    )
+    after = record_of(Project, row)
+    call.audit("project.update", after.id, organization_id=after.organization_id, before=before, after=after)
+    return after
+
+
+def _require_models(call: AdminCall, models: list[str] | None) -> None:
+    """A mistyped name would quietly give access to nothing."""
+    known = [model.name for model in call.fleet.models]
+    for number, name in enumerate(models or ()):
+        if name not in known:
+            raise InvalidField(
+                f"Invalid value for 'models[{number}]': this deployment has no model {name!r}; "
+                f"it has: {', '.join(known) or 'none'}.",
+                param=f"models[{number}]",
+            )
+
+
+def _unique(values: list[str] | list[Tier] | None) -> list[str] | None:
+    return None if values is None else sorted({str(value) for value in values})
+
+
+ENDPOINTS = (list_projects, create_project, get_project, update_project)

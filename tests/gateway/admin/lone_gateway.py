@@ -1,0 +1,81 @@
+"""A real gateway process over the session's PostgreSQL and Valkey, without router and engines: administration needs
+neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from contracts.desired_state import Model, Pool
+from contracts.generation import Tier
+from infra.local.folders import DataFolder
+from tests.deployment import ROOT, free_port, plain_environment
+
+GUARD_S = 60.0
+MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
+
+
+class LoneGateway(msgspec.Struct, frozen=True):
+    """Where it is, and its pepper."""
+
+    url: str
+    pepper: bytes
+    data: Path
+
+
+@contextlib.asynccontextmanager
+async def lone_gateway(
+    database_url: str, valkey_url: str, *, pepper: bytes | None = None, **settings: str
+) -> AsyncIterator[LoneGateway]:
+    """Started and serving; settings: more environment."""
+    folder = Path(tempfile.mkdtemp(prefix="slip-"))
+    data = DataFolder(folder / "d")
+    data.prepare()
+    if pepper is not None:
+        data.pepper_file.write_bytes(pepper)
+        data.pepper_file.chmod(0o600)
+    port = free_port()
+    environment = {
+        **plain_environment(),
+        "SLIPSTREAM_LOCAL__DATABASE_URL": database_url,
+        "SLIPSTREAM_LOCAL__VALKEY_URL": valkey_url,
+        "SLIPSTREAM_GATEWAY__PORT": str(port),
+        "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{free_port()}",
+        "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": folder.name,
+        "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.05",
+        "SLIPSTREAM_MODELS": msgspec.json.encode(MODELS).decode(),
+        "SLIPSTREAM_POOLS": msgspec.json.encode([Pool("one", "sglang")]).decode(),
+        **settings,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "slipstream", "gateway", "--data", str(data.path), cwd=ROOT, env=environment
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
+            while True:
+                assert process.returncode is None, "the gateway ended"
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"{url}/healthz") as response:
+                        if response.status == 200:
+                            break
+                await asyncio.sleep(0.05)
+        yield LoneGateway(url, data.pepper_file.read_text().strip().encode(), data.path)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), GUARD_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
