@@ -40,7 +40,6 @@ from gateway.openai.decode import Decoder
 from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.stalls import StallSweeper
-from gateway.tally import Tallies
 from gateway.traces import Traces
 from router.client import RouterClient
 
@@ -56,13 +55,10 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
     count_for_one_process()
     registry = CollectorRegistry()
-    tallies = Tallies()
-    metrics, metering = GatewayMetrics(registry, tallies), MeteringMetrics(registry)
+    metrics, metering = GatewayMetrics(registry), MeteringMetrics(registry)
     limits_metrics = LimitsMetrics(registry)
     await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
     async with contextlib.AsyncExitStack() as stack:
-        tallies.start()
-        stack.callback(tallies.stop)
         connections = EngineConnections(place.token)
         stack.push_async_callback(connections.close)
         pool = await lazy_pool(
