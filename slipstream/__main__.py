@@ -15,6 +15,7 @@ from slipstream.commands.processes import engine, gateway, router, worker
 from slipstream.commands.quantization import quantization
 from slipstream.commands.requests import requests
 from slipstream.commands.running import down, status
+from slipstream.commands.simulate import simulate
 from slipstream.commands.up import up
 
 
@@ -24,7 +25,9 @@ def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""
 
 
-for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker, quantization):
+for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker):
+    cli.add_command(command)
+for command in (quantization, simulate):
     cli.add_command(command)
 
 

@@ -2,7 +2,7 @@
 
 Every placement spreads the blocks over caches that together hold no more, and may hold some twice; so it cannot beat
 one pooled cache under the optimal rule, evicting what is needed again last (Belady 1966). A block's parent is needed no
-later than the block, so the rule evicts leaves first by itself, and prefixes stay whole.
+later than the block, so the rule, with ties to the deeper block, evicts leaves first and keeps prefixes whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def clairvoyant_hit_rate(
     for indices in uses.values():
         indices.reverse()
     held: dict[bytes, int] = {}
-    furthest: list[tuple[int, bytes]] = []
+    furthest: list[tuple[int, int, bytes]] = []
+    """(− next use, − depth, block): of blocks needed again together the deepest goes first."""
     begin = arrivals[int(len(arrivals) * warm_up)].at_s if arrivals else 0.0
     cached = total = 0
     for arrival in arrivals:
@@ -42,14 +43,14 @@ def clairvoyant_hit_rate(
         if arrival.at_s >= begin:
             cached += min(hits * block_tokens, max(arrival.prompt_tokens - 1, 0))
             total += arrival.prompt_tokens
-        for block in arrival.blocks:
+        for depth, block in enumerate(arrival.blocks):
             later = uses[block]
             later.pop()
             following = later[-1] if later else NEVER
             held[block] = following
-            heapq.heappush(furthest, (-following, block))
+            heapq.heappush(furthest, (-following, -depth, block))
         while len(held) > capacity:
-            following, block = heapq.heappop(furthest)
+            following, _, block = heapq.heappop(furthest)
             if held.get(block) == -following:
                 del held[block]
     return cached / total if total else 0.0

@@ -1,0 +1,73 @@
+"""`slipstream simulate` end to end, on small traffic."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from contracts.errors import ConfigError
+from slipstream.commands.simulate import simulate
+
+LINE = '{{"timestamp":{at},"input_length":{tokens},"output_length":20,"hash_ids":[{ids}]}}\n'
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces") / "small.jsonl"
+    lines = (
+        LINE.format(at=at * 400, tokens=1_600, ids=",".join(str(each) for each in (0, at % 7 + 1, at + 100)))
+        for at in range(150)
+    )
+    path.write_text("".join(lines))
+    return path
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(simulate, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_trace_gives_a_table_with_a_line_per_policy_and_load_and_a_picture(trace: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "curves.svg"
+    given = ["--trace", str(trace), "--replicas", "2", "--load", "1,4", "--plot", str(picture)]
+    lines = run(*given, "--policy", "smg", "--policy", "core:least_load").splitlines()
+    assert [line.split()[:2] for line in lines[1:] if line] == [
+        ["1", "smg"], ["1", "core:least_load"], ["4", "smg"], ["4", "core:least_load"],
+    ]  # fmt: skip
+    curves = ElementTree.parse(picture).findall(".//{http://www.w3.org/2000/svg}polyline")
+    assert len(curves) == 4 * 2
+
+
+def test_json_holds_every_run(trace: Path) -> None:
+    rows = msgspec.json.decode(
+        run("--trace", str(trace), "--replicas", "2", "--load", "2", "--seeds", "2", "--policy", "dynamo", "--json")
+    )
+    assert [(row["policy"], row["load"], len(row["runs"])) for row in rows] == [("dynamo", 2.0, 2)]
+    assert all(run["requests"] > 0 and 0 < run["hit_rate"] < 1 for run in rows[0]["runs"])
+
+
+def test_made_up_conversations_and_part_of_a_day() -> None:
+    made_up = run("--minutes", "0.5", "--replicas", "2", "--load", "2", "--policy", "smg")
+    day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg")
+    assert len(made_up.splitlines()) == len(day.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--load", "quick"],
+        ["--load", "0"],
+        ["--policy", "nobody"],
+        ["--node", "toaster"],
+        ["--sessions", "--day", "100"],
+        ["--trace", "/nowhere/at/all"],
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(arguments: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        CliRunner().invoke(simulate, ["--minutes", "0.1", *arguments], catch_exceptions=False)
