@@ -49,8 +49,11 @@ class Load(msgspec.Struct, frozen=True):
     running: int = 0
     waiting: int = 0
     used_tokens: int = 0
+    """KV tokens that running requests hold; cached prefixes that could be evicted do not count."""
     capacity_tokens: int = 0
     """0: not reported."""
+    retracted: int = 0
+    """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
 
 
 class Driver(Protocol):

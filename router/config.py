@@ -6,7 +6,30 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.generation import Tier
+
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class Stratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prompts of one tier up to a length, and what they are promised. One figure for all lengths would let long prompts
+    ruin the short ones' statistics, or hide behind them."""
+
+    tier: Tier
+    """`chat` or `autocomplete`."""
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    """Longest prompt of the stratum."""
+    ttft_s: Annotated[float, msgspec.Meta(gt=0)]
+    """Time to first token promised, from the moment the router is asked."""
+
+
+PROMISES = (
+    Stratum(Tier.AUTOCOMPLETE, 1 << 31, 0.2),
+    Stratum(Tier.CHAT, 4_096, 0.7),
+    Stratum(Tier.CHAT, 16_384, 2.0),
+    Stratum(Tier.CHAT, 65_536, 5.0),
+    Stratum(Tier.CHAT, 1 << 31, 15.0),
+)
 
 
 class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +45,25 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; beyond it they are shed at once."""
+    promises: tuple[Stratum, ...] = PROMISES
+    """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its
+    promise can be kept there, else it waits for its turn; without any, engines are filled to `max_concurrency`."""
+    shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
+    """Part of the asks that may be refused for lack of room, as shown beside the measured part in the metrics."""
+    kv_reserve: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.02
+    """Part of an engine's KV memory that is never promised to anyone: what its report could not know."""
+    prefix_blocks: Annotated[int, msgspec.Meta(ge=1_000)] = 1_000_000
+    """Prompt blocks remembered per pool, over all replicas; about 100 bytes each, never more than 200."""
+    prefix_blocks_per_replica: Annotated[int, msgspec.Meta(ge=1)] = 32_000
+    """Blocks a replica is taken to hold when it does not report its KV capacity."""
+    explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000
+    """Decisions remembered for `slipstream router explain`, about 2 kB each; the oldest are forgotten."""
+    explain_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Part of the requests whose decisions are remembered. Refusals always are."""
+    event_log: str = ""
+    """File that receives every event of the core, to be replayed with `slipstream router replay`; empty: none."""
+    event_log_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] = 1_000_000_000
+    """Beyond this size the event log stops growing."""
     silence_s: Annotated[float, msgspec.Meta(ge=0.01, le=3_600)] = 10.0
     """A gateway that has sent nothing for this long, not even its pings, is taken for disconnected."""
     grace_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import msgspec
 
 from contracts.errors import ConfigError, RouterUnavailable
 from contracts.proto import router_pb2 as pb
@@ -151,6 +152,10 @@ class RouterServer:
                 leases=replica.leases,
                 running=replica.load.running,
                 waiting=replica.load.waiting,
+                prefill_tokens=max(replica.prefill_tokens, 0),
+                prefix_blocks=self.dispatcher.fleet.blocks_of(replica),
+                headroom_tokens=replica.headroom_tokens,
+                prefill_tokens_per_s=self.dispatcher.fleet.prefill_tokens_per_s(replica),
             )
             for replica in self.dispatcher.fleet.replicas.values()
         ]
@@ -161,6 +166,10 @@ class RouterServer:
             gateways=len(self.dispatcher.connections),
             queued=self.dispatcher.queued,
         )
+
+    def explain(self, request_id: str) -> pb.Explanation:
+        """What is remembered about a request."""
+        return pb.Explanation(records=msgspec.json.encode(self.dispatcher.records.of(request_id)))
 
     async def _read(self, connection: int, stream: GatewayStream, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -236,6 +245,10 @@ class _Servicer(rpc.RouterServicer):
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.FleetDescription:  # noqa: N802
         await self._require_token(context)
         return self._server.describe()
+
+    async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.Explanation:  # noqa: N802
+        await self._require_token(context)
+        return self._server.explain(request.request_id)
 
     async def _require_token(self, context: Any) -> None:
         if not self._server.authorized(context):

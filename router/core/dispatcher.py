@@ -1,9 +1,9 @@
 """The router's core: events in, decisions out. No I/O, no clock of its own, no randomness.
 
-    acquire ─► model ─► pool ─► policy chooses a free replica ─► Granted
-                         └────► nothing free: wait in the pool's queue until the deadline ─► Granted | Refused
+    acquire ─► model ─► pool ─► policy chooses among the replicas that take it ─► Granted
+                         └────► none does: wait in the pool's fair queue until the deadline ─► Granted | Refused
 
-Invariant after every event: nobody waits who could be placed, so a newcomer never overtakes anyone by being placed.
+This file knows gateways and their leases; `placement` knows what becomes of an ask, `learning` what reports teach.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from contracts.errors import ModelNotFound, NoEngine, Overloaded, RouterUnavailable
-from contracts.lease import Ask, Lease
+from contracts.errors import RouterUnavailable
 from contracts.usage import Finish
 from router.config import RouterConfig
+from router.core import learning
 from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
 from router.core.events import (
     Acquire,
@@ -31,13 +31,22 @@ from router.core.events import (
     StatePublished,
     Tick,
 )
-from router.core.fleet import Fleet, PoolState
+from router.core.fleet import Fleet
+from router.core.placement import Placer
+from router.core.pool import PoolState
+from router.core.record import RecordBook
+from router.core.replica import Health, Replica
 from router.core.session import LiveLease, Session
 from router.core.waiting import Waiting
 from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
+OUTLIER_RATIO = 8.0
+"""So many times slower than its pool, learnt from `OUTLIER_REPORTS` answers or more, it is taken out for a while."""
+OUTLIER_REPORTS = 24
+OUTLIERS_AT_MOST = 1 / 3
+"""Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
 
 
 class Dispatcher:
@@ -49,14 +58,15 @@ class Dispatcher:
     def __init__(self, config: RouterConfig, policy: Policy) -> None:
         self.config = config
         self.policy = policy
-        self.fleet = Fleet()
+        self.fleet = Fleet(config)
+        self.records = RecordBook(config.explain_records, config.explain_share)
+        self.placer = Placer(config, policy, self.fleet, self.records)
         self.sessions: dict[str, Session] = {}
         """By gateway id: one epoch of a gateway at a time."""
         self.connections: dict[int, Session] = {}
         self._over_epochs: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._deadlines: list[tuple[float, int, Waiting]] = []
-        self._decisions = 0
-        """Numbers placements and queue entries."""
+        self._resting: dict[str, Replica] = {}
+        """Replicas whose breaker is open."""
         self._handlers: dict[type, Callable[[Any, float, list[Decision]], None]] = {
             GatewayConnected: self._connected,
             GatewayDisconnected: self._disconnected,
@@ -77,10 +87,11 @@ class Dispatcher:
 
     def next_wakeup(self) -> float | None:
         """When a Tick is due if nothing else happens; None: never."""
-        deadlines = self._deadlines
+        deadlines = self.placer.deadlines
         while deadlines and deadlines[0][2].pool is None:
             heapq.heappop(deadlines)
         times = [session.grace_ends_at for session in self.sessions.values() if session.grace_ends_at is not None]
+        times += [replica.breaker.opens_again_at for replica in self._resting.values()]
         if deadlines:
             times.append(deadlines[0][0])
         return min(times, default=None)
@@ -125,13 +136,17 @@ class Dispatcher:
         for live in list(session.leases.values()):
             held = by_id.get(live.lease_id)
             if held is None or held.replica_id != live.replica_id:
-                pools.add(self._drop(session, live))
+                pools.add(self.placer.drop(session, live, now))
         for held in by_id.values():
             if held.lease_id not in session.leases and held.lease_id not in session.ended:
                 tokens = held.prompt_tokens + held.max_output_tokens
-                self._hold(session, LiveLease(held.lease_id, held.replica_id, tokens, now, None))
+                live = LiveLease(held.lease_id, held.replica_id, tokens, now, None, prompt_tokens=held.prompt_tokens)
+                live.growth_tokens = live.growth_left = held.max_output_tokens
+                live.uncached_tokens = held.prompt_tokens
+                live.first_token_at = now
+                self.placer.hold(session, live, now)
         for name in pools:
-            self._serve(self.fleet.pools.get(name), now, out)
+            self.placer.serve(self.fleet.pools.get(name), now, out)
 
     def _disconnected(self, event: GatewayDisconnected, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -146,14 +161,14 @@ class Dispatcher:
             del self.connections[session.connection]
             session.connection = None
         for waiting in list(session.waiting.values()):
-            self._unqueue(waiting)
+            self.placer.unqueue(waiting)
 
     def _end_session(self, session: Session, now: float, out: list[Decision]) -> None:
         self._detach(session)
         del self.sessions[session.gateway_id]
-        pools = {self._drop(session, live) for live in list(session.leases.values())}
+        pools = {self.placer.drop(session, live, now) for live in list(session.leases.values())}
         for name in pools:
-            self._serve(self.fleet.pools.get(name), now, out)
+            self.placer.serve(self.fleet.pools.get(name), now, out)
 
     # leases
 
@@ -173,9 +188,9 @@ class Dispatcher:
             return
         model = self.fleet.model(ask.model)
         if model is None:
-            out.append(_unknown_model(event.connection, ask))
+            self.placer.refuse_unknown(event.connection, ask, out)
             return
-        self._place_or_queue(Waiting(session, ask, model, now), now, out)
+        self.placer.place_or_queue(Waiting(session, ask, model, now), now, out)
 
     def _cancel(self, event: Cancel, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -184,14 +199,30 @@ class Dispatcher:
         session.remember_ended(event.lease_id)
         waiting = session.waiting.get(event.lease_id)
         if waiting is not None:
-            self._unqueue(waiting)
+            self.placer.unqueue(waiting)
             return
         live = session.leases.get(event.lease_id)
         if live is not None:
-            self._serve(self.fleet.pools.get(self._drop(session, live)), now, out)
+            self.placer.serve(self.fleet.pools.get(self.placer.drop(session, live, now)), now, out)
 
     def _first_token(self, event: FirstToken, now: float, out: list[Decision]) -> None:
-        """Nothing to decide yet: the prefix index and the learnt rates will listen here."""
+        session = self.connections.get(event.connection)
+        live = None if session is None else session.leases.get(event.lease_id)
+        if session is None or live is None or not live.waits_for_first_token:
+            return
+        live.waits_for_first_token = False
+        live.first_token_at = now
+        replica = self.fleet.held(live.replica_id)
+        replica.began((session.gateway_id, live.lease_id), now)
+        pool = self._pool_of(replica)
+        if pool is None or live.ask is None:
+            return
+        # measured here when the gateway does not say
+        ttft_s = event.ttft_s if event.ttft_s > 0 else now - live.since
+        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens)
+        self.records.began(live.ask.request_id, live.lease_id, ttft_s)
+        self._eject_if_outlier(pool, replica, now)
+        self.placer.serve(pool, now, out)
 
     def _release(self, event: Release, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -203,107 +234,37 @@ class Dispatcher:
         if live is None:
             return
         replica = self.fleet.held(live.replica_id)
-        pool = self.fleet.pools.get(replica.pool)
-        if end.engine_fault and replica.suspected("a gateway met a fault; being polled"):
-            out.append(ProbeNow(replica.id))
-        if pool is not None and live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
-            pool.pace.ended(now - live.since)
-        self._drop(session, live)
-        self._serve(pool, now, out)
+        pool = self._pool_of(replica)
+        if end.engine_fault:
+            if replica.suspected("a gateway met a fault; being polled"):
+                out.append(ProbeNow(replica.id))
+            if replica.breaker.failed(now):
+                self._resting[replica.id] = replica
+        elif end.finish is Finish.COMPLETE:
+            replica.breaker.answered()
+        if pool is not None:
+            if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
+                pool.pace.ended(now - live.since)
+            learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
+            if live.ask is not None and live.pool is pool:
+                self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
+        if live.ask is not None:
+            self.records.ended(live.ask.request_id, live.lease_id, end.usage.cached_tokens, end.usage.completion_tokens)
+        self.placer.drop(session, live, now)
+        if pool is not None:
+            pool.refresh(replica)
+        self.placer.serve(pool, now, out)
 
-    def _hold(self, session: Session, live: LiveLease) -> None:
-        session.leases[live.lease_id] = live
-        replica = self.fleet.held(live.replica_id)
-        replica.leases += 1
-        replica.peak = max(replica.peak, replica.leases)
-        replica.tokens += live.tokens
+    def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
+        """The tenant pays what was used instead of what was expected."""
+        assert live.ask is not None
+        tenant = pool.queue.tenant(live.ask.organization_id)
+        prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
+        pool.queue.charge(tenant, prompt, completion_tokens - live.growth_tokens)
 
-    def _drop(self, session: Session, live: LiveLease) -> str:
-        """Stop counting a lease; the name of the pool in which a place came free."""
-        del session.leases[live.lease_id]
-        replica = self.fleet.held(live.replica_id)
-        replica.leases -= 1
-        replica.tokens -= live.tokens
-        self.fleet.forget_if_over(replica)
-        return replica.pool
-
-    # placement
-
-    def _place_or_queue(self, waiting: Waiting, now: float, out: list[Decision]) -> None:
-        pool = self.fleet.pools[waiting.model.pool]
-        if self._place(pool, waiting, now, out):
-            return
-        if not self._hopeful(pool, waiting.ask):
-            self._refuse_no_engine(waiting, out)
-        elif len(pool.queue) >= self.config.queue_length:
-            self._refuse_overloaded(pool, waiting, "every place is taken and the queue is full", out)
-        elif waiting.deadline_at <= now:
-            self._refuse_late(pool, waiting, out)
-        else:
-            waiting.pool = pool
-            pool.queue.add(waiting)
-            waiting.session.waiting[waiting.ask.lease_id] = waiting
-            self._decisions += 1
-            heapq.heappush(self._deadlines, (waiting.deadline_at, self._decisions, waiting))
-
-    def _place(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> bool:
-        """Grant it a replica if one is free for it. It must not be in a queue."""
-        ask, session = waiting.ask, waiting.session
-        excluded = ask.excluded_replicas
-        candidates = [replica for replica in pool.replicas if replica.free and replica.id not in excluded]
-        if not candidates or session.connection is None:
-            return False
-        replica = self.policy.choose(ask, candidates, now)
-        self._decisions += 1
-        replica.chosen = self._decisions
-        engine = replica.engine(waiting.model.engine_model or waiting.model.name)
-        lease = Lease(ask.lease_id, engine, now - waiting.asked_at)
-        tokens = ask.prompt_tokens + ask.max_output_tokens
-        self._hold(session, LiveLease(ask.lease_id, replica.id, tokens, now, lease))
-        out.append(Granted(session.connection, lease))
-        return True
-
-    def _serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
-        """Places may have come free: grant them in order of arrival."""
-        if pool is None or not len(pool.queue) or not pool.free:
-            return
-        for waiting in pool.queue:
-            if self._place(pool, waiting, now, out):
-                self._unqueue(waiting)
-                if not pool.free:
-                    return
-
-    def _unqueue(self, waiting: Waiting) -> None:
-        if waiting.pool is not None:
-            waiting.pool.queue.remove(waiting)
-            waiting.pool = None
-        waiting.session.waiting.pop(waiting.ask.lease_id, None)
-
-    def _hopeful(self, pool: PoolState, ask: Ask) -> bool:
-        """Some replica may take it, now or later."""
-        return any(replica.hopeful and replica.id not in ask.excluded_replicas for replica in pool.replicas)
-
-    # refusals
-
-    def _refuse_no_engine(self, waiting: Waiting, out: list[Decision]) -> None:
-        connection = waiting.session.connection
-        if connection is not None:
-            reason = f"No healthy engine serves {waiting.ask.model} at the moment."
-            out.append(Refused(connection, waiting.ask.lease_id, NoEngine.code, reason, self.config.retry_after_s))
-
-    def _refuse_overloaded(self, pool: PoolState, waiting: Waiting, why: str, out: list[Decision]) -> None:
-        connection = waiting.session.connection
-        if connection is not None:
-            retry_after_s = pool.pace.wait_s(len(pool.queue), pool.places)
-            reason = f"{waiting.ask.model} is overloaded: {why}."
-            out.append(Refused(connection, waiting.ask.lease_id, Overloaded.code, reason, retry_after_s))
-
-    def _refuse_late(self, pool: PoolState, waiting: Waiting, out: list[Decision]) -> None:
-        if any(replica.usable for replica in pool.replicas):
-            why = f"no place came free within {waiting.ask.deadline_s:.3g} s"
-            self._refuse_overloaded(pool, waiting, why, out)
-        else:
-            self._refuse_no_engine(waiting, out)
+    def _pool_of(self, replica: Replica) -> PoolState | None:
+        """The pool it is part of; None when it is only remembered."""
+        return self.fleet.pools.get(replica.pool) if replica.slot >= 0 else None
 
     # fleet
 
@@ -312,44 +273,71 @@ class Dispatcher:
             return
         asks = [waiting for pool in self.fleet.pools.values() for waiting in pool.queue]
         for waiting in asks:
-            self._unqueue(waiting)
+            self.placer.unqueue(waiting)
         self.fleet.apply(event.state)
+        self._resting = {name: one for name, one in self.fleet.replicas.items() if one.breaker.open}
         # everyone who waited is judged anew, in order of arrival: models may have moved, pools shrunk
-        for waiting in sorted(asks, key=lambda one: one.asked_at):
+        for waiting in sorted(asks, key=lambda one: (one.asked_at, one.number)):
             connection = waiting.session.connection
             model = self.fleet.model(waiting.ask.model)
             if model is not None:
-                self._place_or_queue(waiting.again(model), now, out)
+                self.placer.place_or_queue(waiting.again(model), now, out)
             elif connection is not None:
-                out.append(_unknown_model(connection, waiting.ask))
+                self.placer.refuse_unknown(connection, waiting.ask, out)
 
     def _probed(self, event: ReplicaProbed, now: float, out: list[Decision]) -> None:
         replica = self.fleet.replicas.get(event.replica_id)
         if replica is None or not replica.wanted:
             return
-        replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold)
         pool = self.fleet.pools[replica.pool]
+        was = replica.health
+        running = replica.decoding
+        token_s = replica.ratio.value * pool.rates.token_s(running)
+        replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
+        if event.load is not None and event.load.retracted > replica.retractions:
+            if replica.retractions:
+                pool.retracted(event.load.retracted - replica.retractions)
+            replica.retractions = event.load.retracted
+        if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
+            # what died comes back empty; what was only unreachable is learnt again from its first answers
+            pool.index.forget(replica.slot)
+        pool.refresh(replica)
         if replica.usable:
-            self._serve(pool, now, out)
+            self.placer.serve(pool, now, out)
         elif not replica.hopeful:
             for waiting in pool.queue:
-                if not self._hopeful(pool, waiting.ask):
-                    self._unqueue(waiting)
-                    self._refuse_no_engine(waiting, out)
+                if not self.placer.hopeful(pool, waiting.ask):
+                    self.placer.unqueue(waiting)
+                    self.placer.refuse_no_engine(pool, waiting, now, out)
+
+    def _eject_if_outlier(self, pool: PoolState, replica: Replica, now: float) -> None:
+        ratio = replica.ratio
+        if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
+            return
+        out = sum(one.breaker.open for one in pool.replicas)
+        if out + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
+            return
+        replica.breaker.trip(f"{ratio.value:.0f} times slower than its pool", now)
+        ratio.count = 0  # it is judged anew by what it does after the pause
+        self._resting[replica.id] = replica
+        pool.refresh(replica)
 
     def _tick(self, event: Tick, now: float, out: list[Decision]) -> None:
-        deadlines = self._deadlines
+        for replica in list(self._resting.values()):
+            if replica.breaker.opens_again_at <= now:
+                del self._resting[replica.id]
+                replica.breaker.rested()
+                pool = self._pool_of(replica)
+                if pool is not None:
+                    pool.refresh(replica)
+                    self.placer.serve(pool, now, out)
+        deadlines = self.placer.deadlines
         while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
             waiting = heapq.heappop(deadlines)[2]
             pool = waiting.pool
             if pool is not None:
-                self._unqueue(waiting)
-                self._refuse_late(pool, waiting, out)
+                self.placer.unqueue(waiting)
+                self.placer.refuse_late(pool, waiting, now, out)
         for session in list(self.sessions.values()):
             if session.grace_ends_at is not None and session.grace_ends_at <= now:
                 self._end_session(session, now, out)
-
-
-def _unknown_model(connection: int, ask: Ask) -> Refused:
-    reason = f"The model {ask.model} does not exist."
-    return Refused(connection, ask.lease_id, ModelNotFound.code, reason, None)

@@ -5,43 +5,32 @@ A replica that leaves the desired state is drained: no new leases, remembered un
 
 from __future__ import annotations
 
+import xxhash
+
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
-from router.core.pace import Pace
+from contracts.generation import Tier
+from contracts.lease import Ask
+from router.config import RouterConfig
+from router.core.breaker import Breaker
+from router.core.pool import PoolState
+from router.core.rates import Ratio
 from router.core.replica import Health, Replica
-from router.core.waiting import PoolQueue
-
-
-class PoolState:
-    """One pool: its replicas, who waits for them, how fast they free places."""
-
-    __slots__ = ("name", "pace", "queue", "replicas")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.replicas: list[Replica] = []
-        self.queue = PoolQueue()
-        self.pace = Pace()
-
-    @property
-    def free(self) -> bool:
-        """Some replica has a place left."""
-        return any(replica.free for replica in self.replicas)
-
-    @property
-    def places(self) -> int:
-        """Leases its usable replicas can hold together."""
-        return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
+from router.core.waiting import Waiting
 
 
 class Fleet:
     """Mutable; owned by the dispatcher."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: RouterConfig) -> None:
         self.state: DesiredState | None = None
         self.replicas: dict[str, Replica] = {}
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
+        self._limit_blocks = config.prefix_blocks
+        self._promises: dict[Tier, list[tuple[int, float]]] = {}
+        for stratum in config.promises:
+            self._promises.setdefault(stratum.tier, []).append((stratum.prompt_tokens, stratum.ttft_s))
 
     @property
     def version(self) -> int:
@@ -52,13 +41,45 @@ class Fleet:
         """By name or alias."""
         return self._models.get(name)
 
+    def pool_for(self, waiting: Waiting) -> PoolState:
+        """The pool that serves an ask; its session decides whether that is the model's canary."""
+        model, ask = waiting.model, waiting.ask
+        canary = model.canary
+        waiting.engine_model = model.engine_model or model.name
+        if canary is None:
+            return self.pools[model.pool]
+        session = ask.session_id or ask.organization_id or ask.request_id
+        # the same session gets the same number for ever: a share that grows only adds sessions
+        if xxhash.xxh3_64_intdigest(f"{model.name}\n{session}".encode()) >= canary.share * 2**64:
+            return self.pools[model.pool]
+        waiting.engine_model = canary.engine_model or waiting.engine_model
+        return self.pools[canary.pool]
+
+    def promise_s(self, ask: Ask) -> float:
+        """Time to first token promised to prompts of this tier and length; 0: none."""
+        strata = self._promises.get(ask.tier, ())
+        for prompt_tokens, ttft_s in strata:
+            if ask.prompt_tokens <= prompt_tokens:
+                return ttft_s
+        return strata[-1][1] if strata else 0.0
+
     def apply(self, state: DesiredState) -> None:
-        """Become `state`. Queues and learnt pace of pools that stay are kept."""
+        """Become `state`. Queues and everything learnt of pools and replicas that stay are kept."""
         self.state = state
         self._models = {name: model for model in state.models for name in (model.name, *model.aliases)}
         for replica in self.replicas.values():
             replica.wanted = False
-        self.pools = {pool.name: self._pool(pool) for pool in state.pools}
+        before = self.pools
+        self.pools = {
+            pool.name: before.get(pool.name) or PoolState(pool.name, self._limit_blocks) for pool in state.pools
+        }
+        moved = {replica.id: pool.name for pool in state.pools for replica in pool.replicas}
+        for old in before.values():
+            for replica in list(old.replicas):
+                if moved.get(replica.id) != old.name:
+                    old.become([one for one in old.replicas if one is not replica])
+        for pool in state.pools:
+            self.pools[pool.name].become([self._replica(pool, wanted) for wanted in pool.replicas])
         for replica in list(self.replicas.values()):
             self.forget_if_over(replica)
 
@@ -69,15 +90,20 @@ class Fleet:
             replica = self.replicas[replica_id] = Replica(replica_id)
         return replica
 
+    def blocks_of(self, replica: Replica) -> int:
+        """Blocks of prefixes it is thought to hold."""
+        pool = self.pools.get(replica.pool)
+        return pool.index.held.get(replica.slot, 0) if pool is not None else 0
+
+    def prefill_tokens_per_s(self, replica: Replica) -> float:
+        """Learnt; 0 while nothing is known."""
+        pool = self.pools.get(replica.pool)
+        return pool.rates.prefill_tokens_per_s / replica.ratio.value if pool is not None else 0.0
+
     def forget_if_over(self, replica: Replica) -> None:
         """Drop a replica that is neither wanted nor in use."""
         if not replica.wanted and replica.leases == 0:
             self.replicas.pop(replica.id, None)
-
-    def _pool(self, pool: Pool) -> PoolState:
-        kept = self.pools.get(pool.name) or PoolState(pool.name)
-        kept.replicas = [self._replica(pool, wanted) for wanted in pool.replicas]
-        return kept
 
     def _replica(self, pool: Pool, wanted: WantedReplica) -> Replica:
         replica = self.held(wanted.id)
@@ -85,8 +111,15 @@ class Fleet:
             # another engine under an old name: nothing known about the old one holds
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
+            replica.breaker, replica.ratio, replica.fill = Breaker(), Ratio(wanted.speed), 1.0
+            if replica.slot >= 0:
+                self.pools[pool.name].index.forget(replica.slot)
         replica.wanted = True
         replica.pool = pool.name
         replica.weight = wanted.weight
+        replica.speed = wanted.speed
+        replica.hardware = wanted.hardware
+        replica.speculation = wanted.speculation
+        replica.context_tokens = wanted.context_tokens
         replica.max_concurrency = pool.max_concurrency
         return replica

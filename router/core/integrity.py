@@ -21,15 +21,19 @@ def _require(holds: bool, rule: str) -> None:
 
 def _check_counts(dispatcher: Dispatcher) -> None:
     leases: Counter[str] = Counter()
+    prefill: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for session in dispatcher.sessions.values():
         for live in session.leases.values():
             leases[live.replica_id] += 1
             tokens[live.replica_id] += live.tokens
+            prefill[live.replica_id] += live.uncached_tokens if live.waits_for_first_token else 0
     replicas = dispatcher.fleet.replicas
     for replica in replicas.values():
         _require(replica.leases == leases[replica.id], f"{replica.id}: counted leases are the live leases")
         _require(replica.tokens == tokens[replica.id], f"{replica.id}: counted tokens are those of the live leases")
+        _require(replica.prefill_tokens == prefill[replica.id], f"{replica.id}: counted prefill is that of its leases")
+        _require(len(replica.live) == replica.leases, f"{replica.id}: knows its leases")
         _require(replica.peak >= replica.leases, f"{replica.id}: the peak is at least the present")
         _require(replica.wanted or replica.leases > 0, f"{replica.id}: unwanted and unused replicas are forgotten")
     _require(set(leases) <= set(replicas), "every lease is on a replica that is remembered")
@@ -53,8 +57,10 @@ def _check_queues(dispatcher: Dispatcher) -> None:
     queued = 0
     for pool in dispatcher.fleet.pools.values():
         _require(len(pool.queue) <= dispatcher.config.queue_length, f"{pool.name}: the queue is bounded")
-        asked_at = [waiting.asked_at for waiting in pool.queue]
-        _require(asked_at == sorted(asked_at), f"{pool.name}: the queue is in order of arrival")
+        _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
+        _require(len(pool.queue.in_order_list()) == len(pool.queue), f"{pool.name}: everyone has a turn")
+        held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())
+        _require(held == pool.queue.held_tokens >= 0, f"{pool.name}: tenants hold what the pool has given")
         for waiting in pool.queue:
             queued += 1
             ask = waiting.ask
@@ -63,7 +69,8 @@ def _check_queues(dispatcher: Dispatcher) -> None:
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )
             others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
-            _require(not any(replica.free for replica in others), f"{ask.lease_id}: nobody waits who could be placed")
+            idle = [one for one in others if one.free and not one.leases and not one.foreign and not one.context_tokens]
+            _require(not idle, f"{ask.lease_id}: nobody waits beside an idle engine")
             _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")
     waiting_in_sessions = sum(len(session.waiting) for session in dispatcher.sessions.values())
     _require(queued == waiting_in_sessions, "queues and sessions agree on who waits")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from contracts.lease import Engine
 from engines.base import Load
+from router.core.breaker import Breaker
+from router.core.rates import Ratio
+
+if TYPE_CHECKING:
+    from router.core.session import LiveLease
 
 
 class Health(Enum):
@@ -20,21 +26,43 @@ class Health(Enum):
 
 
 class Replica:
-    """Mutable; owned by `Fleet`. leases and tokens are counted when granted, not when the stream starts."""
+    """Mutable; owned by `Fleet`. Load is counted when granted, not when the stream starts.
+
+    Of the KV tokens it could still take, `headroom_tokens` says: free at the last poll − growth still to come of the
+    leases known at that poll − leases granted since.
+    """
 
     __slots__ = (
+        "_kv_free",
+        "_kv_growth",
+        "_kv_since",
+        "at_free",
+        "breaker",
         "chosen",
+        "context_tokens",
         "detail",
         "driver",
         "failures",
+        "fill",
         "foreign",
+        "hardware",
         "health",
+        "healthy_since",
         "id",
         "leases",
+        "live",
         "load",
         "max_concurrency",
         "peak",
         "pool",
+        "prefill_tokens",
+        "prefilling",
+        "progress_at",
+        "ratio",
+        "retractions",
+        "slot",
+        "speculation",
+        "speed",
         "tokens",
         "url",
         "wanted",
@@ -44,61 +72,152 @@ class Replica:
     def __init__(self, replica_id: str) -> None:
         self.id = replica_id
         self.pool = ""
+        self.slot = -1
+        """Its number in the pool's prefix index."""
+        self.at_free = -1
+        """Its place in the pool's list of free replicas; -1: not there."""
         self.url = ""
         self.driver = ""
+        self.hardware = ""
+        self.speculation = False
         self.weight = 0.0
+        self.speed = 1.0
+        self.context_tokens = 0
+        """Longest prompt and answer together; 0: whatever the model takes."""
         self.max_concurrency = 0
         self.wanted = False
         """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
         self.health = Health.UNKNOWN
+        self.healthy_since = 0.0
+        """When it last became healthy after it was not."""
         self.detail = "not polled yet"
         self.failures = 0
         """Polls failed in a row."""
+        self.breaker = Breaker()
         self.load = Load()
         self.foreign = 0
         """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
         self.leases = 0
+        self.live: dict[tuple[str, str], LiveLease] = {}
+        """By gateway and lease id."""
+        self.prefilling: dict[tuple[str, str], LiveLease] = {}
+        """Leases without a first token, in the order they were granted."""
+        self.prefill_tokens = 0
+        """Prompt tokens of those, expected cache hits taken off."""
+        self.progress_at = 0.0
+        """When its last first token came, or its last lease without one ended."""
         self.peak = 0
         """Most leases held at once since the last poll: a report that was on its way while some ended is not taken for
         foreign load."""
         self.tokens = 0
         """Upper bound of what the live leases hold: prompts and outputs."""
+        self.ratio = Ratio()
+        self.fill = 1.0
+        """Part of its KV capacity that its cache is thought to have for prefixes; learnt from `cached_tokens`."""
+        self.retractions = 0
+        """Requests the engine said it had thrown out of memory, in all."""
+        self._kv_free = 0
+        self._kv_growth = 0
+        self._kv_since = 0
         self.chosen = 0
         """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
 
     @property
     def usable(self) -> bool:
-        """It may be given leases now, as far as health and weight go."""
-        return self.wanted and self.weight > 0 and self.health is Health.HEALTHY
+        """It may be given leases now, as far as health, weight and breaker go."""
+        return self.wanted and self.weight > 0 and self.health is Health.HEALTHY and not self.breaker.open
 
     @property
     def free(self) -> bool:
         """It is usable and has a place left."""
-        return self.leases < self.max_concurrency and self.usable
+        return self.leases < self.breaker.places(self.max_concurrency) and self.usable
 
     @property
     def hopeful(self) -> bool:
-        """Waiting for it makes sense: it is usable, or a poll is about to tell."""
+        """Waiting for it makes sense: it is usable, or a poll is about to tell, or its breaker is."""
         return self.wanted and self.weight > 0 and self.health is not Health.UNHEALTHY
+
+    @property
+    def decoding(self) -> int:
+        """Leases past their first token, and requests of others."""
+        return self.leases - len(self.prefilling) + self.foreign
+
+    @property
+    def headroom_tokens(self) -> int | None:
+        """KV tokens it could still take; None where it reports no capacity."""
+        if not self.load.capacity_tokens:
+            return None
+        return self._kv_free - self._kv_growth - self._kv_since
 
     def engine(self, engine_model: str) -> Engine:
         """What a gateway needs to send it a request."""
         return Engine(self.id, self.url, self.driver, engine_model, self.pool)
 
-    def probed(self, healthy: bool, detail: str, load: Load | None, failure_threshold: int) -> None:
-        """Take in one poll. One success heals; a suspect falls at the first failure, the others at the threshold."""
+    def hold(self, key: tuple[str, str], live: LiveLease) -> None:
+        """Count a lease, from the moment it is granted."""
+        self.live[key] = live
+        self.leases += 1
+        self.peak = max(self.peak, self.leases)
+        self.tokens += live.tokens
+        self._kv_since += live.prompt_tokens + live.growth_tokens
+        if live.waits_for_first_token:
+            self.prefilling[key] = live
+            self.prefill_tokens += live.uncached_tokens
+
+    def began(self, key: tuple[str, str], now: float) -> None:
+        """A lease's first token has come, or will not."""
+        live = self.prefilling.pop(key, None)
+        if live is not None:
+            self.prefill_tokens -= live.uncached_tokens
+            self.progress_at = now
+
+    def drop(self, key: tuple[str, str], now: float) -> None:
+        """Stop counting a lease: what it held, in the last poll or granted since, is free again."""
+        self.began(key, now)
+        live = self.live.pop(key)
+        self.leases -= 1
+        self.tokens -= live.tokens
+        if live.polled:
+            self._kv_growth -= live.growth_left
+            self._kv_since -= live.uncached_tokens + live.growth_tokens - live.growth_left
+        else:
+            self._kv_since -= live.prompt_tokens + live.growth_tokens
+
+    def probed(
+        self, healthy: bool, detail: str, load: Load | None, failure_threshold: int, now: float, token_s: float
+    ) -> None:
+        """Take in one poll. One success heals; a suspect falls at the first failure, the others at the threshold.
+
+        token_s: the pool's time per token, to tell how far the live answers have got.
+        """
         if healthy:
+            if self.health in (Health.UNKNOWN, Health.UNHEALTHY):
+                self.healthy_since = now
             self.health, self.failures, self.detail = Health.HEALTHY, 0, detail
             if load is not None:
                 self.load = load
                 self.foreign = max(0, load.running + load.waiting - self.peak)
                 self.peak = self.leases
+                self._polled_memory(load, now, token_s)
             return
         self.failures += 1
         self.detail = detail
         if self.health is not Health.HEALTHY or self.failures >= failure_threshold:
             self.health = Health.UNHEALTHY
             self.load, self.foreign = Load(), 0
+
+    def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
+        """The leases past their first token are in the report; of the others nothing is taken for granted."""
+        self._kv_free = load.capacity_tokens - load.used_tokens
+        self._kv_growth = self._kv_since = 0
+        for live in self.live.values():
+            live.polled = not live.waits_for_first_token
+            if live.polled:
+                generated = (now - live.first_token_at) / token_s if token_s > 0 else 0.0
+                live.growth_left = max(0, live.growth_tokens - int(generated))
+                self._kv_growth += live.growth_left
+            else:
+                self._kv_since += live.prompt_tokens + live.growth_tokens
 
     def suspected(self, detail: str) -> bool:
         """A gateway met a fault on it. True when this is news, and a poll is wanted."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from contracts.lease import Lease
+from contracts.lease import Ask, Lease
 
 if TYPE_CHECKING:
+    from router.core.pool import PoolState
     from router.core.waiting import Waiting
 
 ENDED_LIMIT = 4_096
@@ -17,7 +18,7 @@ ENDED_LIMIT = 4_096
 
 
 class LiveLease(msgspec.Struct):
-    """A lease as the core holds it."""
+    """A lease as the core holds it. One adopted from a hello knows only its tokens."""
 
     lease_id: str
     replica_id: str
@@ -25,6 +26,30 @@ class LiveLease(msgspec.Struct):
     since: float
     lease: Lease | None
     """As granted, so that a second ask gets the same answer; None when adopted from a hello."""
+    ask: Ask | None = None
+    prompt_tokens: int = 0
+    uncached_tokens: int = 0
+    """Of the prompt, what the engine is expected to compute."""
+    growth_tokens: int = 0
+    """How long the answer is expected to get: the p90 of its kind."""
+    growth_left: int = 0
+    """Of it, what was still to come at the last poll."""
+    polled: bool = False
+    """Its tokens were in the last load report."""
+    overlap_blocks: int = 0
+    overlap_stamp: int = -1
+    """When the replica had last used what matched; see `PrefixIndex.age`."""
+    work_ahead_tokens: int = 0
+    """Prompt tokens that were to be computed before its own when it was granted."""
+    running: int = 0
+    """Streams that were decoding then."""
+    predicted_s: float = 0.0
+    waits_for_first_token: bool = False
+    first_token_at: float = 0.0
+    observed_s: float = 0.0
+    """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
+    pool: PoolState | None = None
+    """Whose queue counts it for its tenant."""
 
 
 class Session:

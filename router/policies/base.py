@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from contracts.lease import Ask
+from router.core.question import Question
 from router.core.replica import Replica
 
 
@@ -14,10 +13,11 @@ class Policy(Protocol):
 
     name: str
 
-    def choose(self, ask: Ask, candidates: Sequence[Replica], now: float) -> Replica:
-        """One of `candidates`, which is never empty; each is healthy, has a place left and is not excluded.
+    def choose(self, question: Question) -> Replica | None:
+        """A replica of `question.pool.free` for which `question.takes` it; None when there is none.
 
-        Called once per placement, in the order of decisions; the dispatcher counts the lease on the choice before it
-        asks again. now: monotonic seconds.
+        Called once per attempt to place an ask, in the order of decisions; the core counts the lease on the choice
+        before it asks again. A policy may look at a few replicas only, but must not answer None while one it has not
+        looked at would take the ask: the ask would wait beside a free engine.
         """
         ...

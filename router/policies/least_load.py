@@ -8,9 +8,7 @@ the replica that has rested longest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from contracts.lease import Ask
+from router.core.question import Question
 from router.core.replica import Replica
 
 
@@ -19,9 +17,9 @@ class LeastLoad:
 
     name = "least_load"
 
-    def choose(self, ask: Ask, candidates: Sequence[Replica], now: float) -> Replica:
+    def choose(self, question: Question) -> Replica | None:
         """The candidate with the least load after taking this one."""
-        return min(candidates, key=_burden)
+        return min(question.candidates(), key=_burden, default=None)
 
 
 def _burden(replica: Replica) -> tuple[float, float, int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from contracts.lease import Ask
+from router.core.question import Question
 from router.core.replica import Replica
 
 
@@ -13,6 +11,6 @@ class RoundRobin:
 
     name = "round_robin"
 
-    def choose(self, ask: Ask, candidates: Sequence[Replica], now: float) -> Replica:
+    def choose(self, question: Question) -> Replica | None:
         """The candidate chosen longest ago."""
-        return min(candidates, key=lambda replica: (replica.chosen, replica.id))
+        return min(question.candidates(), key=lambda replica: (replica.chosen, replica.id), default=None)

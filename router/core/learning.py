@@ -1,0 +1,69 @@
+"""What reports teach: rates, cache contents, lengths of answers. Decides nothing.
+
+An engine's `cached_tokens` is the truth, the index a prediction. Less than predicted: the engine has evicted what the
+index still held, and everything it had used less recently. More: the index had forgotten too early.
+"""
+
+from __future__ import annotations
+
+from contracts.lease import LeaseEnd
+from contracts.usage import Finish
+from router.core.pool import PoolState
+from router.core.replica import Replica
+from router.core.session import LiveLease
+
+FILL_LIMITS = (0.05, 1.0)
+FILL_DOWN = 0.97
+FILL_UP = 1.002
+TOLERANCE = 0.1
+"""Part of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
+
+
+def first_token(pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int) -> None:
+    """The engine began to answer, so long after the grant."""
+    live.observed_s = ttft_s
+    if cached_tokens > 0:
+        pool.reports_cached = True
+    # without a count of cached tokens nobody knows yet how much work this was: the final usage will tell
+    if cached_tokens > 0 or not live.overlap_blocks:
+        _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens)
+
+
+def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now: float, limit_blocks: int) -> None:
+    """A lease is over, with what the engine counted."""
+    usage, ask = end.usage, live.ask
+    if ask is None or usage.prompt_tokens <= 0:
+        return
+    if usage.cached_tokens > 0:
+        pool.reports_cached = True
+    if live.observed_s:
+        cached = usage.cached_tokens if pool.reports_cached else live.prompt_tokens - live.uncached_tokens
+        _learn_rate(pool, replica, live, usage.prompt_tokens - cached)
+    if live.first_token_at and usage.completion_tokens > 1:
+        running = (live.running + replica.decoding) // 2
+        pool.rates.saw_tokens((now - live.first_token_at) / (usage.completion_tokens - 1), running)
+    pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
+    if end.finish is Finish.COMPLETE:
+        pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
+        pool.ended_well()
+    if pool.reports_cached:
+        _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
+
+
+def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int) -> None:
+    work = live.work_ahead_tokens + max(uncached_tokens, 1)
+    pool.rates.saw_first_token(replica.ratio, live.observed_s, work, live.running)
+    live.observed_s = 0.0
+
+
+def _correct_index(
+    pool: PoolState, replica: Replica, live: LiveLease, cached_tokens: int, prompt_tokens: int, limit_blocks: int
+) -> None:
+    predicted = live.prompt_tokens - live.uncached_tokens
+    slack = TOLERANCE * prompt_tokens + pool.tokens_per_block
+    if cached_tokens < predicted - slack:
+        pool.index.age(replica.slot, live.overlap_stamp)
+        replica.fill = max(replica.fill * FILL_DOWN, FILL_LIMITS[0])
+    elif cached_tokens > predicted + slack:
+        replica.fill = min(replica.fill * FILL_UP, FILL_LIMITS[1])
+    pool.index.trim(replica.slot, pool.capacity_blocks(replica, limit_blocks))

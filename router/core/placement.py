@@ -1,0 +1,264 @@
+"""Places an ask, lets it wait, or refuses it; and serves those who wait when something has come free.
+
+Invariant after every event: of those whose turn is next, nobody waits who could be placed. A newcomer is placed at once
+only when nobody waits who could have had its place.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from contracts.errors import ModelNotFound, NoEngine, Overloaded
+from contracts.lease import Ask, Lease
+from router.config import RouterConfig
+from router.core.decisions import Decision, Granted, Refused
+from router.core.fleet import Fleet
+from router.core.pool import PoolState
+from router.core.question import Question
+from router.core.record import Record, RecordBook
+from router.core.replica import Replica
+from router.core.session import LiveLease, Session
+from router.core.shed_rate import ShedRates
+from router.core.waiting import Waiting
+from router.policies.base import Policy
+
+TRIES = 24
+"""Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
+
+
+class Placer:
+    """Owns the way from an ask to its answer."""
+
+    def __init__(self, config: RouterConfig, policy: Policy, fleet: Fleet, records: RecordBook) -> None:
+        self.config = config
+        self.policy = policy
+        self.fleet = fleet
+        self.records = records
+        self.sheds = ShedRates()
+        self.deadlines: list[tuple[float, int, Waiting]] = []
+        self._decisions = 0
+        """Numbers placements and queue entries."""
+
+    def place_or_queue(self, waiting: Waiting, now: float, out: list[Decision]) -> None:
+        """Answer an ask, or let it wait. It must not be in a queue."""
+        ask = waiting.ask
+        pool = self.fleet.pool_for(waiting)
+        waiting.promise_s = self.fleet.promise_s(ask)
+        pool.queue.asked(ask.organization_id, ask.share, now)
+        # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
+        if pool.free and ask.priority >= pool.queue.highest and self._place(pool, waiting, now, out):
+            return
+        if not self.hopeful(pool, ask):
+            self.refuse_no_engine(pool, waiting, now, out)
+        elif waiting.deadline_at <= now:
+            self.refuse_late(pool, waiting, now, out)
+        else:
+            self._queue(pool, waiting, now, out)
+
+    def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
+        """Places may have come free: grant them to those whose turn it is."""
+        if pool is None:
+            return
+        tried: set[Waiting] = set()
+        while len(pool.queue) and pool.free:
+            for waiting in pool.queue.in_order(now):
+                if waiting in tried:
+                    continue
+                if self._place(pool, waiting, now, out, leave=True):
+                    pool.pace.served(now)
+                    break  # counters have moved: whose turn it is must be asked anew
+                tried.add(waiting)
+                if len(tried) >= TRIES:
+                    return
+            else:
+                return
+
+    def unqueue(self, waiting: Waiting) -> None:
+        """It no longer waits."""
+        if waiting.pool is not None:
+            waiting.pool.queue.remove(waiting)
+            waiting.pool = None
+        waiting.session.waiting.pop(waiting.ask.lease_id, None)
+
+    def hold(self, session: Session, live: LiveLease, now: float) -> Replica:
+        """Count a lease."""
+        session.leases[live.lease_id] = live
+        replica = self.fleet.held(live.replica_id)
+        if live.waits_for_first_token and not replica.prefilling:
+            replica.progress_at = now
+        replica.hold((session.gateway_id, live.lease_id), live)
+        pool = self.fleet.pools.get(replica.pool)
+        if pool is not None and replica.slot >= 0:
+            pool.leases += 1
+            pool.refresh(replica)
+        if live.pool is not None and live.ask is not None:
+            live.pool.queue.holds(live.ask.organization_id, live.tokens)
+        return replica
+
+    def drop(self, session: Session, live: LiveLease, now: float) -> str:
+        """Stop counting a lease; the name of the pool in which a place came free."""
+        del session.leases[live.lease_id]
+        replica = self.fleet.held(live.replica_id)
+        replica.drop((session.gateway_id, live.lease_id), now)
+        pool = self.fleet.pools.get(replica.pool)
+        if pool is not None and replica.slot >= 0:
+            pool.leases -= 1
+            pool.refresh(replica)
+        if live.pool is not None and live.ask is not None:
+            live.pool.queue.holds(live.ask.organization_id, -live.tokens)
+        self.fleet.forget_if_over(replica)
+        return replica.pool
+
+    def _place(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision], leave: bool = False) -> bool:
+        """Grant it a replica if one takes it."""
+        ask, session = waiting.ask, waiting.session
+        if session.connection is None:
+            return False
+        tenant = pool.queue.tenant(ask.organization_id)
+        question = Question(waiting, pool, tenant, self.config.kv_reserve, now)
+        replica = self.policy.choose(question)
+        if replica is None:
+            waiting.why = question.why or "every place is taken"
+            return False
+        if leave:
+            self.unqueue(waiting)
+        self._decisions += 1
+        replica.chosen = self._decisions
+        prospect = question.prospect(replica)
+        lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
+        if self.records.wants(ask.request_id):
+            self.records.placed(question, replica, self.policy.name)
+        stamp = pool.index.stamp(question.match, replica.slot) if prospect.overlap_blocks else -1
+        live = LiveLease(
+            ask.lease_id,
+            replica.id,
+            ask.prompt_tokens + ask.max_output_tokens,
+            now,
+            lease,
+            ask,
+            ask.prompt_tokens,
+            prospect.uncached_tokens,
+            question.growth_tokens,
+            question.growth_tokens,
+            False,
+            prospect.overlap_blocks,
+            stamp,
+            prospect.ahead_tokens,
+            replica.decoding,
+            prospect.predicted_s,
+            waits_for_first_token=True,
+            pool=pool,
+        )
+        pool.index.hold(replica.slot, question.match)
+        pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
+        pool.queue.charge(tenant, prospect.uncached_tokens, question.growth_tokens)
+        pool.queue.served(tenant)
+        self.hold(session, live, now)
+        self.sheds.granted(ask.tier.value)
+        out.append(Granted(session.connection, lease))
+        return True
+
+    def _start_by(self, pool: PoolState, waiting: Waiting) -> float:
+        """When an engine must have it at the latest; when it was asked, where nothing is promised or known."""
+        if not waiting.promise_s or not pool.rates.trusted:
+            return waiting.asked_at
+        ask = waiting.ask
+        cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
+        own_s = pool.rates.first_token_s(max(ask.prompt_tokens - cached, 1), 0)
+        return waiting.asked_at + max(waiting.promise_s - own_s, 0.0)
+
+    def _queue(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+        """Let it wait, unless that would be in vain; then somebody is refused, of the lowest class first."""
+        full = len(pool.queue) >= self.config.queue_length
+        wait_s = self.wait_s(pool, waiting)
+        in_vain = pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        if full or in_vain:
+            last = pool.queue.last() if len(pool.queue) else None
+            if last is None or not self._gives_way(pool, last, waiting, full):
+                why = (
+                    "every place is taken and the queue is full"
+                    if full
+                    else (f"its turn would come in {wait_s:.2g} s, after its deadline")
+                )
+                self.refuse_overloaded(pool, waiting, why, now, out)
+                return
+            self.unqueue(last)
+            self.refuse_overloaded(pool, last, "requests with more right to the pool are waiting", now, out)
+        waiting.pool = pool
+        waiting.start_by = self._start_by(pool, waiting)
+        if not len(pool.queue):
+            pool.pace.filled(now)
+        pool.queue.add(waiting)
+        waiting.session.waiting[waiting.ask.lease_id] = waiting
+        self._decisions += 1
+        heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
+
+    def _gives_way(self, pool: PoolState, last: Waiting, newcomer: Waiting, full: bool) -> bool:
+        """The last in line is refused in the newcomer's stead."""
+        if last.ask.priority != newcomer.ask.priority:
+            return last.ask.priority < newcomer.ask.priority
+        theirs, own = (pool.queue.tenant(one.ask.organization_id) for one in (last, newcomer))
+        return full and theirs is not own and theirs.waiting > own.waiting + 1 and theirs.counter >= own.counter
+
+    def wait_s(self, pool: PoolState, waiting: Waiting) -> float:
+        """Until one more like this gets its turn: a true Retry-After."""
+        ahead = pool.queue.ahead_of(waiting.ask.priority, pool.queue.tenant(waiting.ask.organization_id))
+        return pool.pace.wait_s(ahead, pool.places)
+
+    def hopeful(self, pool: PoolState, ask: Ask) -> bool:
+        """Some replica may take it, now or later."""
+        tokens = ask.prompt_tokens + ask.max_output_tokens
+        return any(
+            replica.hopeful
+            and replica.id not in ask.excluded_replicas
+            and (not replica.context_tokens or tokens <= replica.context_tokens)
+            for replica in pool.replicas
+        )
+
+    # refusals
+
+    def refuse_no_engine(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+        """Nothing healthy would take it."""
+        reason = f"No healthy engine serves {waiting.ask.model} at the moment."
+        self._refuse(pool, waiting, NoEngine.code, reason, self.config.retry_after_s, now, out)
+
+    def refuse_overloaded(self, pool: PoolState, waiting: Waiting, why: str, now: float, out: list[Decision]) -> None:
+        """There is too much to do."""
+        reason = f"{waiting.ask.model} is overloaded: {why}."
+        self._refuse(pool, waiting, Overloaded.code, reason, self.wait_s(pool, waiting), now, out)
+
+    def refuse_late(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+        """Its deadline has come."""
+        if any(replica.usable for replica in pool.replicas):
+            cause = f" ({waiting.why})" if waiting.why else ""
+            why = f"no place came free within {waiting.ask.deadline_s:.3g} s{cause}"
+            self.refuse_overloaded(pool, waiting, why, now, out)
+        else:
+            self.refuse_no_engine(pool, waiting, now, out)
+
+    def refuse_unknown(self, connection: int, ask: Ask, out: list[Decision]) -> None:
+        """There is no such model."""
+        reason = f"The model {ask.model} does not exist."
+        out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None))
+
+    def _refuse(
+        self,
+        pool: PoolState,
+        waiting: Waiting,
+        code: str,
+        reason: str,
+        retry_after_s: float,
+        now: float,
+        out: list[Decision],
+    ) -> None:
+        connection, ask = waiting.session.connection, waiting.ask
+        self.sheds.shed(ask.tier.value)
+        self.records.refused(
+            Record(
+                ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
+                ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.promise_s, now - waiting.asked_at,
+                waiting.why, refused=f"{code}: {reason}", retry_after_s=retry_after_s,
+            )
+        )  # fmt: skip
+        if connection is not None:
+            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s))

@@ -1,0 +1,132 @@
+"""One pool as the router sees it: its replicas, who waits for them, and everything learnt about them."""
+
+from __future__ import annotations
+
+from router.core.fair_queue import FairQueue
+from router.core.outputs import Outputs
+from router.core.pace import Pace
+from router.core.prefix_index import PrefixIndex
+from router.core.rates import Rates
+from router.core.replica import Replica
+from router.core.ring import Ring
+
+TOKENS_PER_BLOCK = 64.0
+"""Before any prompt has been seen: 256 bytes at four to the token."""
+RETRACTION_STEP = 1.25
+SAFETY_LIMIT = 3.0
+SAFETY_DECAY = 0.995
+
+
+class PoolState:
+    """Mutable; owned by `Fleet`."""
+
+    def __init__(self, name: str, limit_blocks: int) -> None:
+        self.name = name
+        self.replicas: list[Replica] = []
+        self.free: list[Replica] = []
+        """Those with a place left, in no particular order. Kept by `refresh`, so that nobody has to look at all."""
+        self.queue = FairQueue()
+        self.pace = Pace()
+        self.rates = Rates()
+        self.outputs = Outputs()
+        self.index = PrefixIndex(limit_blocks)
+        self.by_slot: dict[int, Replica] = {}
+        self.reports_cached = False
+        """Its engines say how much of a prompt was cached; until one has, their silence means nothing."""
+        self.leases = 0
+        """On all its replicas."""
+        self.weight = 0.0
+        """Of all its replicas."""
+        self.weighted = False
+        """Their weights differ."""
+        self.safety = 1.0
+        """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
+        self._prompt_tokens = 0.0
+        self._prompt_blocks = 0.0
+        self._ring: Ring | None = None
+        self._slots = 0
+        self._freed_slots: list[int] = []
+
+    @property
+    def places(self) -> int:
+        """Leases its usable replicas can hold together."""
+        return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
+
+    @property
+    def ring(self) -> Ring:
+        """Its replicas on a consistent-hash ring."""
+        if self._ring is None:
+            self._ring = Ring([replica for replica in self.replicas if replica.weight > 0])
+        return self._ring
+
+    @property
+    def tokens_per_block(self) -> float:
+        """As learnt from prompts whose tokens and blocks are both known."""
+        return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
+
+    def saw_prompt(self, tokens: int, blocks: int) -> None:
+        """A prompt of so many tokens made so many whole blocks."""
+        if blocks:
+            self._prompt_tokens = 0.998 * self._prompt_tokens + tokens
+            self._prompt_blocks = 0.998 * self._prompt_blocks + blocks + 0.5  # half a block is cut off on average
+
+    def refresh(self, replica: Replica) -> None:
+        """Something about this replica has changed: is it among the free ones?"""
+        free, at = self.free, replica.at_free
+        if replica.free:
+            if at < 0:
+                replica.at_free = len(free)
+                free.append(replica)
+        elif at >= 0:
+            last = free.pop()
+            if last is not replica:
+                free[at] = last
+                last.at_free = at
+            replica.at_free = -1
+
+    def become(self, replicas: list[Replica]) -> None:
+        """Have these replicas from now on."""
+        for replica in self.replicas:
+            if replica not in replicas:
+                self.leave(replica)
+        self.replicas = replicas
+        self._ring = None
+        self.leases = sum(replica.leases for replica in replicas)
+        self.weight = sum(replica.weight for replica in replicas)
+        self.weighted = len({replica.weight for replica in replicas if replica.weight > 0}) > 1
+        for replica in replicas:
+            if self.by_slot.get(replica.slot) is not replica:
+                replica.slot = self._freed_slots.pop() if self._freed_slots else self._slots
+                self._slots = max(self._slots, replica.slot + 1)
+                self.by_slot[replica.slot] = replica
+            self.refresh(replica)
+
+    def leave(self, replica: Replica) -> None:
+        """It is no longer part of the pool; nothing is known about its cache."""
+        if self.by_slot.get(replica.slot) is replica:
+            del self.by_slot[replica.slot]
+            self.index.forget(replica.slot)
+            self._freed_slots.append(replica.slot)
+        replica.slot = -1
+        self.refresh(replica)
+        if replica.at_free >= 0 and replica.at_free < len(self.free) and self.free[replica.at_free] is replica:
+            last = self.free.pop()
+            if last is not replica:
+                self.free[replica.at_free] = last
+                last.at_free = replica.at_free
+        replica.at_free = -1
+
+    def capacity_blocks(self, replica: Replica, default: int) -> int:
+        """Blocks its cache is thought to keep."""
+        if not replica.load.capacity_tokens:
+            return default
+        return max(1, int(replica.load.capacity_tokens * replica.fill / self.tokens_per_block))
+
+    def retracted(self, times: int) -> None:
+        """An engine ran out of memory and threw requests out."""
+        for _ in range(min(times, 4)):
+            self.safety = min(self.safety * RETRACTION_STEP, SAFETY_LIMIT)
+
+    def ended_well(self) -> None:
+        """An answer ended as it should."""
+        self.safety = max(1.0, self.safety * SAFETY_DECAY)

@@ -1,0 +1,145 @@
+"""One ask as a policy sees it: who may take it, what each would have to compute, and when it would begin to answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.core.fair_queue import Tenant
+from router.core.pool import PoolState
+from router.core.prefix_index import Match
+from router.core.replica import Replica
+
+if TYPE_CHECKING:
+    from contracts.lease import Ask
+    from router.core.waiting import Waiting
+
+STUCK_FACTOR = 3.0
+STUCK_S = 1.0
+"""A first token that is late by more than this and by this factor says the engine may hang."""
+LATE_SHARE = 0.25
+"""Work in front of a request whose promise is broken, or whose tenant has more than its share, relative to the promise:
+enough to keep engines busy, little enough to leave room for those who can still be in time."""
+SHORT_WORK_S = 0.1
+"""So much work in front never keeps anyone back: reports and grants are under way for about as long."""
+SHARED_RESERVE = 0.1
+"""Places and memory that a tenant with more than its share leaves to the others."""
+
+
+class Prospect(msgspec.Struct):
+    """What would happen on one replica."""
+
+    replica: Replica
+    overlap_blocks: int
+    uncached_tokens: int
+    ahead_tokens: int
+    """Prompt tokens of others that it still has to compute."""
+    predicted_s: float
+    """Time to the first token if granted now."""
+    cost: float = 0.0
+    """The policy's own measure, for the record."""
+
+
+class Question:
+    """Made for one attempt to place one ask; short-lived."""
+
+    __slots__ = (
+        "_growth", "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
+        "pool", "tokens_per_block", "waiting", "why",
+    )  # fmt: skip
+
+    def __init__(self, waiting: Waiting, pool: PoolState, tenant: Tenant, kv_reserve: float, now: float) -> None:
+        ask = waiting.ask
+        self.waiting = waiting
+        self.ask: Ask = ask
+        self.pool = pool
+        self.now = now
+        self.kv_reserve = kv_reserve
+        self.match: Match = pool.index.match(ask.prefix_hashes)
+        self.considered: dict[str, Prospect] = {}
+        """By replica id: everything the policy looked at."""
+        self.why = ""
+        """What kept the last replica that could not take it from taking it."""
+        expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
+        self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.safety))
+        self._need = ask.prompt_tokens + self.growth_tokens
+        self._late = now > waiting.start_by
+        self._over_share = pool.queue.over_share(tenant)
+        blocks = self.match.total
+        self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 8 else pool.tokens_per_block
+
+    def candidates(self) -> list[Replica]:
+        """Everyone who takes it: for policies that look at all."""
+        return [replica for replica in self.pool.free if self.takes(replica)]
+
+    def takes(self, replica: Replica) -> bool:
+        """The replica is free and may have this ask now; `why` says what is against it."""
+        ask = self.ask
+        if replica.at_free < 0:
+            self.why = "every place is taken"
+            return False
+        if replica.id in ask.excluded_replicas:
+            return False
+        if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
+            self.why = "no replica with a context that long is free"
+            return False
+        if not replica.leases and not replica.foreign:
+            return True  # nothing to wait for
+        reserve = self.kv_reserve
+        if self._over_share:
+            reserve += SHARED_RESERVE
+            if replica.leases >= replica.max_concurrency * (1 - SHARED_RESERVE):
+                self.why = "what is left is for tenants with less than their share"
+                return False
+        headroom = replica.headroom_tokens
+        if headroom is not None and self._need > headroom - reserve * replica.load.capacity_tokens:
+            self.why = "no engine has memory left for it"
+            return False
+        return self._in_time(replica)
+
+    def _in_time(self, replica: Replica) -> bool:
+        """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
+        waiting, rates = self.waiting, self.pool.rates
+        if replica.prefill_tokens <= 0 or not waiting.promise_s or not rates.trusted:
+            return True
+        # work is not counted down while it is computed: who may go changes with events, never by itself
+        ahead_s = replica.ratio.value * rates.work_s(replica.prefill_tokens, replica.decoding)
+        if ahead_s <= SHORT_WORK_S:
+            return True
+        if self._late or self._over_share:
+            kept = ahead_s <= LATE_SHARE * waiting.promise_s
+        else:
+            left_s = waiting.asked_at + waiting.promise_s - self.now
+            uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
+            own_s = replica.ratio.value * rates.first_token_s(uncached, replica.decoding)
+            kept = ahead_s + own_s <= left_s
+        if not kept:
+            self.why = "no engine would begin to answer in time"
+        return kept
+
+    def prospect(self, replica: Replica) -> Prospect:
+        """What would happen there. Remembered, for the record of the decision."""
+        found = self.considered.get(replica.id)
+        if found is not None:
+            return found
+        overlap = self.pool.index.overlap(self.match, replica.slot)
+        uncached = self._uncached(overlap)
+        rates, ratio = self.pool.rates, replica.ratio.value
+        running = replica.decoding
+        ahead, stuck_s = replica.prefill_tokens, 0.0
+        if replica.prefilling:
+            head = next(iter(replica.prefilling.values()))
+            at_it_s = self.now - max(head.since, replica.progress_at)
+            expected_s = ratio * rates.first_token_s(head.uncached_tokens, running)
+            if expected_s > 0:
+                ahead -= int(head.uncached_tokens * min(at_it_s / expected_s, 1.0))
+            if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
+                stuck_s = at_it_s
+        predicted_s = ratio * rates.first_token_s(ahead + uncached, running) + stuck_s
+        found = self.considered[replica.id] = Prospect(replica, overlap, uncached, ahead, predicted_s)
+        return found
+
+    def _uncached(self, overlap_blocks: int) -> int:
+        cached = int(overlap_blocks * self.tokens_per_block)
+        return max(self.ask.prompt_tokens - cached, 1)

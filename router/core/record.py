@@ -1,0 +1,139 @@
+"""Why a request went where it went: one record per decision, completed when the engine has answered. Bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+import xxhash
+
+from router.core.question import Question
+from router.core.replica import Replica
+
+
+class Candidate(msgspec.Struct):
+    """One replica that was looked at."""
+
+    replica_id: str
+    overlap_blocks: int
+    uncached_tokens: int
+    ahead_tokens: int
+    """Prompt tokens of others it still had to compute."""
+    leases: int
+    predicted_s: float
+    cost: float
+    """The policy's own measure; 0 where it has none."""
+
+
+class Record(msgspec.Struct):
+    """One decision about one attempt. Times are durations in seconds."""
+
+    request_id: str
+    lease_id: str
+    attempt: int
+    model: str
+    pool: str
+    policy: str
+    organization_id: str
+    prompt_tokens: int
+    blocks: int
+    promise_s: float
+    queued_s: float
+    waited_for: str = ""
+    """Why it waited, the last time it was tried."""
+    candidates: tuple[Candidate, ...] = ()
+    chosen: str = ""
+    """Replica; empty: refused."""
+    refused: str = ""
+    """Code and reason of a refusal."""
+    retry_after_s: float | None = None
+    predicted_s: float = 0.0
+    actual_s: float | None = None
+    """Time to the first token after the grant; None until it is known."""
+    predicted_cached_tokens: int = 0
+    actual_cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    regret_s: float | None = None
+    """By how much the answer began later than the best other candidate had been predicted to; 0: it did not. What the
+    others would really have done nobody knows."""
+
+
+class RecordBook:
+    """limit: records kept. share: part of the requests remembered, by hash of their id: attempts stay together."""
+
+    def __init__(self, limit: int, share: float) -> None:
+        self._limit = limit
+        self._below = int(share * 2**64) if limit else 0
+        self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
+        """By request and lease id."""
+        self._leases: dict[str, list[str]] = {}
+        """Lease ids by request id."""
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def wants(self, request_id: str) -> bool:
+        """This request is among those remembered."""
+        return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
+
+    def placed(self, question: Question, replica: Replica, policy: str) -> None:
+        """It was granted this replica."""
+        waiting, ask = question.waiting, question.ask
+        if not self.wants(ask.request_id):
+            return
+        candidates = tuple(
+            Candidate(
+                one.replica.id,
+                one.overlap_blocks,
+                one.uncached_tokens,
+                one.ahead_tokens,
+                one.replica.leases,
+                one.predicted_s,
+                one.cost,
+            )
+            for one in question.considered.values()
+        )
+        prospect = question.considered[replica.id]
+        self._add(
+            Record(
+                ask.request_id, ask.lease_id, ask.attempt, ask.model, question.pool.name, policy, ask.organization_id,
+                ask.prompt_tokens, question.match.total, waiting.promise_s, question.now - waiting.asked_at,
+                waiting.why, candidates, replica.id, predicted_s=prospect.predicted_s,
+                predicted_cached_tokens=ask.prompt_tokens - prospect.uncached_tokens,
+            )
+        )  # fmt: skip
+
+    def refused(self, record: Record) -> None:
+        """It was refused: always remembered."""
+        if self._limit:
+            self._add(record)
+
+    def began(self, request_id: str, lease_id: str, actual_s: float) -> None:
+        """Its first token came."""
+        record = self._records.get((request_id, lease_id))
+        if record is not None:
+            record.actual_s = actual_s
+            others = [one.predicted_s for one in record.candidates if one.replica_id != record.chosen]
+            record.regret_s = max(0.0, actual_s - min(others)) if others else 0.0
+
+    def ended(self, request_id: str, lease_id: str, cached_tokens: int, completion_tokens: int) -> None:
+        """Its lease ended with this usage."""
+        record = self._records.get((request_id, lease_id))
+        if record is not None:
+            record.actual_cached_tokens, record.completion_tokens = cached_tokens, completion_tokens
+
+    def of(self, request_id: str) -> list[Record]:
+        """Every decision remembered about a request, oldest first."""
+        return [self._records[request_id, lease_id] for lease_id in self._leases.get(request_id, ())]
+
+    def _add(self, record: Record) -> None:
+        key = (record.request_id, record.lease_id)
+        if key not in self._records:
+            self._leases.setdefault(record.request_id, []).append(record.lease_id)
+        self._records[key] = record
+        if len(self._records) > self._limit:
+            (request_id, lease_id), _ = self._records.popitem(last=False)
+            leases = self._leases[request_id]
+            leases.remove(lease_id)
+            if not leases:
+                del self._leases[request_id]

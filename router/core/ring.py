@@ -1,0 +1,59 @@
+"""A consistent-hash ring of replicas: one key keeps its place while others come and go.
+
+Bounded loads after Mirrokni, Thorup and Zadimoghaddam 2017: walk clockwise past those that are full for their weight.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from contracts.lease import Ask
+    from router.core.replica import Replica
+
+POINTS = 64
+"""Per replica of average weight."""
+KEY_BLOCKS = 4
+"""Blocks of the prompt that make the key where there is no session: about what conversations of one kind share."""
+
+
+def affinity_key(ask: Ask) -> int:
+    """Where on the ring an ask belongs: by its session, else by how its prompt begins, else by its own id."""
+    if ask.session_id:
+        return xxhash.xxh3_64_intdigest(ask.session_id.encode())
+    hashes = ask.prefix_hashes
+    if hashes:
+        end = min(len(hashes), KEY_BLOCKS * 16)
+        return xxhash.xxh3_64_intdigest(hashes[end - 16 : end])
+    return xxhash.xxh3_64_intdigest(ask.request_id.encode())
+
+
+class Ring:
+    """Immutable: made anew when the pool changes."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        mean = sum(replica.weight for replica in replicas) / len(replicas) if replicas else 1.0
+        points = [
+            (xxhash.xxh3_64_intdigest(f"{replica.id}#{number}".encode()), replica)
+            for replica in replicas
+            for number in range(max(1, round(POINTS * replica.weight / mean)))
+        ]
+        points.sort(key=lambda point: point[0])
+        self._points = [point for point, _ in points]
+        self._replicas = [replica for _, replica in points]
+
+    def clockwise(self, key: int) -> Iterator[Replica]:
+        """Every replica once, the key's own first."""
+        if not self._points:
+            return
+        start = bisect.bisect_left(self._points, key)
+        seen: set[str] = set()
+        for step in range(len(self._points)):
+            replica = self._replicas[(start + step) % len(self._replicas)]
+            if replica.id not in seen:
+                seen.add(replica.id)
+                yield replica

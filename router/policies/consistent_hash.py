@@ -1,0 +1,32 @@
+"""A session, or prompts that begin alike, go to one replica while its load allows: locality without knowing any cache.
+
+Bounded loads: past replicas that hold more than `BOUND` times the mean for their weight the ring is walked on.
+"""
+
+from __future__ import annotations
+
+from router.core.question import Question
+from router.core.replica import Replica
+from router.core.ring import affinity_key
+
+BOUND = 1.25
+
+
+class ConsistentHash:
+    """See the module."""
+
+    name = "consistent_hash"
+
+    def choose(self, question: Question) -> Replica | None:
+        """The first on the ring within the bound that takes it, else the first that takes it at all."""
+        replicas = [replica for replica in question.pool.replicas if replica.usable]
+        weights = sum(replica.weight for replica in replicas)
+        allowed = BOUND * (sum(replica.leases for replica in replicas) + 1) / weights if weights else 0.0
+        fallback = None
+        for replica in question.pool.ring.clockwise(affinity_key(question.ask)):
+            if not question.takes(replica):
+                continue
+            if replica.leases < allowed * replica.weight:
+                return replica
+            fallback = fallback or replica
+        return fallback

@@ -1,0 +1,102 @@
+"""Ours: where the request would begin to answer first, counting what that costs the others.
+
+    cost = predicted time to first token                         (queue + uncached prompt, at the replica's own speed)
+         + DUPLICATION · time to compute the uncached part       (work that a warmer replica would not do)
+         + HARM · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
+         − AFFINITY · time to compute the uncached part          (on the prompt's own places of the hash ring)
+
+A hot prefix stays where it is while waiting there is cheaper than computing it again elsewhere; then a second replica
+computes it and both hold it. There is no threshold at which locality is thrown away. Only prefix holders, the prompt's
+places on the ring and a few replicas drawn in turn are looked at, so that a thousand replicas cost what twenty do.
+"""
+
+from __future__ import annotations
+
+from router.core.question import Prospect, Question
+from router.core.replica import Replica
+from router.core.ring import affinity_key
+
+EXHAUSTIVE = 16
+"""Up to so many free replicas all are looked at."""
+HOLDERS = 8
+RING_PLACES = 2
+DRAWN = 6
+DUPLICATION = 0.5
+HARM = 1.0
+AFFINITY = 0.1
+SLOW_START_S = 30.0
+"""A replica that has just become healthy is taken to be slower than it is for this long: its cache is cold, its first
+requests are not typical, and everyone who is new would go there at once."""
+COLD_FACTOR = 1.0
+STRIDE = 0x9E3779B1
+"""Odd and near 2^32 over the golden ratio: steps of it spread evenly over any number of replicas."""
+
+
+class Prefix:
+    """See the module."""
+
+    name = "prefix"
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def choose(self, question: Question) -> Replica | None:
+        """The candidate with the least cost."""
+        free = question.pool.free
+        if len(free) <= EXHAUSTIVE:
+            return self._best(question, question.candidates())
+        best = self._best(question, [one for one in self._few(question, free) if question.takes(one)])
+        return best or self._best(question, question.candidates())
+
+    def _best(self, question: Question, candidates: list[Replica]) -> Replica | None:
+        if not candidates:
+            return None
+        ring = question.pool.ring.clockwise(affinity_key(question.ask)) if len(candidates) > 1 else iter(())
+        home = next(ring, None)
+        best, least = candidates[0], float("inf")
+        for replica in candidates:
+            prospect = question.prospect(replica)
+            prospect.cost = _cost(question, prospect, replica is home)
+            if prospect.cost < least or (prospect.cost == least and replica.chosen < best.chosen):
+                best, least = replica, prospect.cost
+        return best
+
+    def _few(self, question: Question, free: list[Replica]) -> list[Replica]:
+        pool = question.pool
+        found: dict[str, Replica] = {}
+        for slot, _ in pool.index.holders(question.match, HOLDERS):
+            replica = pool.by_slot[slot]
+            found[replica.id] = replica
+        for place, replica in enumerate(pool.ring.clockwise(affinity_key(question.ask))):
+            if place == RING_PLACES:
+                break
+            found[replica.id] = replica
+        for _ in range(DRAWN):
+            self._turn += 1
+            replica = free[(self._turn * STRIDE & 0xFFFFFFFF) * len(free) >> 32]
+            found[replica.id] = replica
+        return list(found.values())
+
+
+def _cost(question: Question, prospect: Prospect, home: bool) -> float:
+    replica, rates = prospect.replica, question.pool.rates
+    running = replica.decoding
+    own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, running)
+    cost = prospect.predicted_s + DUPLICATION * own_s
+    if running:
+        places = max(replica.max_concurrency, 1)
+        pauses_s = own_s * running
+        slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
+        cost += HARM * (pauses_s + slower_s) / places
+    if home:
+        cost -= AFFINITY * own_s
+    age_s = question.now - replica.healthy_since
+    if age_s < SLOW_START_S:
+        cost += COLD_FACTOR * (1 - age_s / SLOW_START_S) * own_s
+    # ties, and pools of which nothing is known yet: fewer leases
+    cost += 1e-4 * (replica.leases + replica.foreign)
+    pool = question.pool
+    if pool.weighted:
+        # beyond its share of the pool's leases a replica is as much dearer as it is beyond
+        cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.weight))
+    return cost
