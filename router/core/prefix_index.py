@@ -16,6 +16,8 @@ from contracts.prefix import HASH_BYTES
 from router.core.numbered import Numbered
 
 NONE = -1
+KEY_MASK = (1 << 60) - 1
+"""What still fits two digits of a Python integer: 32 bytes instead of 36."""
 MANY_HOLDERS = 8
 """A node with more holders than this gets a dictionary of them."""
 
@@ -50,7 +52,7 @@ class PrefixIndex:
         self.version = 0
         self._clock = 0
         self._node_of: dict[int, int] = {}
-        """First block of a node, as 60 bits of its hash, to the node."""
+        """First block of a node, as 60 bits, to the node."""
         self._nodes = Numbered()
         self._tails: list[bytes] = []
         """Hashes of a node's blocks but the first."""
@@ -82,7 +84,7 @@ class PrefixIndex:
         at = 0
         while at < total:
             offset = at * HASH_BYTES
-            node = node_of.get(int.from_bytes(hashes[offset : offset + 8], "little") >> 4, NONE)
+            node = node_of.get(hash(hashes[offset : offset + HASH_BYTES]) & KEY_MASK, NONE)
             if node == NONE or starts[node] != at:
                 break
             path.append(node)
@@ -205,7 +207,7 @@ class PrefixIndex:
 
     def _new_node(self, parent: int, start: int, hashes: bytes) -> int:
         node = self._row_of_node()
-        key = int.from_bytes(hashes[:8], "little") >> 4
+        key = hash(hashes[:HASH_BYTES]) & KEY_MASK
         self._tails[node] = hashes[HASH_BYTES:]
         self._key[node] = key
         self._node_of[key] = node
@@ -231,7 +233,7 @@ class PrefixIndex:
         self._parent[upper], self._start[upper], self._size[upper] = parent, start, blocks
         self._kids[upper], self._first_hold[upper], self._holders[upper] = 1, NONE, 0
         self._node_of[key] = upper
-        lower_key = int.from_bytes(tail[cut : cut + 8], "little") >> 4
+        lower_key = hash(tail[cut : cut + HASH_BYTES]) & KEY_MASK
         self._tails[node], self._key[node] = tail[cut + HASH_BYTES :], lower_key
         self._node_of[lower_key] = node
         self._parent[node], self._start[node] = upper, start + blocks
@@ -253,7 +255,8 @@ class PrefixIndex:
     def _release(self, node: int) -> None:
         """Nobody holds it any more, so nothing hangs from it."""
         self.blocks -= self._size[node]
-        del self._node_of[self._key[node]]
+        if self._node_of.get(self._key[node]) == node:  # else a collision of keys, once in a lifetime
+            del self._node_of[self._key[node]]
         self._by_slot.pop(node, None)
         if self._parent[node] != NONE:
             self._kids[self._parent[node]] -= 1
