@@ -8,16 +8,19 @@ ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check format bench nightly docs clean
+.PHONY: help up test test-billing check format bench nightly docs clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stops it (ARGS="--port 9000")
 	@$(BIN)/slipstream up $(ARGS)
 
 test: $(DEV)  ## run the tests (ARGS="tests/gateway -x")
 	$(BIN)/python -m pytest $(ARGS)
+
+test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
+	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)
 
 check: $(DEV)  ## format, lint, types, import layers: what CI asks
 	$(BIN)/ruff format --check $(wildcard $(CODE))

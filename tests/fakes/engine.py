@@ -73,9 +73,14 @@ class Record(msgspec.Struct):
 class FakeEngine:
     """State shared by all connections."""
 
-    def __init__(self, token: str, model: str) -> None:
+    def __init__(self, token: str, model: str, kept_records: int = KEPT_RECORDS, *, brief: bool = False) -> None:
+        """brief: records keep neither headers nor body, for runs of very many requests."""
         self.token = f"Bearer {token}".encode() if token else b""
         self.model = model
+        self.brief = brief
+        self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        """Since the process started, as SGLang's counters."""
+        self._kept_records = kept_records
         self.script = Script()
         self.healthy = True
         self.records: dict[str, Record] = {}
@@ -87,7 +92,7 @@ class FakeEngine:
     def record(self, record: Record) -> None:
         self.requests += 1
         self.records[record.rid] = record
-        if len(self.records) > KEPT_RECORDS:
+        if len(self.records) > self._kept_records:
             del self.records[next(iter(self.records))]
 
     def changed(self) -> None:
@@ -121,6 +126,15 @@ class FakeEngine:
             self.records.clear()
             self.requests = 0
         self.script = msgspec.convert({**msgspec.structs.asdict(self.script), **fields}, Script)
+
+    def metrics(self) -> str:
+        """The counters that reconciliation reads, in SGLang's names."""
+        values = {
+            "prompt_tokens_total": self.prompt_tokens,
+            "cached_tokens_total": self.cached_tokens,
+            "generation_tokens_total": self.generated_tokens,
+        }
+        return "".join(f'sglang:{name}{{model_name="{self.model}"}} {float(value)}\n' for name, value in values.items())
 
     def loads(self) -> dict[str, Any]:
         running = len(self.live)
@@ -228,6 +242,7 @@ class Generating:
         events.extend([token(choice, index, finish) for choice in range(self._choices)])
         self._index = index + 1
         self._record.tokens += self._choices
+        self._engine.generated_tokens += self._choices
         if last and index + 1 not in (script.die_after_tokens, script.hang_after_tokens, script.error_after_tokens):
             if self._chat:
                 events.extend([self._writer.finish(choice, self._reason, 0) for choice in range(self._choices)])
@@ -368,8 +383,13 @@ class Connection(asyncio.Protocol):
     def answer(self, status: int, body: Any) -> None:
         if self._transport.is_closing():
             return  # a waiter that has left
-        content = msgspec.json.encode(body)
-        head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(content))
+        self._answer(status, b"application/json", msgspec.json.encode(body))
+
+    def answer_text(self, status: int, body: str) -> None:
+        self._answer(status, b"text/plain; charset=utf-8", body.encode())
+
+    def _answer(self, status: int, kind: bytes, content: bytes) -> None:
+        head = b"HTTP/1.1 %d X\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (status, kind, len(content))
         self._transport.write(head + content)
 
     def _write_one(self) -> None:
@@ -391,8 +411,8 @@ class Connection(asyncio.Protocol):
         if rid in engine.live:
             self.answer(400, _refusal(f"Duplicate request ID detected: {rid}"))
             return
-        headers = {name.decode(): value.decode() for name, value in self._headers.items()}
-        record = Record(rid, path, headers, msgspec.Raw(body))
+        headers = {} if engine.brief else {name.decode(): value.decode() for name, value in self._headers.items()}
+        record = Record(rid, path, headers, msgspec.Raw(b"{}" if engine.brief else body))
         prompts, length = _prompt_size(asked, body)
         record.prompt_tokens = script.prompt_tokens or length
         record.cached_tokens = script.cached_tokens
@@ -408,6 +428,8 @@ class Connection(asyncio.Protocol):
             return
         self._generating = generating = Generating(self, asked, record, script, prompts)
         engine.live[rid] = generating
+        engine.prompt_tokens += record.prompt_tokens * prompts
+        engine.cached_tokens += record.cached_tokens * prompts
         generating.start()
         engine.changed()
 
@@ -431,7 +453,7 @@ class Connection(asyncio.Protocol):
                 200, {"object": "list", "data": [{"id": engine.model, "object": "model", "max_model_len": 2048}]}
             )
         elif path == "/metrics":
-            self.answer(200, {})
+            self.answer_text(200, engine.metrics())
         elif path == "/control":
             engine.control(self._body)
             self.answer(200, {})
@@ -474,8 +496,7 @@ def _prompt_size(asked: Asked, body: bytes) -> tuple[int, int]:
     return 1, len(raw) // 4 + 1
 
 
-async def serve(port: int, token: str, model: str) -> None:
-    engine = FakeEngine(token, model)
+async def serve(port: int, engine: FakeEngine) -> None:
     server = await asyncio.get_running_loop().create_server(lambda: Connection(engine), "127.0.0.1", port, backlog=4096)
     print(f"listening {server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
@@ -486,9 +507,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--token", default="")
     parser.add_argument("--model", default="fake")
+    parser.add_argument("--records", type=int, default=KEPT_RECORDS, help="how many past requests it remembers")
+    parser.add_argument("--brief", action="store_true", help="remember no headers and bodies")
     arguments = parser.parse_args()
     try:
-        uvloop.run(serve(arguments.port, arguments.token, arguments.model))
+        engine = FakeEngine(arguments.token, arguments.model, arguments.records, brief=arguments.brief)
+        uvloop.run(serve(arguments.port, engine))
     except KeyboardInterrupt:
         sys.exit(0)
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -56,10 +56,13 @@ class FakeEngineProcess:
 
 
 @contextlib.asynccontextmanager
-async def fake_engine(token: str = "secret", model: str = "fake", port: int = 0) -> AsyncIterator[FakeEngineProcess]:
-    """A fake engine on a free port, killed at the end."""
+async def fake_engine(
+    token: str = "secret", model: str = "fake", port: int = 0, options: Sequence[str] = ()
+) -> AsyncIterator[FakeEngineProcess]:
+    """A fake engine on a free port, killed at the end. options: more of its command line."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--token", token, "--model", model,
+        *options,
         stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     try:

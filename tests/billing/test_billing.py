@@ -1,0 +1,57 @@
+"""`make test-billing`: the ledger is the engines' own count, to the token, whatever is killed meanwhile.
+
+The number of requests is SLIPSTREAM_TEST_BILLING_REQUESTS; the default suite runs a small one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.billing.comparison import compare
+from tests.billing.doctored import MUTANTS
+from tests.billing.trial import FEW_KILLS, KILLS, Kills, Report, Trial, billing_deployment
+
+REQUESTS = int(os.environ.get("SLIPSTREAM_TEST_BILLING_REQUESTS", "2000"))
+
+
+def kills_for(requests: int) -> Kills:
+    """Restarts take their time whatever the load: a short run has fewer."""
+    return KILLS if requests >= 10_000 else FEW_KILLS
+
+
+def check(report: Report) -> None:
+    """Everything the trial promises."""
+    comparison = report.comparison
+    assert comparison.right, report.table()
+    assert report.killed == [name for _, name in kills_for(report.requests)]
+    assert comparison.attempts > report.requests * 0.8
+    assert report.ends["answered"] > report.requests * 0.5
+    assert report.ends["left"] > report.requests * 0.15
+    assert report.amount_micro == report.expected_amount_micro > 0
+    assert 0 <= report.closed_engine_tokens - report.closed_ledger_tokens <= report.closed_bound_tokens
+    # the same comparison fails when this ledger is off by one row
+    for mutant in MUTANTS:
+        assert not compare(report.counted, mutant(list(report.rows), random.Random(1))).right, mutant.__name__
+
+
+async def trial(requests: int, seed: int) -> Report:
+    """One run, printed."""
+    async with billing_deployment(records=requests * 2) as (running, engines):
+        report = await Trial(running, engines, requests, kills_for(requests), seed).run()
+    print(report.table())
+    print(report.line(), flush=True)
+    return report
+
+
+@pytest.mark.timeout(max(180, REQUESTS // 20))
+async def test_the_ledger_is_what_the_engines_counted() -> None:
+    check(await trial(REQUESTS, seed=20))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+async def test_the_ledger_is_what_the_engines_counted_all_night() -> None:
+    check(await trial(int(os.environ.get("SLIPSTREAM_TEST_BILLING_REQUESTS", "200000")), seed=200))
