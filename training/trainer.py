@@ -138,10 +138,10 @@ class Trainer:
         for start in range(0, windows, at_once):
             part = slice(start, start + at_once)
             inputs, targets = data.inputs[part].to(settings.device), data.targets[part].to(settings.device)
+            counted = data.counted[part].to(settings.device)
             with torch.autocast(settings.device, torch.bfloat16, enabled=settings.bf16):
-                scores = self.model.scores(self.model(inputs))
-            wanted = targets.masked_fill(~data.counted[part].to(settings.device), -100).flatten()
-            loss = functional.cross_entropy(scores.float().flatten(0, 1), wanted, reduction="sum") / total
+                scores = self.model.scores(self.model(inputs)[counted])  # only those that count: the table is wide
+            loss = functional.cross_entropy(scores.float(), targets[counted], reduction="sum") / total
             torch.autograd.backward(loss)
             loss_sum += loss.detach().item()
         self._optimizer.step(self._schedule.rate(self.step))
