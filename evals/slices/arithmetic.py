@@ -1,0 +1,68 @@
+"""Adding and subtracting numbers of up to two digits; no pair of two-digit numbers is on both sides.
+
+The reference is the bare result: in equal trials a model of a few million parameters learnt that many times faster than
+working written out digit by digit (docs/log.md). The check reads the last number, so other models may show theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from evals.slices.checks import last_number
+from evals.slices.draw import Draw
+from evals.slices.item import Message, Question, assistant, user
+
+_OPENERS = ("", "Please: ", "Quick question: ", "Tell me, ", "Hi, ")
+_PLUS = (
+    "what is {a} + {b}?", "compute {a} + {b}.", "{a} + {b} = ?", "add {a} and {b}.", "what is {a} plus {b}?",
+    "how much is {a} + {b}?", "calculate {a} + {b}.", "what is the sum of {a} and {b}?", "{a} + {b}", "{a}+{b}",
+)  # fmt: skip
+_MINUS = (
+    "what is {a} - {b}?", "compute {a} - {b}.", "{a} - {b} = ?", "subtract {b} from {a}.", "what is {a} minus {b}?",
+    "how much is {a} - {b}?", "calculate {a} - {b}.", "take {b} away from {a}.", "{a} - {b}", "{a}-{b}",
+)  # fmt: skip
+_MOST_WORDS = 60
+
+
+def make(draw: Draw) -> Question:
+    """Two numbers of two digits."""
+    return _question(draw, 10)
+
+
+def make_training(draw: Draw) -> Question:
+    """As asked, one in six with numbers of one digit; and as often a run of short sums in one conversation, which
+    teaches more per token."""
+    if draw.chance(0.5):
+        return _question(draw, 0 if draw.chance(1 / 6) else 10)
+    messages: list[Message] = []
+    result = 0
+    for turn in range(12):
+        a, b = draw.pair(0 if draw.chance(1 / 6) else 10, 99)
+        plus = draw.chance(0.5)
+        if turn:
+            messages.append(assistant(str(result)))
+        result = a + b if plus else a - b
+        opener, core = draw.phrase(
+            "arithmetic", _OPENERS if turn == 0 else _OPENERS[:2], (_PLUS if plus else _MINUS)[-4:]
+        )
+        messages.append(user(opener + core.format(a=a, b=b)))
+    return Question(tuple(messages), str(result), functools.partial(is_right, result), 96)
+
+
+def is_right(result: int, answer: str) -> bool:
+    """Whether the last number of a short answer is the result."""
+    return len(answer.split()) <= _MOST_WORDS and last_number(answer) == result
+
+
+def _question(draw: Draw, low: int) -> Question:
+    a, b = draw.pair(low, 99)
+    plus = draw.chance(0.5)
+    opener, core = draw.phrase("arithmetic", _OPENERS, _PLUS if plus else _MINUS)
+    result = a + b if plus else a - b
+    asked = core.format(a=a, b=b)
+    return Question(
+        messages=(user(opener + asked if opener else asked[0].upper() + asked[1:]),),
+        reference=str(result),
+        check=functools.partial(is_right, result),
+        max_tokens=96,
+    )
