@@ -1,4 +1,4 @@
-"""Reads request traces: Mooncake's JSON lines and Azure's CSV, plain or gzipped, told apart by their first line.
+"""Reads request traces: Mooncake's JSON lines and Azure's CSV, told apart by their first line; plain, .gz or .xz.
 
 A malformed line stops the reading with the file, the line's number and what is wrong with it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import lzma
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_trace(path: Path) -> list[Arrival]:
         with _opened(path) as lines:
             numbered = ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
             arrivals = list(_parse(str(path), numbered))
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError) as error:
         raise ConfigError(f"trace {path}: cannot be read: {error}", param="trace") from error
     if not arrivals:
         raise ConfigError(f"trace {path}: holds no requests", param="trace")
@@ -51,6 +52,8 @@ def read_trace(path: Path) -> list[Arrival]:
 def _opened(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return io.TextIOWrapper(cast("BinaryIO", gzip.GzipFile(path)), encoding="utf-8")
+    if path.suffix == ".xz":
+        return io.TextIOWrapper(cast("BinaryIO", lzma.LZMAFile(path)), encoding="utf-8")
     return path.open(encoding="utf-8")
 
 

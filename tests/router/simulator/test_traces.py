@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,16 @@ AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 
 def written(folder: Path, text: str, name: str = "trace") -> Path:
     path = folder / name
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    content = text.encode()
+    if path.suffix == ".gz":
+        content = gzip.compress(content)
+    elif path.suffix == ".xz":
+        content = lzma.compress(content)
+    path.write_bytes(content)
     return path
 
 
-@pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz", "trace.jsonl.xz"])
 def test_mooncake_lines_become_chains_of_whole_blocks(tmp_path: Path, name: str) -> None:
     first, second, third = read_trace(written(tmp_path, MOONCAKE, name))
     assert [first.at_s, second.at_s, third.at_s] == [0.0, 0.5, 1.5]
@@ -71,9 +77,11 @@ def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, li
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_trace(tmp_path / "nowhere")
-    (tmp_path / "torn.gz").write_bytes(gzip.compress(MOONCAKE.encode())[:40])
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_trace(tmp_path / "torn.gz")
+    whole = {"torn.gz": gzip.compress(MOONCAKE.encode()), "torn.xz": lzma.compress(MOONCAKE.encode())}
+    for name, content in whole.items():
+        (tmp_path / name).write_bytes(content[:40])
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read_trace(tmp_path / name)
 
 
 def test_copies_share_nothing_and_keep_what_they_share_inside(tmp_path: Path) -> None:

@@ -1,0 +1,198 @@
+"""Placement policies beside each other on a recorded trace at rising load, against modelled engines.
+
+    python -m benchmarks.placement [--trace FILE] [--replicas 8] [--seeds 5] [--jobs 2] [--plot FILE.svg]
+
+The trace (Mooncake's or Azure's format; default: half an hour of Mooncake conversations) is replayed faster and faster
+against replicas of a modelled 70B FP8 node (`--node`), whose true speeds differ by ± 30 % without any router being
+told. With more than 8 replicas, copies of the trace with no prefix in common run side by side. A load is in requests
+per second and replica; by default loads are shares of what replicas could prefill if every reusable prefix were hit.
+
+`round_robin`, `least_load`, `consistent_hash`: ordinary load balancers. `smg`, `smg_events`: smg's cache_aware rule
+with its command line's defaults, by tree and by KV events. `dynamo`: Dynamo's cost function, KV events, defaults. None
+of these queues or refuses by default, and so it is here: requests wait in the engine. `ours`: the router's core as it is
+deployed. `core:NAME`: the same core, its queue and its admission with a simpler policy, to see what placement adds.
+`bound`: the hit rate of one pooled cache with foresight.
+
+Goodput counts requests whose first token came within the promise of their prompt's length (up to 4k tokens 0.7 s, 16k
+2 s, 64k 5 s, longer 15 s) and whose later ones came within 40 ms on average. The knee is the load at which the best of
+the others does best. Last line: JSON {policy: {load: {goodput, hit_rate, ttft_p99_ms, shed}}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import msgspec
+
+from engines.performance.catalog import node, nodes
+from engines.performance.engine import EngineLimits
+from engines.performance.roofline import Roofline
+from router.simulator.arrival import Arrival
+from router.simulator.bound import clairvoyant_hit_rate
+from router.simulator.chart import chart
+from router.simulator.competitors import OURS
+from router.simulator.config import SimulatorConfig
+from router.simulator.summary import Summary
+from router.simulator.sweep import Row, run_once
+from router.simulator.table import table
+from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+from router.simulator.workload import at_rate
+
+TRACE = Path(__file__).parent / "traces" / "mooncake_conversation_30min.jsonl.xz"
+OTHERS = ("round_robin", "least_load", "consistent_hash", "smg", "smg_events", "dynamo")
+ABLATIONS = ("core:round_robin", "core:least_load", "core:consistent_hash")
+SHARES = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.2)
+"""Of the prefill capacity, when no loads are given."""
+REPLICAS_PER_COPY = 8
+MODERATE = 0.6
+"""Of the knee: where the hit rate is held against the bound's."""
+BOUND = "bound"
+
+
+def main() -> None:
+    arguments = parsed()
+    trace = read_trace(arguments.trace)
+    config = SimulatorConfig(
+        node=arguments.node, replicas=arguments.replicas, limits=EngineLimits(block_tokens=TRACE_BLOCK_TOKENS)
+    )
+    policies = tuple(arguments.policies.split(",")) if arguments.policies else (*OTHERS, *ABLATIONS, OURS)
+    loads = [float(load) for load in arguments.loads.split(",")] if arguments.loads else default_loads(trace, config)
+    print(
+        f"{arguments.trace.name}: {len(trace):,} requests; {config.replicas} × {config.node}; {arguments.seeds} seeds"
+    )
+    rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, arguments.trace)
+    bounds = {load: bound(trace, config, load) for load in loads}
+    print(table(rows))
+    for load in loads:
+        boundless, pooled = bounds[load]
+        print(f"{load:6g} {BOUND:<20} hit rate {pooled:.3f} (one pooled cache); {boundless:.3f} (boundless cache)")
+    if OURS in policies:
+        verdict(rows, bounds)
+    if arguments.plot is not None:
+        arguments.plot.write_text(chart(f"{arguments.trace.stem} on {config.replicas} × {config.node}", rows))
+    print(json.dumps(as_json(rows, bounds)))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, default=TRACE)
+    parser.add_argument("--replicas", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--loads", default="", help="requests/s per replica, commas between")
+    parser.add_argument("--policies", default="", help="commas between")
+    parser.add_argument("--node", default="70b-fp8-8xh100", choices=sorted(nodes()))
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--plot", type=Path)
+    return parser.parse_args()
+
+
+def default_loads(trace: Sequence[Arrival], config: SimulatorConfig) -> list[float]:
+    """Shares of the rate at which prefilling what no cache could hold would keep a nominal replica busy."""
+    roofline = Roofline(node(config.node))
+    seen: set[bytes] = set()
+    busy_s = 0.0
+    for arrival in trace:
+        known = next((count for count, block in enumerate(arrival.blocks) if block not in seen), len(arrival.blocks))
+        cached = min(known * TRACE_BLOCK_TOKENS, arrival.prompt_tokens - 1)
+        busy_s += roofline.prefill_s(arrival.prompt_tokens - cached, cached)
+        seen.update(arrival.blocks)
+    return [float(f"{share * len(trace) / busy_s:.2g}") for share in SHARES]
+
+
+@functools.cache
+def workload(path: Path, replicas: int, load: float, seed: int) -> list[Arrival]:
+    """In each process once per load and seed."""
+    return at_rate(read_trace(path), load, replicas, max(1, replicas // REPLICAS_PER_COPY), seed)
+
+
+def one(path: Path, config: SimulatorConfig, policy: str, load: float) -> Summary:
+    return run_once(config, policy, workload(path, config.replicas, load, config.seed))
+
+
+def measured(
+    config: SimulatorConfig, policies: Sequence[str], loads: Sequence[float], seeds: int, jobs: int, path: Path
+) -> list[Row]:
+    found: dict[tuple[str, float, int], Summary] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        asked = {
+            pool.submit(one, path, msgspec.structs.replace(config, seed=seed), policy, load): (policy, load, seed)
+            for load in loads
+            for seed in range(seeds)
+            for policy in policies
+        }
+        for count, future in enumerate(as_completed(asked), 1):
+            found[asked[future]] = future.result()
+            print(f"\r  {count} of {len(asked)} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return [
+        Row(policy, load, tuple(found[policy, load, seed] for seed in range(seeds)))
+        for load in loads
+        for policy in policies
+    ]
+
+
+def bound(trace: Sequence[Arrival], config: SimulatorConfig, load: float) -> tuple[float, float]:
+    """Hit rates of a boundless cache, and of one as large as all replicas' together."""
+    arrivals = at_rate(trace, load, config.replicas, max(1, config.replicas // REPLICAS_PER_COPY), 0)
+    capacity = config.replicas * node(config.node).kv_capacity_tokens
+    size, warm_up = TRACE_BLOCK_TOKENS, config.warm_up
+    return clairvoyant_hit_rate(arrivals, 0, size, warm_up), clairvoyant_hit_rate(arrivals, capacity, size, warm_up)
+
+
+def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> None:
+    """Ours against the best of the others: at the knee, at every load, and its hit rate against the bound's."""
+    loads = sorted(bounds)
+    ours = {row.load: row for row in rows if row.policy == OURS}
+    for title, others in (("the others", [row for row in rows if row.policy in OTHERS]), ("our core with a simpler "
+        "policy", [row for row in rows if row.policy in ABLATIONS])):  # fmt: skip
+        if not others:
+            continue
+        best = {load: max((r for r in others if r.load == load), key=lambda r: r.mean("goodput")) for load in loads}
+        knee = max(loads, key=lambda load: best[load].mean("goodput"))
+        print(f"\nAgainst the best of {title}:")
+        for load in loads:
+            mine, theirs = ours[load].mean("goodput"), best[load].mean("goodput")
+            margin = ours[load].error("goodput") + best[load].error("goodput")
+            word = "wins" if mine > theirs + margin else "LOSES" if mine < theirs - margin else "ties"
+            ratio = f"{mine / theirs:6.2f} x" if theirs > 0.01 else "   (0)  "
+            mark = "  <- knee" if load == knee else ""
+            print(f"  load {load:5g}: {mine:.3f} against {theirs:.3f} ({best[load].policy}): {ratio} {word}{mark}")
+        peak = max(ours[load].mean("goodput") for load in loads)
+        print(f"  peak against peak: {peak / best[knee].mean('goodput'):.2f} x")
+    knee = max(loads, key=lambda load: ours[load].mean("goodput"))
+    moderate = min(loads, key=lambda load: abs(load - MODERATE * knee))
+    reached, pooled = ours[moderate].mean("hit_rate"), bounds[moderate][1]
+    if pooled:
+        print(
+            f"\nHit rate at a moderate load of {moderate:g}: {reached:.3f}, {reached / pooled - 1:+.1%} to the bound's"
+        )
+    lost = [row for row in rows if row.policy in OTHERS]
+    for field, better in (("ttft_p50_ms", min), ("ttft_p99_ms", min), ("hit_rate", max), ("imbalance", min)):
+        for load in loads:
+            champion = better((row for row in lost if row.load == load), key=lambda row: row.mean(field), default=None)
+            if champion is not None and better(champion.mean(field), ours[load].mean(field)) == champion.mean(field):
+                theirs, mine = champion.mean(field), ours[load].mean(field)
+                print(f"  behind at load {load:g}: {field} {mine:,.3g} against {theirs:,.3g} ({champion.policy})")
+
+
+def as_json(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> dict[str, dict[str, object]]:
+    result: dict[str, dict[str, object]] = {}
+    for row in rows:
+        result.setdefault(row.policy, {})[f"{row.load:g}"] = {
+            field: round(row.mean(field), 4) for field in ("goodput", "hit_rate", "ttft_p99_ms", "shed")
+        }
+    result[BOUND] = {
+        f"{load:g}": {"goodput": None, "hit_rate": round(pooled, 4), "ttft_p99_ms": None, "shed": None}
+        for load, (_, pooled) in bounds.items()
+    }
+    return result
+
+
+if __name__ == "__main__":
+    main()
