@@ -86,7 +86,7 @@ class AdminApi:
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
         self._pool = await lazy_pool(
-            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin"
+            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin", init=_prepare
         )
 
     async def stop(self) -> None:
@@ -121,7 +121,7 @@ class AdminApi:
         principal = await authenticate(connection, request.secret, self._pepper)
         principal.require(endpoint.permission, deployment=endpoint.deployment)
         arguments = self._arguments_of(endpoint).of(request.path, request.query, request.body, request.content_type)
-        call = AdminCall(connection, principal, request.request_id, self._pepper, self._fleet)
+        call = AdminCall(connection, principal, request.request_id, self._pepper, self._fleet, self._config.webhooks)
         if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are
             return await self._work(endpoint, call, arguments, None)
         key = Idempotency.check(request.idempotency_key)
@@ -172,6 +172,11 @@ class AdminApi:
         if known is None:
             known = self._arguments[endpoint.name] = Arguments(endpoint)
         return known
+
+
+async def _prepare(connection: asyncpg.Connection[Any]) -> None:
+    """JSON columns come as values, and are given as text that is JSON."""
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)
 
 
 def _conflict(error: asyncpg.UniqueViolationError) -> str:

@@ -9,6 +9,7 @@ import asyncpg
 
 from contracts.errors import NotFound, PermissionDenied
 from gateway.admin.audit_log import Change
+from gateway.admin.config import WebhooksConfig
 from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
 from gateway.fleet import Fleet
@@ -25,12 +26,14 @@ class AdminCall:
         request_id: str,
         pepper: bytes,
         fleet: Fleet,
+        webhooks: WebhooksConfig,
     ) -> None:
         self.connection = connection
         self.principal = principal
         self.request_id = request_id
         self.pepper = pepper
         self.fleet = fleet
+        self.webhooks = webhooks
         self.changes: list[Change] = []
 
     def audit(

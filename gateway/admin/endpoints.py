@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from gateway.admin import me, organizations, projects
+from gateway.admin import (
+    admin_keys,
+    audit,
+    keys,
+    me,
+    members,
+    organizations,
+    projects,
+    requests,
+    service_accounts,
+    webhook_deliveries,
+    webhook_settings,
+)
 from gateway.admin.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *me.ENDPOINTS,
     *organizations.ENDPOINTS,
+    *members.ENDPOINTS,
+    *service_accounts.ENDPOINTS,
+    *admin_keys.ENDPOINTS,
     *projects.ENDPOINTS,
+    *keys.ENDPOINTS,
+    *requests.ENDPOINTS,
+    *webhook_settings.ENDPOINTS,
+    *webhook_deliveries.ENDPOINTS,
+    *audit.ENDPOINTS,
 )

@@ -31,13 +31,13 @@ INSERT INTO gateway.idempotency_keys AS kept (principal_id, key, fingerprint, ru
     OR (kept.status IS NULL AND kept.started_at < now() - make_interval(secs => {RUN_S})
         AND kept.fingerprint = excluded.fingerprint)
 RETURNING true
-"""  # noqa: S608  built from constants of this file
+"""
 FIND = "SELECT fingerprint, status, answer FROM gateway.idempotency_keys WHERE principal_id = $1 AND key = $2"
 KEEP = """
 UPDATE gateway.idempotency_keys SET status = $4, answer = $5 WHERE principal_id = $1 AND key = $2 AND run_id = $3
 """
 RELEASE = "DELETE FROM gateway.idempotency_keys WHERE principal_id = $1 AND key = $2 AND run_id = $3"
-FORGET = f"DELETE FROM gateway.idempotency_keys WHERE started_at < now() - interval '{KEPT}'"  # noqa: S608
+FORGET = f"DELETE FROM gateway.idempotency_keys WHERE started_at < now() - interval '{KEPT}'"
 
 
 class Kept(msgspec.Struct, frozen=True):

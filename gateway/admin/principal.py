@@ -29,7 +29,7 @@ SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals
 USED = f"""
 UPDATE gateway.admin_keys SET last_used_at = now()
  WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - interval '{LAST_USED_EVERY}')
-"""  # noqa: S608  built from a constant of this file
+"""
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,6 +111,8 @@ webhook_events = Table(
     Column("data", JSONB, nullable=False),
     # A second event of the organization with the same text is not recorded.
     Column("once", Text),
+    # Null: all that want the type.
+    Column("to_webhook_id", UUID()),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now(), index=True),
     UniqueConstraint("organization_id", "once"),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -94,14 +94,25 @@ async def open_pool(
         pause_s = min(pause_s * 2, 1.0)
 
 
-def lazy_pool(url: str, *, size: int, connect_timeout_s: float, name: str = "slipstream") -> asyncpg.Pool[Any]:
-    """A pool that connects on first use; initialise it by awaiting it. It starts even while the database is away."""
+def lazy_pool(
+    url: str,
+    *,
+    size: int,
+    connect_timeout_s: float,
+    name: str = "slipstream",
+    init: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
+) -> asyncpg.Pool[Any]:
+    """A pool that connects on first use; initialise it by awaiting it. It starts even while the database is away.
+
+    init: prepares each new connection.
+    """
     return asyncpg.create_pool(
         checked(url),
         min_size=0,
         max_size=size,
         timeout=connect_timeout_s,
         server_settings={"application_name": name},
+        init=init,
     )
 
 

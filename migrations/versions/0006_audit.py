@@ -111,6 +111,7 @@ CREATE TABLE gateway.webhook_events (
     type text NOT NULL,
     data jsonb NOT NULL,
     once text,
+    to_webhook_id uuid,
     created_at timestamptz DEFAULT now() NOT NULL,
     CONSTRAINT webhook_events_pkey PRIMARY KEY (id),
     CONSTRAINT webhook_events_organization_id_once_key UNIQUE (organization_id, once)
@@ -153,8 +154,10 @@ CREATE FUNCTION gateway.fan_out_webhook_event() RETURNS trigger LANGUAGE plpgsql
 BEGIN
     INSERT INTO gateway.webhook_deliveries (webhook_id, event_id)
     SELECT id, NEW.id FROM gateway.webhooks
-     WHERE organization_id = NEW.organization_id AND disabled_at IS NULL
-       AND (events IS NULL OR NEW.type = ANY (events));
+     WHERE organization_id = NEW.organization_id
+       AND CASE WHEN NEW.to_webhook_id IS NULL
+                THEN disabled_at IS NULL AND (events IS NULL OR NEW.type = ANY (events))
+                ELSE id = NEW.to_webhook_id END;
     RETURN NULL;
 END
 $$;
@@ -173,12 +176,11 @@ ALTER TABLE gateway.request_traces
     ADD COLUMN reason text,
     ADD COLUMN rule jsonb,
     ADD COLUMN counters jsonb;
-CREATE INDEX request_traces_organization_id_recorded_at_request_id_idx
-    ON gateway.request_traces (organization_id, recorded_at, request_id);
+CREATE INDEX request_traces_organization_id_request_id_idx ON gateway.request_traces (organization_id, request_id);
 """
 
 DOWN = """
-DROP INDEX gateway.request_traces_organization_id_recorded_at_request_id_idx;
+DROP INDEX gateway.request_traces_organization_id_request_id_idx;
 ALTER TABLE gateway.request_traces
     DROP COLUMN counters, DROP COLUMN rule, DROP COLUMN reason, DROP COLUMN tier, DROP COLUMN model,
     DROP COLUMN endpoint, DROP COLUMN key_id, DROP COLUMN project_id;

@@ -45,7 +45,12 @@ async def test_an_unknown_field_and_a_bad_value_are_named(people: People) -> Non
     ):
         answer = await owner.ask("POST", path, body)
         assert (answer.status, answer.body["error"]["code"], answer.body["error"]["param"]) == (400, code, param)
-    for query, param in (("?limit=0", "limit"), ("?limt=3", "limt"), ("?cursor=!", "cursor"), ("?limit=2&limit=3", "limit")):
+    for query, param in (
+        ("?limit=0", "limit"),
+        ("?limt=3", "limt"),
+        ("?cursor=!", "cursor"),
+        ("?limit=2&limit=3", "limit"),
+    ):
         answer = await owner.ask("GET", path + query)
         assert (answer.status, answer.body["error"]["param"]) == (400, param)
 

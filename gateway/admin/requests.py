@@ -1,0 +1,185 @@
+"""Single requests: what was decided, by which rule, where the time went, on which engine, and what it cost.
+
+Two sources: the trace, written for every request whose key is known, refused ones included; and the ledger's attempts.
+Either may be there without the other: traces are best effort, the ledger holds only what was admitted.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from gateway.admin.bodies import Name, Page, PageQuery
+from gateway.admin.call import AdminCall, not_found
+from gateway.admin.endpoint import endpoint
+from gateway.admin.pages import page_of
+from gateway.tenants.roles import Permission
+
+DECISION = """CASE WHEN status < 400 THEN 'served' WHEN status = 499 THEN 'abandoned'
+       WHEN status >= 500 THEN 'failed' ELSE 'refused' END"""
+TRACE = f"""
+SELECT request_id, organization_id, project_id, key_id, client_request_id, {DECISION} AS decision, status,
+       error_code, reason, endpoint, model, tier, total_ms, recorded_at, rule, counters, phases_ms
+  FROM gateway.request_traces
+"""
+LIST = f"""
+SELECT request_id, organization_id, project_id, key_id, {DECISION} AS decision, status, error_code,
+       endpoint, model, tier, total_ms, recorded_at
+  FROM gateway.request_traces
+"""
+ATTEMPTS = """
+SELECT attempt, organization_id, project_id, key_id, endpoint, model, tier, pool, replica_id AS engine, stream,
+       prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, outcome, finish, billed, price_version,
+       amount_micro, status, error_code, phases_ms, opened_at, closed_at, gateway_id
+  FROM gateway.usage_events
+ WHERE request_id = $1 AND ($2::uuid IS NULL OR organization_id = $2) ORDER BY attempt
+"""
+
+
+class Decision(StrEnum):
+    """What became of a request."""
+
+    SERVED = "served"
+    REFUSED = "refused"
+    """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` say which."""
+    FAILED = "failed"
+    """A 5xx: ours."""
+    ABANDONED = "abandoned"
+    """The client left."""
+
+
+class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in a list. request_id: what `x-request-id` said."""
+
+    request_id: str
+    organization_id: UUID
+    project_id: UUID | None
+    key_id: UUID | None
+    decision: Decision
+    status: int
+    error_code: str | None
+    endpoint: str | None
+    model: str | None
+    tier: str | None
+    total_ms: float
+    recorded_at: datetime
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price."""
+
+    attempt: int
+    engine: str | None
+    pool: str | None
+    stream: bool
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    outcome: str
+    finish: str
+    billed: bool
+    price_version: int | None
+    amount_micro: int
+    status: int | None
+    error_code: str | None
+    phases_ms: dict[str, float]
+    opened_at: datetime
+    closed_at: datetime
+    gateway_id: str
+
+
+class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
+
+    phases_ms: where the wall time went. amount_micro: of the billed attempt.
+    """
+
+    request_id: str
+    organization_id: UUID
+    project_id: UUID | None
+    key_id: UUID | None
+    client_request_id: str | None
+    decision: Decision | None
+    status: int | None
+    error_code: str | None
+    reason: str | None
+    rule: dict[str, Any] | None
+    counters: list[dict[str, Any]] | None
+    endpoint: str | None
+    model: str | None
+    tier: str | None
+    total_ms: float | None
+    phases_ms: dict[str, float]
+    recorded_at: datetime | None
+    amount_micro: int
+    attempts: list[Attempt]
+
+
+class RequestQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters. They look through the organization's requests from the newest on."""
+
+    project_id: UUID | None = None
+    key_id: UUID | None = None
+    status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    error_code: Name | None = None
+
+
+@endpoint("GET", "/organizations/{organization_id}/requests", Permission.REQUESTS_READ)
+async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
+    """List an organization's requests, refused ones included, newest first. Without any content."""
+    await call.require_organization(organization_id)
+    where = call.where()
+    where.add("organization_id = {}", organization_id)
+    where.add_if("project_id = {}", query.project_id)
+    where.add_if("key_id = {}", query.key_id)
+    where.add_if("status = {}", query.status)
+    where.add_if("error_code = {}", query.error_code)
+    return await page_of(
+        call.connection, RequestSummary, LIST, where, query, table="request_traces", order=("request_id",)
+    )
+
+
+@endpoint("GET", "/requests/{request_id}", Permission.REQUESTS_READ)
+async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
+    """Why was it limited, where did its time go, what did it cost? By the id in `x-request-id`."""
+    trace = await call.connection.fetchrow(
+        f"{TRACE} WHERE request_id = $1 AND ($2::uuid IS NULL OR organization_id = $2)", request_id, call.scope
+    )
+    rows = await call.connection.fetch(ATTEMPTS, request_id, call.scope)
+    if trace is None and not rows:
+        raise not_found("request", request_id[:100])
+    attempts = [msgspec.convert({name: row[name] for name in Attempt.__struct_fields__}, Attempt) for row in rows]
+    cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
+    if trace is not None:
+        return msgspec.convert({**trace, "amount_micro": cost, "attempts": attempts}, RequestDetail)
+    first = rows[0]
+    return RequestDetail(
+        request_id=request_id,
+        organization_id=first["organization_id"],
+        project_id=first["project_id"],
+        key_id=first["key_id"],
+        client_request_id=None,
+        decision=None,
+        status=attempts[-1].status,
+        error_code=attempts[-1].error_code,
+        reason=None,
+        rule=None,
+        counters=None,
+        endpoint=first["endpoint"],
+        model=first["model"],
+        tier=first["tier"],
+        total_ms=None,
+        phases_ms=attempts[-1].phases_ms,
+        recorded_at=None,
+        amount_micro=cost,
+        attempts=attempts,
+    )
+
+
+ENDPOINTS = (list_requests, get_request)

@@ -1,0 +1,119 @@
+"""Which addresses a webhook may reach: public ones only, for customers choose the URLs and stand outside.
+
+A name is resolved once, every address it has is checked, and the connection goes to a checked address: a name that
+answers differently a moment later cannot lead anywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from contracts.errors import InvalidField
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# What `is_global` lets through or changed its mind about between Python releases.
+NEVER = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4",
+        "::/127", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fc00::/7",
+        "fe80::/10", "fec0::/10", "ff00::/8",
+    )
+)  # fmt: skip
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class ForbiddenAddress(OSError):
+    """The name leads to an address that no webhook may reach."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether the address belongs to the public internet, whatever form an IPv4 address hides in."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if inner is None and address in NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if int(address) >> 32 == 0:  # ::a.b.c.d, abandoned long ago and still understood by some stacks
+            return False
+    return address.is_global and not any(address in network for network in NEVER if network.version == address.version)
+
+
+def check_url(url: str, *, allow_private: bool) -> None:
+    """Raises InvalidField for a URL that could never be delivered to. Names are resolved later, at every delivery."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    schemes = ("https", "http") if allow_private else ("https",)
+    problem = ""
+    if parts.scheme not in schemes:
+        problem = f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+    elif not host or port == 0:
+        problem = "it names no host and port"
+    elif parts.username is not None or parts.password is not None:
+        problem = "it holds a user name or password; deliveries are signed instead"
+    elif parts.fragment:
+        problem = "it has a fragment, which is never sent"
+    elif not allow_private and _is_forbidden_literal(host):
+        problem = f"{host} is not an address of the public internet"
+    if problem:
+        raise InvalidField(f"Invalid value for 'url': {problem}.", param="url")
+
+
+def check_literal(host: str) -> None:
+    """Raises ForbiddenAddress for an address that may not be reached. aiohttp resolves names only."""
+    if _is_forbidden_literal(host):
+        raise ForbiddenAddress(f"{host} is not an address of the public internet")
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves a name to addresses that may be reached. One forbidden address refuses the name: which of several a
+    connection takes is chance."""
+
+    def __init__(self, *, allow_private: bool = False) -> None:
+        self._allow_private = allow_private
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """For aiohttp. Raises ForbiddenAddress, or OSError for a name that is not."""
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        results: list[ResolveResult] = []
+        for kind, _, protocol, _, place in found:
+            text = str(place[0]).partition("%")[0]
+            if not self._allow_private and not is_public(ipaddress.ip_address(text)):
+                raise ForbiddenAddress(f"{host} leads to {text}, which is not an address of the public internet")
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=str(place[0]),
+                    port=port,
+                    family=kind,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+            )
+        return results
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _is_forbidden_literal(host: str) -> bool:
+    try:
+        return not is_public(ipaddress.ip_address(host.strip("[]").partition("%")[0]))
+    except ValueError:
+        # `127.1`, `0x7f000001` and `2130706433` are names to Python and addresses to the C library, which resolves
+        # them: the resolver checks what comes out. `localhost` never needs a look.
+        return host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(".localhost")

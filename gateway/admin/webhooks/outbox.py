@@ -1,0 +1,46 @@
+"""Events for customers' webhooks. Any part of the platform may tell one, in the transaction that made it true:
+
+    INSERT INTO gateway.webhook_events (organization_id, type, data, once) VALUES (…) ON CONFLICT DO NOTHING
+
+or `emit`. A trigger makes one delivery for each of the organization's webhooks that wants the type; the worker sends
+them. `once` names the occasion (`budget:project:<id>:2026-11:80`): the second event with the same text is not recorded.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+INSERT = """
+INSERT INTO gateway.webhook_events (organization_id, type, data, once) VALUES ($1, $2, $3::text::jsonb, $4)
+    ON CONFLICT (organization_id, once) DO NOTHING RETURNING id
+"""
+
+
+class EventType(StrEnum):
+    """What can be told."""
+
+    BUDGET_THRESHOLD_REACHED = "budget.threshold_reached"
+    """data: level, subject_id, tier, month, percent, limit_micro, spent_micro."""
+    BUDGET_EXHAUSTED = "budget.exhausted"
+    """The same, at 100 %: requests that cost money are refused until the month ends or the limit is raised."""
+    TEST = "webhook.test"
+    """Sent by hand, to try a webhook."""
+
+
+async def emit(
+    connection: asyncpg.Connection[Any],
+    organization_id: UUID,
+    kind: EventType,
+    data: dict[str, Any],
+    once: str | None = None,
+) -> UUID | None:
+    """Record an event; returns its id, None when `once` was told before."""
+    event_id: UUID | None = await connection.fetchval(
+        INSERT, organization_id, kind.value, msgspec.json.encode(data).decode(), once
+    )
+    return event_id

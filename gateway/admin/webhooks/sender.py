@@ -1,0 +1,94 @@
+"""Sends one delivery over HTTP: to a checked address, without redirects, proxies or cookies, and reads little back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from gateway.admin.config import WebhooksConfig
+from gateway.admin.webhooks.address import ForbiddenAddress, PublicResolver, check_literal
+
+ERROR_CHARACTERS = 300
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How an attempt went. status: None without an answer; error: None for a 2xx."""
+
+    status: int | None
+    error: str | None
+    duration_ms: float
+
+    @property
+    def delivered(self) -> bool:
+        """The receiver has it."""
+        return self.error is None
+
+
+class Sender:
+    """Use as a context. resolver: for tests."""
+
+    def __init__(self, config: WebhooksConfig, resolver: aiohttp.abc.AbstractResolver | None = None) -> None:
+        self._config = config
+        self._resolver = resolver
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Sender:
+        resolver = self._resolver or PublicResolver(allow_private=self._config.allow_private_addresses)
+        # No connection outlives its delivery, and no answer of the resolver outlives its check.
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self._config.timeout_s),
+            trust_env=False,
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
+        """POST the body; whatever goes wrong is an Outcome. Only the status is read of the answer."""
+        assert self._session is not None, "use it as a context"
+        began_s = time.perf_counter()
+        status: int | None = None
+        error: str | None = None
+        try:
+            target = URL(url)
+            if not self._config.allow_private_addresses:
+                if target.scheme != "https":
+                    raise ForbiddenAddress("only https is delivered to")
+                check_literal(target.host or "")
+            async with self._session.post(
+                target,
+                data=body,
+                headers={**headers, "content-type": "application/json", "user-agent": "slipstream-webhooks/1"},
+                allow_redirects=False,
+            ) as response:
+                status = response.status
+                if 300 <= status < 400:
+                    error = f"{status}: redirects are not followed"
+                elif not 200 <= status < 300:
+                    error = f"{status}: not a 2xx"
+        except TimeoutError:
+            error = f"no answer within {self._config.timeout_s:g} s"
+        except (aiohttp.ClientError, OSError, ValueError) as failure:
+            error = _sentence(failure)
+        return Outcome(status, error, round((time.perf_counter() - began_s) * 1e3, 3))
+
+
+def _sentence(failure: BaseException) -> str:
+    """aiohttp wraps the resolver's refusal; its own sentence is the one that helps."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, ForbiddenAddress):
+            return str(cause)
+        cause = getattr(cause, "os_error", None) or cause.__cause__
+    return f"{type(failure).__name__}: {failure}"[:ERROR_CHARACTERS]

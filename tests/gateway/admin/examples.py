@@ -1,0 +1,119 @@
+"""For each endpoint a body that it takes, and things of an organization that its path may name."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.sealed import seal
+from gateway.admin.webhooks.courier import use_of
+from gateway.admin.webhooks.signature import new_secret
+from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.tenants.roles import Role
+from tests.gateway.admin.people import People
+
+_things: dict[tuple[int, str], dict[str, object]] = {}
+
+BODIES: dict[str, dict[str, Any]] = {
+    "update_organization": {"name": "renamed {}"},
+    "create_organization": {"name": "new {}"},
+    "create_member": {"email": "{}@example.com", "name": "New", "role": "viewer"},
+    "update_member": {"role": "developer"},
+    "create_service_account": {"name": "bot {}", "role": "viewer"},
+    "update_service_account": {"role": "developer"},
+    "rotate_admin_key": {"overlap_s": 60},
+    "create_project": {"name": "project {}"},
+    "update_project": {"tiers": ["chat"]},
+    "create_key": {"name": "key"},
+    "update_key": {"scopes": ["chat"]},
+    "rotate_key": {},
+    "create_webhook": {"url": "https://example.com/hook"},
+    "update_webhook": {"events": ["budget.exhausted"]},
+    "rotate_webhook_secret": {},
+}
+"""`{}` stands for something that was never there before. An endpoint without a body needs none."""
+
+
+async def body_for(people: People, endpoint: Endpoint, organization: str) -> dict[str, Any] | None:
+    """A body the endpoint takes from a principal of that organization."""
+    if endpoint.body is None:
+        return None
+    if endpoint.name == "create_admin_key":
+        return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
+    assert endpoint.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {endpoint.name}, please"
+    return {
+        name: value.replace("{}", uuid4().hex) if isinstance(value, str) else value
+        for name, value in BODIES[endpoint.name].items()
+    }
+
+
+async def things_of(people: People, organization: str, *, fresh: bool = False) -> dict[str, object]:
+    """Path parameters by name, of things that belong to the organization. fresh: never used by another test."""
+    known = _things.get((id(people), organization))
+    if known is not None and not fresh:
+        return known
+    fetchval, owner_of = people.database.fetchval, people.organizations[organization]
+    project = await fetchval(
+        "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", owner_of, uuid4().hex
+    )
+    minted, admin = mint(people.pepper), mint(people.pepper, ADMIN_PREFIX)
+    key = await fetchval(
+        "INSERT INTO gateway.api_keys (project_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
+        project,
+        minted.hash,
+        minted.display,
+    )
+    member = await people.principal(organization, Role.VIEWER)
+    account = await fetchval(
+        "INSERT INTO gateway.principals (organization_id, kind, name, role)"
+        " VALUES ($1, 'service_account', $2, 'viewer') RETURNING id",
+        owner_of,
+        uuid4().hex,
+    )
+    admin_key = await fetchval(
+        "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
+        member,
+        admin.hash,
+        admin.display,
+    )
+    webhook = uuid4()
+    await people.database.execute(
+        "INSERT INTO gateway.webhooks (id, organization_id, url, description, secret, disabled_at)"
+        " VALUES ($1, $2, 'https://example.com', '', $3, now())",
+        webhook,
+        owner_of,
+        seal(people.pepper, use_of(webhook), new_secret().encode()),
+    )
+    event = await fetchval(
+        "INSERT INTO gateway.webhook_events (organization_id, type, data, to_webhook_id)"
+        " VALUES ($1, 'webhook.test', '{}', $2) RETURNING id",
+        owner_of,
+        webhook,
+    )
+    delivery = await fetchval(
+        "UPDATE gateway.webhook_deliveries SET state = 'failed' WHERE event_id = $1 RETURNING id", event
+    )
+    request = f"req_{uuid4().hex}"
+    await people.database.execute(
+        "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, key_id, status, total_ms,"
+        " phases_ms) VALUES ($1, $2, $3, $4, 200, 1, '{}')",
+        request,
+        owner_of,
+        project,
+        key,
+    )
+    things: dict[str, object] = {
+        "organization_id": owner_of,
+        "project_id": project,
+        "key_id": key,
+        "member_id": member,
+        "service_account_id": account,
+        "admin_key_id": admin_key,
+        "webhook_id": webhook,
+        "delivery_id": delivery,
+        "request_id": request,
+    }
+    if not fresh:
+        _things[id(people), organization] = things
+    return things
