@@ -1,26 +1,25 @@
 """`python -m training`: makes the models that come with Slipstream, one command a step.
 
-Each command lives in a file of its own, `training/<command>_command.py`, as a click command named `command`, and is
-imported when it is called.
+Each command lives in a file of its own, `training/<name>_command.py`, as a click command called `command`, and is
+imported when it is asked for. The chat model's is `python -m training.chat`.
 """
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import click
-
-COMMANDS = ("tokenizer", "corpus", "code", "chat", "head", "export", "evaluate")
 
 
 class Commands(click.Group):
     """Finds a command's file when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return sorted(path.stem.removesuffix("_command") for path in Path(__file__).parent.glob("*_command.py"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"training.{cmd_name}_command").command
         return command

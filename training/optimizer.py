@@ -15,7 +15,8 @@ class Optimizer:
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
-            (matrices if parameter.ndim == 2 and "embed" not in name else others).append(parameter)
+            table = parameter.ndim != 2 or "embed" in name or "lm_head" in name
+            (others if table else matrices).append(parameter)
         self._parameters = [*matrices, *others]
         self._parts: list[tuple[torch.optim.Optimizer, float]] = [
             (torch.optim.Muon(matrices, lr=muon_rate, weight_decay=weight_decay), muon_rate),

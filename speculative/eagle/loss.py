@@ -22,27 +22,40 @@ class Unrolled(NamedTuple):
     """Share of positions whose likeliest guess is the target's, by step; what the head cannot guess counts as wrong."""
 
 
-def unroll(head: EagleHead, ids: Tensor, states: Tensor, scores: Tensor, embedding: Tensor, steps: int) -> Unrolled:
+def unroll(
+    head: EagleHead,
+    ids: Tensor,
+    states: Tensor,
+    scores: Tensor,
+    embedding: Tensor,
+    steps: int,
+    counted: Tensor | None = None,
+) -> Unrolled:
     """Loss of one sequence.
 
     ids: (n,); states: (n, 3 * hidden), the target's features after each token; scores: (n, vocab), the target's logits
-    after each token; embedding: the target's table; steps: guesses in a row, less than n - 1. Raises ValueError for a
-    sequence too short.
+    after each token; embedding: the target's table; steps: guesses in a row, less than n - 1; counted: (n,) bool, the
+    tokens of which a guess matters, all if left out. Raises ValueError for a sequence too short, or if none counts.
     """
     count = len(ids) - 1 - steps
     if count < 1:
         raise ValueError(f"{len(ids)} tokens are too few to guess {steps} in a row")
+    if counted is None:
+        counted = torch.ones(len(ids), dtype=torch.bool)
+    if not counted[2 : 2 + count].any():
+        raise ValueError("no token counts")
     loss = torch.zeros(())
     accuracy: list[float] = []
     for step, outputs in enumerate(outputs_by_step(head, ids, states, embedding, steps)):
         # after tokens 0 .. t+1+step, of which the last `step` are the ones guessed before
         target = scores[1 + step : 1 + step + count]
-        mask = head.t2d[target.argmax(-1)]
+        matters = counted[2 + step : 2 + step + count]
+        mask = head.t2d[target.argmax(-1)] & matters
         wanted = functional.softmax(target[:, head.t2d].float(), -1)
         guessed = functional.log_softmax(head.logits(outputs), -1)
-        loss = loss - DECAY**step * ((wanted * guessed).sum(-1) * mask).mean()
-        right = head.target_ids(guessed.argmax(-1)) == target.argmax(-1)
-        accuracy.append(float(right.float().mean()))
+        loss = loss - DECAY**step * ((wanted * guessed).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
+        right = (head.target_ids(guessed.argmax(-1)) == target.argmax(-1)) & matters
+        accuracy.append(float(right.sum() / matters.sum().clamp(min=1)))
     return Unrolled(loss, accuracy)
 
 
