@@ -1,0 +1,67 @@
+"""Asks a chat endpoint in OpenAI's format, as a customer would, many items at once."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import aiohttp
+
+from evals.slices.item import Item, Message
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """Where to ask: the gateway, or an engine itself."""
+
+    url: str
+    """With /v1."""
+    key: str
+    model: str
+    at_once: int = 8
+    timeout_s: float = 300.0
+    """For one answer."""
+
+
+async def answer_all(endpoint: Endpoint, items: Sequence[Item]) -> list[str]:
+    """The greedy answers, in the order of the items.
+
+    Raises aiohttp.ClientError when an answer cannot be had: a table with holes is no table.
+    """
+    places = asyncio.Semaphore(endpoint.at_once)
+    async with _session(endpoint) as session:
+
+        async def one(item: Item) -> str:
+            async with places:
+                return await _ask(endpoint, session, item.messages, item.max_tokens)
+
+        return await asyncio.gather(*(one(item) for item in items))
+
+
+async def converse(endpoint: Endpoint, questions: Sequence[str], system: str = "", max_tokens: int = 128) -> list[str]:
+    """The greedy answers of one conversation, each question asked after the answers to those before it."""
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    answers = []
+    async with _session(endpoint) as session:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            answers.append(await _ask(endpoint, session, messages, max_tokens))
+            messages.append({"role": "assistant", "content": answers[-1]})
+    return answers
+
+
+def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        headers={"authorization": f"Bearer {endpoint.key}"}, timeout=aiohttp.ClientTimeout(total=endpoint.timeout_s)
+    )
+
+
+async def _ask(endpoint: Endpoint, session: aiohttp.ClientSession, messages: Sequence[Message], max_tokens: int) -> str:
+    body = {"model": endpoint.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
+    async with session.post(f"{endpoint.url}/chat/completions", json=body) as response:
+        if response.status != 200:
+            said = (await response.text())[:500]
+            raise aiohttp.ClientError(f"{endpoint.url}: HTTP {response.status}: {said}")
+        answer = await response.json()
+    return str(answer["choices"][0]["message"]["content"] or "")

@@ -1,0 +1,54 @@
+"""How many of a slice's items were answered right, and how sure that is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+_Z = 1.959963984540054
+"""Of the normal distribution, for 95 %."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """Right answers of a slice."""
+
+    slice: str
+    about: str
+    right: int
+    items: int
+    goal: float
+
+    @property
+    def share(self) -> float:
+        """Of the items, 0 to 1."""
+        return self.right / self.items
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true share lies with 95 % confidence. Source: Wilson 1927, score interval."""
+        n, p = self.items, self.share
+        middle = (p + _Z * _Z / (2 * n)) / (1 + _Z * _Z / n)
+        half = _Z / (1 + _Z * _Z / n) * math.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the share is at least the goal."""
+        return self.share >= self.goal
+
+
+def table(scores: list[Score]) -> str:
+    """The scores in Markdown."""
+    lines = ["| slice | what | held-out | 95 % interval | items | goal |", "|---|---|---|---|---|---|"]
+    for score in scores:
+        low, high = score.interval
+        goal = (
+            f"{score.goal:.2f}"
+            if score.is_reached
+            else f"{score.goal:.2f}, **missed by {score.goal - score.share:.2f}**"
+        )
+        lines.append(
+            f"| {score.slice} | {score.about} | {score.share:.3f} | {low:.3f} to {high:.3f} | {score.items} | {goal} |"
+        )
+    return "\n".join(lines)

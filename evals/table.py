@@ -1,0 +1,61 @@
+"""Held-out accuracy by slice of whatever answers at an address: `python -m evals.table URL --model NAME`.
+
+Prints the table of docs/concepts/models.md and, as its last line, the same as JSON. `slipstream engine --model
+models/slipstream-chat --port 8300` starts something to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+
+from evals.endpoint import Endpoint, answer_all
+from evals.score import Score, table
+from evals.slices.registry import SLICES, find
+from evals.slices.split import Split
+
+LONG = frozenset({"retrieval-2000", "retrieval-4000"})
+_MOST_LONG = 100
+
+
+async def measure(endpoint: Endpoint, names: list[str], items: int, wrong: Path | None = None) -> list[Score]:
+    """Ask the first so many held-out items of each slice. wrong: a file for the questions answered wrongly."""
+    scores = []
+    for name in names:
+        one = find(name)
+        count = min(items, _MOST_LONG) if name in LONG else items
+        asked = [one.item(seed, Split.HELD_OUT) for seed in range(count)]
+        answers = await answer_all(endpoint, asked)
+        right = [item.check(answer) for item, answer in zip(asked, answers, strict=True)]
+        scores.append(Score(name, one.about, sum(right), count, one.goal))
+        click.echo(f"{name}: {scores[-1].share:.3f} of {count}", err=True)
+        if wrong is not None:
+            with wrong.open("a") as file:
+                for item, answer, is_right in zip(asked, answers, right, strict=True):
+                    if not is_right:
+                        shown = {"slice": name, "messages": item.messages, "want": item.reference, "got": answer}
+                        file.write(json.dumps(shown, ensure_ascii=False) + "\n")
+    return scores
+
+
+@click.command()
+@click.argument("url")
+@click.option("--model", default="slipstream-chat", show_default=True)
+@click.option("--key", default="none", help="API key.")
+@click.option("--items", default=200, show_default=True, help="Of each slice; at most 100 of the longest two.")
+@click.option("--at-once", default=8, show_default=True, help="Requests in flight.")
+@click.option("--slices", default="", help="With commas; all if not given.")
+@click.option("--wrong", type=click.Path(path_type=Path), help="File for questions answered wrongly, one JSON a line.")
+def main(url: str, model: str, key: str, items: int, at_once: int, slices: str, wrong: Path | None) -> None:
+    """Held-out accuracy by slice of the model behind URL (with /v1)."""
+    names = slices.split(",") if slices else [one.name for one in SLICES]
+    scores = asyncio.run(measure(Endpoint(url.rstrip("/"), key, model, at_once), names, items, wrong))
+    click.echo(table(scores))
+    click.echo(json.dumps({score.slice: [score.right, score.items] for score in scores}))
+
+
+if __name__ == "__main__":
+    main()

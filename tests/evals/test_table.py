@@ -1,0 +1,68 @@
+"""The table is made of what an endpoint answers over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from evals.chats import CHATS, transcript
+from evals.endpoint import Endpoint
+from evals.slices.registry import find
+from evals.slices.split import Split
+from evals.table import measure
+
+ITEMS = 8
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    """Knows the references of the facts, says "no" to everything else, and refuses the model "missing"."""
+    items = [find("facts").item(seed, Split.HELD_OUT) for seed in range(ITEMS)]
+    known = {json.dumps(item.messages): item.reference for item in items[1:]}
+
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["model"] == "missing":
+            return web.json_response({"error": {"message": "no such model"}}, status=404)
+        assert request.headers["authorization"] == "Bearer key"
+        assert body["temperature"] == 0
+        text = known.get(json.dumps(body["messages"]), f"no, {len(body['messages'])}")
+        return web.json_response({"choices": [{"message": {"role": "assistant", "content": text}}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    yield Endpoint(f"http://127.0.0.1:{port}/v1", "key", "fake", at_once=3)
+    await runner.cleanup()
+
+
+async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpoint: Endpoint, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.jsonl"
+    facts, greetings = await measure(endpoint, ["facts", "repeat"], ITEMS, wrong)
+    assert (facts.right, facts.items) == (ITEMS - 1, ITEMS)
+    assert (greetings.right, greetings.items) == (0, ITEMS)
+    kept = [json.loads(line) for line in wrong.read_text().splitlines()]
+    assert [one["slice"] for one in kept] == ["facts"] + ["repeat"] * ITEMS
+    assert kept[0]["got"] == "no, 1"
+
+
+async def test_an_endpoint_that_fails_makes_no_table(endpoint: Endpoint) -> None:
+    missing = Endpoint(endpoint.url, "key", "missing")
+    with pytest.raises(aiohttp.ClientError, match=r"404.*no such model"):
+        await measure(missing, ["facts"], ITEMS)
+
+
+async def test_a_conversation_goes_on_from_its_answers(endpoint: Endpoint) -> None:
+    shown = await transcript(endpoint)
+    assert shown.count("\n---\n") == len(CHATS) - 1
+    # The second question of a chat is sent with the first and its answer.
+    assert "> who are you?\n\n    no, 3" in shown
