@@ -11,7 +11,14 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.answers import RETRY_AFTER_S, engine_error, error_body
 from engines.base import Capabilities, EngineRequest, Load
+from engines.counting import EngineCounts
 from engines.openai_body import openai_body, path_of
+
+_PROMPT, _CACHED, _GENERATED = _COUNTERS = (
+    b"sglang:prompt_tokens_total",
+    b"sglang:cached_tokens_total",
+    b"sglang:generation_tokens_total",
+)
 
 
 class SGLangDriver:
@@ -74,6 +81,24 @@ class SGLangDriver:
 
     def load(self) -> EngineRequest | None:
         return EngineRequest("GET", "/v1/loads")
+
+    def counts(self) -> EngineRequest:
+        """Its Prometheus page; SGLang has one when started with `--enable-metrics`."""
+        return EngineRequest("GET", "/metrics")
+
+    def parse_counts(self, body: bytes) -> EngineCounts:
+        """A counter is the sum of its samples: one for each model, rank and source."""
+        if b"sglang:" not in body:
+            raise EngineFailed("The engine shows no counters; is it started with --enable-metrics?")
+        totals = dict.fromkeys(_COUNTERS, 0.0)  # SGLang shows a counter only once it has counted
+        for line in body.splitlines():
+            name = line.partition(b"{")[0].partition(b" ")[0]
+            if name in totals:
+                try:
+                    totals[name] += float(line.rsplit(b" ", 1)[1])
+                except (IndexError, ValueError):
+                    raise EngineFailed("The engine's counters cannot be read.") from None
+        return EngineCounts(round(totals[_PROMPT]), round(totals[_CACHED]), round(totals[_GENERATED]))
 
     def parse_load(self, body: bytes) -> Load:
         """One entry per data-parallel rank; a replica's load is their sum."""

@@ -5,18 +5,15 @@ Tasks must bear being run twice: they are acknowledged after the work, and every
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
 
+from gateway.admin import tasks as admin_tasks
+from gateway.metering import tasks
 from slipstream.settings import Settings
-
-logger = logging.getLogger(__name__)
-
-ROLL_UP_USAGE = "usage.roll_up"
 
 
 def create_app(settings: Settings) -> Celery:
@@ -38,15 +35,12 @@ def create_app(settings: Settings) -> Celery:
         enable_utc=True,
         beat_max_loop_interval=5,
         beat_schedule={
-            "roll up usage": {
-                "task": ROLL_UP_USAGE,
-                "schedule": settings.worker.rollup_every_s,
-                # A worker that was away finds one waiting run, not one for every missed period.
-                "options": {"expires": settings.worker.rollup_every_s},
-            }
+            **tasks.schedule(settings.worker.ledger, settings.worker.rollup_every_s),
+            **admin_tasks.schedule(),
         },
     )
-    _add_tasks(app, settings)
+    tasks.add_tasks(app, settings.database_url, lambda: settings.token, settings.worker.ledger)
+    admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
     return app
 
 
@@ -70,7 +64,8 @@ def main(settings: Settings) -> None:
 
     def on_ready(**_: Any) -> None:
         ready.touch()
-        app.send_task(ROLL_UP_USAGE)
+        for name in tasks.AT_START:
+            app.send_task(name)
         beat.start()
 
     def on_shutdown(**_: Any) -> None:
@@ -81,13 +76,3 @@ def main(settings: Settings) -> None:
     signals.worker_shutting_down.connect(on_shutdown, weak=False)
     # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
     app.Worker(pool="solo", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True).start()
-
-
-def _add_tasks(app: Celery, settings: Settings) -> None:
-    from gateway.metering.rollup import roll_up
-
-    @app.task(name=ROLL_UP_USAGE, autoretry_for=(OSError,), max_retries=3, retry_backoff=True)  # type: ignore[untyped-decorator]
-    def roll_up_usage() -> int:
-        rows = roll_up(settings.database_url)
-        logger.info("hourly usage is up to date: %d rows written", rows)
-        return rows

@@ -6,11 +6,16 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.metering.upkeep_config import UpkeepConfig
+
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When scheduled work runs."""
 
-    rollup_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 300.0
-    """Seconds between runs of the hourly usage roll-up. Each replaces whole hours; running often only costs work."""
+    rollup_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 60.0
+    """Seconds between runs of the usage roll-up: how old the totals of the admin API may be. Each run replaces whole
+    hours; running often only costs work."""
+    ledger: UpkeepConfig = UpkeepConfig()
+    """What else is done for the ledger."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600
     """A task not finished for this long is given to another worker; must be longer than any task takes."""

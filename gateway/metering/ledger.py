@@ -58,23 +58,26 @@ _COLUMNS = (
 _NAMES = ", ".join(name for name, _, _ in _COLUMNS)
 _VALUES = ", ".join(expression.format(f"r.{name}") for name, _, expression in _COLUMNS)
 _ARRAYS = ", ".join(f"${number}::{kind}[]" for number, (_, kind, _) in enumerate(_COLUMNS, 2))
-# As `Price.amount_micro`, to the integer.
-_AMOUNT = f"""
+AMOUNT = f"""
 div((r.prompt_tokens - part.cached - part.written)::numeric * price.input_micro
     + part.cached::numeric * price.cached_input_micro + part.written::numeric * price.cache_write_micro
     + r.completion_tokens::numeric * price.output_micro + {PER_TOKENS // 2}, {PER_TOKENS})::bigint
 """
+"""`Price.amount_micro`, to the integer, of a row `r` with a `price` and its `PARTS`."""
+PARTS = """
+ CROSS JOIN LATERAL (SELECT least(r.cached_tokens, r.prompt_tokens) AS cached) AS found
+ CROSS JOIN LATERAL (
+       SELECT found.cached, least(r.cache_write_tokens, r.prompt_tokens - found.cached) AS written) AS part
+"""
 # The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row dropped.
 _INSERT = f"""
 INSERT INTO gateway.usage_events ({_NAMES}, gateway_id, price_version, amount_micro)
-SELECT {_VALUES}, $1, price.version, CASE WHEN price.version IS NULL THEN 0 ELSE {_AMOUNT} END
+SELECT {_VALUES}, $1, price.version, CASE WHEN price.version IS NULL THEN 0 ELSE {AMOUNT} END
   FROM unnest({_ARRAYS}) AS r({_NAMES})
   LEFT JOIN gateway.prices price
     ON r.billed AND price.model = r.model AND price.valid_from <= to_timestamp(r.requested_at)
    AND (price.valid_until IS NULL OR to_timestamp(r.requested_at) < price.valid_until)
- CROSS JOIN LATERAL (SELECT least(r.cached_tokens, r.prompt_tokens) AS cached) AS found
- CROSS JOIN LATERAL (
-       SELECT found.cached, least(r.cache_write_tokens, r.prompt_tokens - found.cached) AS written) AS part
+ {PARTS}
     ON CONFLICT (request_id, attempt) DO NOTHING
 """  # noqa: S608  built from constants of this file
 _FIND = (

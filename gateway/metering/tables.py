@@ -140,6 +140,19 @@ usage_retired_days = Table(
     Column("retired_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
 
+# What comparing the roll-ups with the events found.
+usage_verifications = Table(
+    "usage_verifications",
+    metadata,
+    Column("checked_at", DateTime(timezone=True), primary_key=True, server_default=func.now()),
+    Column("from_day", Date, nullable=False),
+    Column("until_day", Date, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("wrong_hours", BigInteger, nullable=False),
+    Column("wrong_days", BigInteger, nullable=False),
+    Column("wrong_amounts", BigInteger, nullable=False),
+)
+
 _RATE = "{} BETWEEN 0 AND 1000000000000"
 
 prices = Table(

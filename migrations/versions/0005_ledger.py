@@ -186,6 +186,16 @@ CREATE TABLE gateway.usage_retired_days (
     retired_at timestamptz DEFAULT now() NOT NULL,
     CONSTRAINT usage_retired_days_pkey PRIMARY KEY (day)
 );
+CREATE TABLE gateway.usage_verifications (
+    checked_at timestamptz DEFAULT now() NOT NULL,
+    from_day date NOT NULL,
+    until_day date NOT NULL,
+    rows bigint NOT NULL,
+    wrong_hours bigint NOT NULL,
+    wrong_days bigint NOT NULL,
+    wrong_amounts bigint NOT NULL,
+    CONSTRAINT usage_verifications_pkey PRIMARY KEY (checked_at)
+);
 """
 
 # A range over text makes the exclusion possible with what PostgreSQL itself has; equality in GiST needs an extension.
@@ -270,7 +280,7 @@ CREATE INDEX reconciliations_window_from_idx ON gateway.reconciliations (window_
 
 DOWN = """
 DROP TABLE gateway.reconciliations, gateway.engine_counts, gateway.prices, gateway.usage_retired_days,
-    gateway.usage_roll_up_runs, gateway.usage_daily, gateway.usage_hourly;
+    gateway.usage_verifications, gateway.usage_roll_up_runs, gateway.usage_daily, gateway.usage_hourly;
 DROP FUNCTION gateway.guard_price();
 DROP TYPE gateway.text_range;
 

@@ -1,0 +1,72 @@
+"""The worker's tasks for the ledger: roll-ups, days ahead and days over, verification, reconciliation.
+
+Each bears being run twice, late, or by two workers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from celery import Celery
+
+from gateway.metering.partitions import ensure_days, retire_days
+from gateway.metering.reconciliation import EngineCounters, reconcile
+from gateway.metering.rollup import roll_up
+from gateway.metering.upkeep_config import UpkeepConfig
+from gateway.metering.verification import last_days, verify
+
+logger = logging.getLogger(__name__)
+
+ROLL_UP = "usage.roll_up"
+DAYS = "usage.days"
+VERIFY = "usage.verify"
+RECONCILE = "usage.reconcile"
+AT_START = (DAYS, ROLL_UP, RECONCILE)
+"""Run as soon as a worker starts."""
+_RETRIED = {"autoretry_for": (OSError, psycopg.OperationalError), "max_retries": 3, "retry_backoff": True}
+
+
+def schedule(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, dict[str, Any]]:
+    """When each runs, for Celery beat."""
+    every_s = {
+        ROLL_UP: roll_up_every_s,
+        DAYS: config.days_every_s,
+        VERIFY: config.verify_every_s,
+        RECONCILE: config.reconcile_every_s,
+    }
+    # A worker that was away finds one waiting run, not one for every missed period.
+    return {
+        task: {"task": task, "schedule": period, "options": {"expires": period}} for task, period in every_s.items()
+    }
+
+
+def add_tasks(app: Celery, database_url: str, token: Callable[[], str], config: UpkeepConfig) -> None:
+    """Make the tasks known to the worker's application. token: what engines expect."""
+
+    @app.task(name=ROLL_UP, **_RETRIED)  # type: ignore[untyped-decorator]
+    def roll_up_usage() -> int:
+        rows = roll_up(database_url)
+        logger.info("usage by hour and day is up to date: %d rows written", rows)
+        return rows
+
+    @app.task(name=DAYS, **_RETRIED)  # type: ignore[untyped-decorator]
+    def keep_days() -> None:
+        made = ensure_days(database_url, config.days_ahead)
+        retired = retire_days(database_url, config.retention_days)
+        logger.info("ledger: %d days made ahead, %d over their retention dropped", len(made), len(retired))
+
+    @app.task(name=VERIFY, **_RETRIED)  # type: ignore[untyped-decorator]
+    def verify_usage() -> None:
+        found = verify(database_url, *last_days(config.verify_days))
+        if found.right:
+            logger.info("usage of %s to %s verified: %d attempts", found.from_day, found.until_day, found.rows)
+        else:
+            logger.error("usage does not agree with its events, see docs/runbooks/drift.md: %s", found)
+
+    @app.task(name=RECONCILE, **_RETRIED)  # type: ignore[untyped-decorator]
+    def reconcile_usage() -> int:
+        found = reconcile(database_url, EngineCounters(token), window_s=config.window_s, settle_s=config.settle_s)
+        return len(found)

@@ -1,0 +1,33 @@
+"""Settings of what the worker does for the ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Period = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
+
+
+class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Days of the ledger, verification and reconciliation."""
+
+    retention_days: Annotated[int, msgspec.Meta(ge=35, le=36_500)] = 400
+    """How long single events are kept; whole days are dropped. At least a month and what an invoice needs. Roll-ups
+    stay for ever."""
+    days_ahead: Annotated[int, msgspec.Meta(ge=0, le=366)] = 7
+    """How many days' partitions are made ahead."""
+    days_every_s: Period = 3_600.0
+    """Seconds between two looks at the days."""
+    verify_every_s: Period = 86_400.0
+    """Seconds between two comparisons of the roll-ups with the events."""
+    verify_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 2
+    """How many days before today are compared; each of their events is read."""
+    reconcile_every_s: Period = 300.0
+    """Seconds between two samples of the engines' counters. What an engine counts between its last sample and a crash
+    is never compared."""
+    window_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 3_600.0
+    """The least time that is compared with the ledger at once. Longer windows find smaller leaks: what is under way at
+    their edges does not grow."""
+    settle_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
+    """How long after a sample its attempts may still be running or on their way into the ledger."""

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import asyncpg
+import pytest
+
+from gateway.db.engine import lazy_pool
+from gateway.metering.ledger import Ledger
+from gateway.metering.records import Closed
+from gateway.metering.request_id import arrived_at_s
+from gateway.metering.rollup import roll_up
+from gateway.metering.verification import verify
+from tests.gateway.metering.rows import moment, row
+
+BEGIN = moment("2026-03-01 21:00")
+END = BEGIN + 30 * 3_600
+DAYS = (date(2026, 3, 1), date(2026, 3, 4))
+COUNTED = ("requests", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+PRICE = """
+INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
+VALUES ('small', '2020-01-01', 200000, 20000, 250000, 800000), ('large', '2026-03-02', 3000000, 300000, 0, 15000000)
+"""
+Totals = dict[tuple[Any, ...], list[int]]
+
+
+@pytest.fixture
+async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        await pool.execute(PRICE)
+        yield pool
+
+
+def naive(rows: Iterable[Closed], seconds: int, amounts: dict[str, int]) -> Totals:
+    """The same totals, added up one by one."""
+    totals: Totals = defaultdict(lambda: [0] * 7)
+    for one in rows:
+        if not one.billed:
+            continue
+        opened, usage = one.opened, one.usage
+        arrived = int(arrived_at_s(opened.request_id) or opened.opened_at)
+        begin = datetime.fromtimestamp(arrived - arrived % seconds, UTC)
+        key = (begin, opened.organization_id, opened.project_id, opened.key_id, opened.model, opened.tier.value)
+        added = (
+            1, usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.completion_tokens,
+            usage.reasoning_tokens, amounts[opened.request_id],
+        )  # fmt: skip
+        totals[key] = [sum(pair) for pair in zip(totals[key], added, strict=True)]
+    return dict(totals)
+
+
+async def stored(pool: asyncpg.Pool[Any], table: str, time: str) -> Totals:
+    """What the table holds."""
+    found = await pool.fetch(
+        f"SELECT {time}, organization_id::text, project_id::text, key_id::text, model, tier, "
+        f"{', '.join(COUNTED)}, amount_micro FROM gateway.{table}"
+    )
+    result = {}
+    for record in found:
+        begin, *key = tuple(record)[:6]
+        if not isinstance(begin, datetime):
+            begin = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
+        result[(begin.astimezone(UTC), *key)] = list(tuple(record)[6:])
+    return result
+
+
+async def amounts(pool: asyncpg.Pool[Any]) -> dict[str, int]:
+    return dict(await pool.fetch("SELECT request_id, amount_micro FROM gateway.usage_events"))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str, seed: int
+) -> None:
+    choose = random.Random(seed)
+    rows = [row(choose, BEGIN, END) for _ in range(400)]
+    rows += [row(choose, BEGIN, END, f"req_{number}") for number in range(10)]  # ids without a time
+    for one in rows[400:]:  # what counts for them is when they were opened
+        assert BEGIN <= one.opened.opened_at < END
+    choose.shuffle(rows)
+    ledger = Ledger(pool)
+    for start in range(0, len(rows), 70):
+        await ledger.insert(rows[: start + 70], "g")  # and again what is there
+        await asyncio.gather(*(asyncio.to_thread(roll_up, fresh_postgres_url) for _ in range(choose.randrange(3))))
+    await asyncio.to_thread(roll_up, fresh_postgres_url)
+    billed = await amounts(pool)
+    assert await stored(pool, "usage_hourly", "hour") == naive(rows, 3_600, billed)
+    assert await stored(pool, "usage_daily", "day") == naive(rows, 86_400, billed)
+    assert (await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)).right
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ("UPDATE gateway.usage_hourly SET completion_tokens = completion_tokens + 1 WHERE ctid = '(0,1)'", (1, 0, 0)),
+        ("DELETE FROM gateway.usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
+        ("UPDATE gateway.usage_daily SET amount_micro = amount_micro - 1 WHERE day = '2026-03-02'", (0, 1, 0)),
+        ("INSERT INTO gateway.usage_hourly SELECT '2026-03-01 00:00Z', organization_id, project_id, key_id, model, "
+         "tier, 1, 1, 1, 1, 1, 1, 1 FROM gateway.usage_hourly LIMIT 1", (1, 0, 0)),
+    ],
+)  # fmt: skip
+async def test_verification_finds_one_changed_total(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str, change: str, wrong: tuple[int, int, int]
+) -> None:
+    choose = random.Random(9)
+    await Ledger(pool).insert([row(choose, BEGIN, END) for _ in range(300)], "g")
+    first = await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)
+    assert first.right
+    assert first.rows == 300
+    # long ago, so that no row counts as news that the next run would redo anyway
+    await pool.execute("UPDATE gateway.usage_roll_up_runs SET started_at = now() + interval '1 day'")
+    await pool.execute(change)
+    found = await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)
+    assert (found.wrong_hours, found.wrong_days, found.wrong_amounts) == wrong
+    kept = await pool.fetchrow(
+        "SELECT wrong_hours, wrong_days FROM gateway.usage_verifications ORDER BY checked_at DESC"
+    )
+    assert tuple(kept) == wrong[:2]
+
+
+async def test_verification_finds_a_changed_amount(pool: asyncpg.Pool[Any], fresh_postgres_url: str) -> None:
+    choose = random.Random(9)
+    await Ledger(pool).insert([row(choose, BEGIN, END) for _ in range(300)], "g")
+    await pool.execute("ALTER TABLE gateway.usage_events DISABLE TRIGGER USER")
+    await pool.execute("ALTER TABLE gateway.usage_events_20260302 DISABLE TRIGGER USER")
+    changed = await pool.fetchval(
+        "WITH one AS (SELECT request_id FROM gateway.usage_events_20260302 WHERE amount_micro > 0 LIMIT 1) "
+        "UPDATE gateway.usage_events_20260302 SET amount_micro = amount_micro + 1 "
+        "WHERE request_id = (SELECT request_id FROM one) RETURNING 1"
+    )
+    assert changed == 1
+    found = await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)
+    assert (found.wrong_hours, found.wrong_days, found.wrong_amounts) == (0, 0, 1)
