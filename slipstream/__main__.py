@@ -7,11 +7,16 @@ import sys
 import click
 
 from contracts.errors import ConfigError, SlipstreamError
+from slipstream.commands.admin_keys import admin_keys
+from slipstream.commands.audit import audit
 from slipstream.commands.config import config
 from slipstream.commands.keys import keys
 from slipstream.commands.logs import logs
+from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
+from slipstream.commands.organizations import organizations
 from slipstream.commands.processes import engine, gateway, router, worker
+from slipstream.commands.projects import projects
 from slipstream.commands.quantization import quantization
 from slipstream.commands.requests import requests
 from slipstream.commands.running import down, status
@@ -27,7 +32,7 @@ def cli() -> None:
 
 for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
-for command in (quantization, simulate):
+for command in (organizations, projects, members, admin_keys, audit, quantization, simulate):
     cli.add_command(command)
 
 

@@ -13,8 +13,16 @@ VALUE_COLUMNS = 21
 TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
 
 
-def render(url: str, models: Sequence[Model], pools: Sequence[Pool], key: str | None, *, key_held: bool) -> str:
-    """The block. key: the secret when it was just made. key_held: there is one from an earlier start."""
+def render(
+    url: str,
+    models: Sequence[Model],
+    pools: Sequence[Pool],
+    key: str | None,
+    *,
+    key_held: bool,
+    admin_key: str | None = None,
+) -> str:
+    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     lines += [
@@ -29,6 +37,8 @@ def render(url: str, models: Sequence[Model], pools: Sequence[Pool], key: str | 
         lines.append(_line("your key", "as shown at the first start", "make another: slipstream keys create"))
     else:
         lines.append(_line("your key", "none yet", "make one: slipstream keys create"))
+    if admin_key is not None:
+        lines.append(_line("admin key", admin_key, f"for {url}/admin/v1; shown once"))
     attempt = _try(url, models, key)
     if attempt:
         lines.append(_line("try", attempt, ""))

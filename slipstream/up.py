@@ -111,7 +111,14 @@ class Up:
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
         settings = self._settings
-        return banner.render(public_url(settings), settings.models, settings.pools, key.secret, key_held=key.held)
+        return banner.render(
+            public_url(settings),
+            settings.models,
+            settings.pools,
+            key.secret,
+            key_held=key.held,
+            admin_key=key.admin_secret,
+        )
 
     async def _take_requests(self) -> None:
         """Wait until a gateway says that a request would be served: keys, models and router are known to it."""

@@ -86,7 +86,7 @@ class AdminApi:
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
         self._pool = await lazy_pool(
-            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin", init=_prepare
+            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin", init=prepare
         )
 
     async def stop(self) -> None:
@@ -174,7 +174,7 @@ class AdminApi:
         return known
 
 
-async def _prepare(connection: asyncpg.Connection[Any]) -> None:
+async def prepare(connection: asyncpg.Connection[Any]) -> None:
     """JSON columns come as values, and are given as text that is JSON."""
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)
 

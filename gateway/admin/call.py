@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import asyncpg
 
+from contracts.desired_state import Model
 from contracts.errors import NotFound, PermissionDenied
 from gateway.admin.audit_log import Change
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
-from gateway.fleet import Fleet
 from gateway.tenants.roles import Role, covers
+
+
+class KnownModels(Protocol):
+    """What serves models: a gateway's fleet."""
+
+    models: tuple[Model, ...]
 
 
 class AdminCall:
@@ -25,7 +31,7 @@ class AdminCall:
         principal: Principal,
         request_id: str,
         pepper: bytes,
-        fleet: Fleet,
+        fleet: KnownModels,
         webhooks: WebhooksConfig,
     ) -> None:
         self.connection = connection

@@ -9,9 +9,12 @@ from gateway.admin import (
     me,
     members,
     organizations,
+    prices,
     projects,
+    reconciliation,
     requests,
     service_accounts,
+    usage,
     webhook_deliveries,
     webhook_settings,
 )
@@ -29,4 +32,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *webhook_settings.ENDPOINTS,
     *webhook_deliveries.ENDPOINTS,
     *audit.ENDPOINTS,
+    *usage.ENDPOINTS,
+    *prices.ENDPOINTS,
+    *reconciliation.ENDPOINTS,
 )

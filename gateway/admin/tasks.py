@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import asyncpg
 from celery import Celery
@@ -31,16 +32,16 @@ def schedule() -> dict[str, dict[str, object]]:
     }
 
 
-def add_tasks(app: Celery, database_url: str, pepper: bytes, config: WebhooksConfig) -> None:
+def add_tasks(app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig) -> None:
     """Register both. A database that is away is met again at the next run."""
 
     @app.task(name=DELIVER)  # type: ignore[untyped-decorator]
     def deliver_webhooks() -> int:
-        return asyncio.run(_deliver(database_url, pepper, config))
+        return asyncio.run(_deliver(database_url, pepper(), config))
 
     @app.task(name=SWEEP)  # type: ignore[untyped-decorator]
     def sweep() -> None:
-        asyncio.run(_sweep(database_url, pepper, config))
+        asyncio.run(_sweep(database_url, pepper(), config))
 
 
 async def _deliver(database_url: str, pepper: bytes, config: WebhooksConfig) -> int:

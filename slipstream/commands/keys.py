@@ -1,4 +1,4 @@
-"""`slipstream keys`: make, list and revoke API keys. Gateways hear of a change within a second."""
+"""`slipstream keys`: make, list, rotate and revoke API keys. Gateways hear of a change within a second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.commands.options import config_option, data_option, running_sett
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke API keys."""
+    """Make, list, rotate and revoke API keys."""
 
 
 @keys.command()
@@ -38,9 +38,11 @@ def create(
     expires_days: float | None,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
+    from gateway.admin.audit_log import Actor, Change, record
     from gateway.limits.key_limits import KeyLimits
     from gateway.tenants.api_key import create_key
     from gateway.tenants.organizations import ensure_organization, ensure_project
+    from slipstream.administration import account
     from slipstream.database import connected
 
     settings = running_settings(config_file, data)
@@ -52,6 +54,13 @@ def create(
             organization_id, _ = await ensure_organization(connection, organization)
             project_id, _ = await ensure_project(connection, organization_id, project)
             created = await create_key(connection, settings.pepper, project_id, name, limits, expires_at)
+            change = Change(
+                action="key.create",
+                subject_id=str(created.key.id),
+                organization_id=organization_id,
+                after=created.key,
+            )
+            await record(connection, Actor.command(account()), change)
             return created.secret
 
     print(asyncio.run(run()))
@@ -92,14 +101,41 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @click.argument("which")
 def revoke(config_file: Path | None, data: str | None, which: str) -> None:
     """Revoke the key WHICH (its id, its display form or its name), for good, everywhere within a second."""
+    from gateway.admin.audit_log import Actor, Change, record
     from gateway.tenants.api_key import ApiKey, revoke_key
+    from slipstream.administration import account
     from slipstream.database import connected
 
     settings = running_settings(config_file, data)
 
     async def run() -> ApiKey:
-        async with connected(settings) as connection:
-            return await revoke_key(connection, which)
+        async with connected(settings) as connection, connection.transaction():
+            revoked = await revoke_key(connection, which)
+            organization_id = await connection.fetchval(
+                "SELECT id FROM gateway.organizations WHERE name = $1", revoked.organization
+            )
+            change = Change(
+                action="key.revoke", subject_id=str(revoked.id), organization_id=organization_id, after=revoked
+            )
+            await record(connection, Actor.command(account()), change)
+            return revoked
 
     key = asyncio.run(run())
     print(f"revoked {key.display} ({key.name}, {key.organization}/{key.project})")
+
+
+@keys.command()
+@data_option
+@config_option
+@click.option(
+    "--overlap-hours", type=click.FloatRange(0, 720), default=24, show_default=True, help="How long the old one opens."
+)
+@click.argument("key_id", type=click.UUID)
+def rotate(config_file: Path | None, data: str | None, overlap_hours: float, key_id: object) -> None:
+    """Give the key KEY_ID a new secret and print it; the old one opens until the end of the overlap."""
+    from gateway.admin.keys import rotate_key
+    from gateway.admin.secrets import Rotation
+    from slipstream.administration import administer
+
+    body = Rotation(overlap_s=round(overlap_hours * 3_600))
+    print(administer(config_file, data, lambda call: rotate_key.handler(call, key_id, body)).secret)

@@ -31,6 +31,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_webhook": {"url": "https://example.com/hook"},
     "update_webhook": {"events": ["budget.exhausted"]},
     "rotate_webhook_secret": {},
+    "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
+    "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An endpoint without a body needs none."""
 
@@ -113,7 +115,19 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
         "webhook_id": webhook,
         "delivery_id": delivery,
         "request_id": request,
+        "month_name": "2026-11",
+        "price_version": await _planned_price(people),
     }
     if not fresh:
         _things[id(people), organization] = things
     return things
+
+
+async def _planned_price(people: People) -> int:
+    """Of a model of its own; it has not begun."""
+    version: int = await people.database.fetchval(
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)"
+        " VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
+        f"model {uuid4()}",
+    )
+    return version

@@ -1,0 +1,80 @@
+"""Proves that the audit log is whole: every row's hash over its content and the hash before it, computed anew here.
+
+What a chain cannot show by itself is that its newest rows were cut off. So the verdict names the head, to be kept
+somewhere else; the next verification is given it and finds it again, or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import asyncpg
+import msgspec
+
+FIRST_HASH = bytes(32)
+BATCH = 1_000
+
+ROWS = """
+SELECT id, ((extract(epoch FROM at) * 1000000)::bigint)::text AS micro, actor_kind, actor_id::text, actor_name,
+       admin_key_id::text, request_id, organization_id::text, action, subject_kind, subject_id, before::text,
+       after::text, previous_hash, hash
+  FROM gateway.audit_log ORDER BY id
+"""
+FIELDS = (
+    "id", "micro", "actor_kind", "actor_id", "actor_name", "admin_key_id", "request_id", "organization_id", "action",
+    "subject_kind", "subject_id", "before", "after",
+)  # fmt: skip
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A row and its hash: what to remember from a verification."""
+
+    id: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.id}:{self.hash}"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """rows: how many were found whole. head: the last of them, None for an empty log. problem: what is wrong with the
+    first broken row, and which it is; None when all are whole."""
+
+    rows: int
+    head: Head | None
+    problem: str | None
+
+
+def text_of(fields: list[str | None]) -> str:
+    """The text a row's hash is taken over: every field behind its length in bytes, `-` for null."""
+    return ",".join("-" if field is None else f"{len(field.encode())}:{field}" for field in fields)
+
+
+async def verify(connection: asyncpg.Connection[Any], remembered: Head | None = None) -> Verdict:
+    """Go through the whole log, as it is at this moment, oldest first. Raises what asyncpg raises."""
+    previous, expected_id, head = FIRST_HASH, 1, None
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        async for row in connection.cursor(ROWS, prefetch=BATCH):
+            problem = _problem(row, previous, expected_id, remembered)
+            if problem is not None:
+                return Verdict(expected_id - 1, head, problem)
+            previous, expected_id = row["hash"], row["id"] + 1
+            head = Head(row["id"], row["hash"].hex())
+    if remembered is not None and remembered.id >= expected_id:
+        cut = f"row {expected_id} is missing: the log ends before row {remembered.id}, which was its head once"
+        return Verdict(expected_id - 1, head, cut)
+    return Verdict(expected_id - 1, head, None)
+
+
+def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered: Head | None) -> str | None:
+    if row["id"] != expected_id:
+        return f"row {expected_id} is missing"
+    if row["previous_hash"] != previous:
+        return f"row {row['id']} does not follow the row before it"
+    fields = [str(row[name]) if row[name] is not None else None for name in FIELDS]
+    if hashlib.sha256(previous + text_of(fields).encode()).digest() != row["hash"]:
+        return f"row {row['id']} was altered: its content does not give its hash"
+    if remembered is not None and remembered.id == row["id"] and remembered.hash != row["hash"].hex():
+        return f"row {row['id']} is not the one that was the head once: the log was written anew"
+    return None

@@ -1,0 +1,28 @@
+"""Periods of time in queries about usage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from contracts.errors import InvalidField
+
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+LAST = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def moment(value: datetime, param: str) -> datetime:
+    """The moment in UTC. Raises InvalidField for one that no ledger reaches to."""
+    if not FIRST <= value <= LAST:
+        raise InvalidField(f"Invalid value for '{param}': it must lie between 2020 and 2100.", param=param)
+    return value.astimezone(UTC)
+
+
+def month(text: str) -> tuple[datetime, datetime] | None:
+    """`2026-11` as its first moment and that of the next month, in UTC; None for anything else."""
+    try:
+        begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    if not FIRST <= begin < LAST or len(text) != len("2026-11"):
+        return None
+    return begin, begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)

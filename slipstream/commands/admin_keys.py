@@ -1,0 +1,94 @@
+"""`slipstream admin-keys`: keys for the admin API. This is how a deployment gets its first owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slipstream.commands.members import ROLES
+from slipstream.commands.options import config_option, data_option
+
+
+@click.group(name="admin-keys")
+def admin_keys() -> None:
+    """Make, list and revoke keys for the admin API."""
+
+
+@admin_keys.command()
+@data_option
+@config_option
+@click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
+@click.option("--email", default="owner@localhost", show_default=True, help="Whose key; added as a member when new.")
+@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
+@click.option("--name", default="command line", show_default=True, help="What lists show.")
+def create(
+    config_file: Path | None, data: str | None, organization: str | None, email: str, role: str, name: str
+) -> None:
+    """Make an admin key and print it: the only time it is shown."""
+    from gateway.admin.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
+    from gateway.admin.call import AdminCall
+    from gateway.admin.members import NewMember, create_member
+    from gateway.tenants.operator import operating_organization
+    from slipstream.administration import administer, converted, organization_named
+
+    member = converted({"email": email, "name": email, "role": role}, NewMember)
+
+    async def work(call: AdminCall) -> AdminKeyWithSecret:
+        connection = call.connection
+        if organization is None:
+            organization_id = await operating_organization(connection)
+        else:
+            organization_id = await organization_named(connection, organization)
+        principal_id = await connection.fetchval(
+            "SELECT id FROM gateway.principals WHERE organization_id = $1 AND lower(email) = lower($2)",
+            organization_id,
+            email,
+        )
+        if principal_id is None:
+            principal_id = (await create_member.handler(call, organization_id, member)).id
+        body = NewAdminKey(principal_id=principal_id, name=name)
+        made: AdminKeyWithSecret = await create_admin_key.handler(call, organization_id, body)
+        return made
+
+    print(administer(config_file, data, work).secret)
+
+
+@admin_keys.command(name="list")
+@data_option
+@config_option
+@click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
+def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
+    """List an organization's admin keys, newest first; never their secrets."""
+    from gateway.admin.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
+    from gateway.admin.bodies import Page
+    from gateway.admin.call import AdminCall
+    from gateway.tenants.operator import operating_organization
+    from slipstream.administration import administer, organization_named
+
+    async def work(call: AdminCall) -> Page[AdminKey]:
+        if organization is None:
+            organization_id = await operating_organization(call.connection)
+        else:
+            organization_id = await organization_named(call.connection, organization)
+        page: Page[AdminKey] = await list_admin_keys.handler(call, organization_id, AdminKeyQuery(limit=100))
+        return page
+
+    print(f"{'id':<38}{'key':<22}{'state':<9}{'role':<11}{'owner':<38}name")
+    for key in administer(config_file, data, work).data:
+        print(
+            f"{key.id!s:<38}{key.display:<22}{key.state.value:<9}{key.role.value:<11}{key.principal_id!s:<38}{key.name}"
+        )
+
+
+@admin_keys.command()
+@data_option
+@config_option
+@click.argument("key_id", type=click.UUID)
+def revoke(config_file: Path | None, data: str | None, key_id: object) -> None:
+    """Revoke an admin key, for good and at once."""
+    from gateway.admin.admin_keys import revoke_admin_key
+    from slipstream.administration import administer
+
+    key = administer(config_file, data, lambda call: revoke_admin_key.handler(call, key_id))
+    print(f"revoked {key.display} ({key.name})")

@@ -1,0 +1,77 @@
+"""`slipstream organizations`: whom the deployment serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slipstream.commands.options import config_option, data_option
+
+
+@click.group()
+def organizations() -> None:
+    """Make, list, disable and enable organizations."""
+
+
+@organizations.command(name="list")
+@data_option
+@config_option
+def list_command(config_file: Path | None, data: str | None) -> None:
+    """List organizations, newest first."""
+    from gateway.admin.organizations import OrganizationQuery, list_organizations
+    from slipstream.administration import administer
+
+    query = OrganizationQuery(limit=100)
+    page = administer(config_file, data, lambda call: list_organizations.handler(call, query))
+    print(f"{'id':<38}{'state':<10}name")
+    for each in page.data:
+        note = "   (operates the deployment)" if each.operator else ""
+        print(f"{each.id!s:<38}{'disabled' if each.disabled_at else 'active':<10}{each.name}{note}")
+    if page.has_more:
+        print("… and more: GET /admin/v1/organizations")
+
+
+@organizations.command()
+@data_option
+@config_option
+@click.argument("name")
+def create(config_file: Path | None, data: str | None, name: str) -> None:
+    """Make an organization and print its id."""
+    from gateway.admin.organizations import NewOrganization, create_organization
+    from slipstream.administration import administer
+
+    body = NewOrganization(name=name)
+    print(administer(config_file, data, lambda call: create_organization.handler(call, body)).id)
+
+
+@organizations.command()
+@data_option
+@config_option
+@click.argument("which")
+def disable(config_file: Path | None, data: str | None, which: str) -> None:
+    """Refuse all keys of the organization WHICH (id or name), everywhere within a second."""
+    _switch(config_file, data, which, disabled=True)
+
+
+@organizations.command()
+@data_option
+@config_option
+@click.argument("which")
+def enable(config_file: Path | None, data: str | None, which: str) -> None:
+    """Let the organization WHICH (id or name) in again."""
+    _switch(config_file, data, which, disabled=False)
+
+
+def _switch(config_file: Path | None, data: str | None, which: str, *, disabled: bool) -> None:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.organizations import Organization, OrganizationChanges, update_organization
+    from slipstream.administration import administer, organization_named
+
+    async def work(call: AdminCall) -> Organization:
+        found = await organization_named(call.connection, which)
+        changed: Organization = await update_organization.handler(call, found, OrganizationChanges(disabled=disabled))
+        return changed
+
+    after = administer(config_file, data, work)
+    print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")

@@ -1,0 +1,113 @@
+"""`slipstream projects`: what the keys of a project may use, and whether they work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slipstream.commands.options import config_option, data_option
+
+organization_option = click.option("--organization", default="demo", show_default=True, help="Id or name.")
+
+
+@click.group()
+def projects() -> None:
+    """Make, list and change projects."""
+
+
+@projects.command(name="list")
+@data_option
+@config_option
+@organization_option
+def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
+    """List an organization's projects, newest first."""
+    from gateway.admin.bodies import Page
+    from gateway.admin.call import AdminCall
+    from gateway.admin.projects import Project, ProjectQuery, list_projects
+    from slipstream.administration import administer, organization_named
+
+    async def work(call: AdminCall) -> Page[Project]:
+        found = await organization_named(call.connection, organization)
+        page: Page[Project] = await list_projects.handler(call, found, ProjectQuery(limit=100))
+        return page
+
+    page = administer(config_file, data, work)
+    print(f"{'id':<38}{'state':<10}{'name':<24}{'tiers':<20}models")
+    for each in page.data:
+        tiers, models = (", ".join(values) if values is not None else "all" for values in (each.tiers, each.models))
+        state = "disabled" if each.disabled_at else "active"
+        print(f"{each.id!s:<38}{state:<10}{each.name:<24}{tiers or 'none':<20}{models or 'none'}")
+    if page.has_more:
+        print("… and more: GET /admin/v1/organizations/{organization_id}/projects")
+
+
+@projects.command()
+@data_option
+@config_option
+@organization_option
+@click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. Default: all.")
+@click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. Default: both.")
+@click.argument("name")
+def create(
+    config_file: Path | None,
+    data: str | None,
+    organization: str,
+    models: tuple[str, ...],
+    tiers: tuple[str, ...],
+    name: str,
+) -> None:
+    """Make a project and print its id."""
+    import msgspec
+
+    from gateway.admin.call import AdminCall
+    from gateway.admin.projects import NewProject, Project, create_project
+    from slipstream.administration import administer, converted, organization_named
+
+    body = converted({"name": name, "models": list(models) or None, "tiers": list(tiers) or None}, NewProject)
+
+    async def work(call: AdminCall) -> Project:
+        found = await organization_named(call.connection, organization)
+        project: Project = await create_project.handler(call, found, body)
+        return project
+
+    print(msgspec.structs.asdict(administer(config_file, data, work))["id"])
+
+
+@projects.command()
+@data_option
+@config_option
+@organization_option
+@click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")
+@click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. `all`: both.")
+@click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or let them in again.")
+@click.argument("which")
+def update(
+    config_file: Path | None,
+    data: str | None,
+    organization: str,
+    models: tuple[str, ...],
+    tiers: tuple[str, ...],
+    disabled: bool | None,
+    which: str,
+) -> None:
+    """Change the project WHICH (id or name); gateways follow within a second."""
+    from gateway.admin.call import AdminCall
+    from gateway.admin.projects import Project, ProjectChanges, update_project
+    from slipstream.administration import administer, converted, project_named
+
+    changes: dict[str, object] = {}
+    for field, values in (("models", models), ("tiers", tiers)):
+        if values:
+            changes[field] = None if values == ("all",) else list(values)
+    if disabled is not None:
+        changes["disabled"] = disabled
+    body = converted(changes, ProjectChanges)
+
+    async def work(call: AdminCall) -> Project:
+        found = await project_named(call.connection, organization, which)
+        project: Project = await update_project.handler(call, found, body)
+        return project
+
+    after = administer(config_file, data, work)
+    print(f"{after.name}: {'disabled' if after.disabled_at else 'active'}")

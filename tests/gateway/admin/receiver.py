@@ -1,0 +1,66 @@
+"""A customer's server: takes deliveries over HTTP, answers as a test says, and remembers what came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """One POST."""
+
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The body, decoded."""
+        event: dict[str, Any] = msgspec.json.decode(self.body)
+        return event
+
+
+class Receiver:
+    """Use `receiver`."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.answers: list[int] = []
+        """Statuses of the next answers; 200 when it is empty. 0: no answer at all."""
+        self.came: list[Delivered] = []
+        self.location = "/elsewhere"
+
+    @property
+    def url(self) -> str:
+        """Where it takes deliveries."""
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Any path and method."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.came.append(Delivered(headers, await request.read()))
+        status = self.answers.pop(0) if self.answers else 200
+        if status == 0:
+            await asyncio.Event().wait()
+        return web.Response(status=status, headers={"location": self.location} if 300 <= status < 400 else {})
+
+
+@contextlib.asynccontextmanager
+async def receiver() -> AsyncIterator[Receiver]:
+    """Listening on a port of its own."""
+    made = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.port = runner.addresses[0][1]
+    try:
+        yield made
+    finally:
+        await runner.cleanup()

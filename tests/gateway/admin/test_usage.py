@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import random
+from collections import Counter
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from gateway.db.engine import lazy_pool
+from gateway.metering.invoice import as_csv, invoice_of
+from gateway.metering.ledger import Ledger
+from gateway.metering.records import Closed
+from gateway.metering.rollup import roll_up
+from tests.gateway.admin.people import Client, People
+from tests.gateway.metering.rows import moment, row
+
+BEGIN, END = moment("2026-02-27 18:00"), moment("2026-03-02 06:00")
+SPAN = "start=2026-02-01T00:00:00Z&end=2026-04-01T00:00:00Z"
+
+
+class Books:
+    """An organization of its own with rows in two months."""
+
+    def __init__(self, organization_id: UUID, client: Client, rows: list[Closed]) -> None:
+        self.path = f"/organizations/{organization_id}"
+        self.id = organization_id
+        self.client = client
+        self.rows = rows
+
+    async def pages(self, path: str) -> list[dict[str, Any]]:
+        """All items, page by page."""
+        items: list[dict[str, Any]] = []
+        page = await self.client.get(self.path + path)
+        while True:
+            items += page["data"]
+            if not page["has_more"]:
+                return items
+            page = await self.client.get(f"{self.path}{path}&cursor={page['next_cursor']}")
+
+
+@pytest.fixture(scope="module")
+async def books(people: People, postgres_url: str) -> Books:
+    organization = await people.database.fetchval(
+        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"with usage {uuid4()}"
+    )
+    names = {"small": f"small {organization}", "large": f"large {organization}", "free": f"free {organization}"}
+    for model, rate in (("small", 200_001), ("large", 3_333_333)):
+        await people.database.execute(
+            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+            " output_micro) VALUES ($1, '2020-01-01Z', $2, $2 / 10, $2, $2 * 4)",
+            names[model],
+            rate,
+        )
+    projects = [
+        await people.database.fetchval(
+            "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", organization, name
+        )
+        for name in ("=first", "second")
+    ]
+    choose = random.Random(4)
+    rows = []
+    for _ in range(500):
+        one = row(choose, BEGIN, END)
+        opened = _of(one, organization, choose.choice(projects), names)
+        rows.append(opened)
+    async with lazy_pool(postgres_url, size=1, connect_timeout_s=5) as pool:
+        await Ledger(pool).insert(rows, "g")
+    await asyncio.to_thread(roll_up, postgres_url)
+    return Books(organization, await people.operator(), rows)
+
+
+def _of(one: Closed, organization: UUID, project: UUID, names: dict[str, str]) -> Closed:
+    from msgspec.structs import replace
+
+    return replace(
+        one,
+        opened=replace(
+            one.opened, organization_id=str(organization), project_id=str(project), model=names[one.opened.model]
+        ),
+    )
+
+
+async def test_totals_add_up_to_the_events_however_they_are_cut(books: Books) -> None:
+    events = await books.pages(f"/usage/events?{SPAN}&limit=97")
+    assert [event["request_id"] for event in events] == sorted(
+        (one.opened.request_id for one in books.rows), reverse=True
+    )
+    billed = [event for event in events if event["billed"]]
+    names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "amount_micro")
+    wanted = [len(billed), *(sum(event[name] for event in billed) for name in names)]
+    assert wanted[-1] > 0
+    for query in (
+        "&bucket=all",
+        "&bucket=day",
+        "&bucket=day&group_by=project&group_by=model&limit=3",
+        "&bucket=all&group_by=key&group_by=tier&group_by=organization&limit=2",
+    ):
+        totals = await books.pages(f"/usage?{SPAN}{query}")
+        assert [sum(total[name] for total in totals) for name in ("requests", *names)] == wanted, query
+    hours = await books.pages("/usage?start=2026-02-27T00:00:00Z&end=2026-03-03T00:00:00Z&bucket=hour&limit=7")
+    assert [sum(total[name] for total in hours) for name in ("requests", *names)] == wanted
+    assert [hour["begin"] for hour in hours] == sorted((hour["begin"] for hour in hours), reverse=True)
+    assert {(hour["model"], hour["key_id"]) for hour in hours} == {(None, None)}
+
+
+async def test_filters_narrow_totals_and_events_alike(books: Books) -> None:
+    counts = Counter((one.opened.project_id, one.opened.tier.value) for one in books.rows if one.billed)
+    for (project, tier), count in counts.items():
+        narrow = f"{SPAN}&project_id={project}&tier={tier}"
+        [total] = await books.pages(f"/usage?{narrow}&bucket=all")
+        assert total["requests"] == count
+        events = await books.pages(f"/usage/events?{narrow}&billed=true&limit=100")
+        assert len(events) == count
+    assert await books.pages("/usage?start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z&bucket=all") == []
+    assert await books.pages("/usage/events?start=2026-03-02T06:00:00Z&end=2026-04-01T00:00:00Z") == []
+
+
+async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
+    books: Books, postgres_url: str, people: People
+) -> None:
+    for month in ("2026-02", "2026-03"):
+        invoice = await books.client.get(f"{books.path}/invoices/{month}")
+        amount, requests = await people.database.fetchrow(
+            "SELECT sum(amount_micro)::bigint, count(*) FROM gateway.usage_events WHERE organization_id = $1 AND billed"
+            " AND to_char(requested_at AT TIME ZONE 'UTC', 'YYYY-MM') = $2",
+            books.id,
+            month,
+        )
+        assert (invoice["amount_micro"], invoice["requests"]) == (amount, requests)
+        assert invoice["amount_micro"] == sum(line["amount_micro"] for line in invoice["lines"]) > 0
+        free = [line for line in invoice["lines"] if line["model"].startswith("free")]
+        assert {(line["price_version"], line["amount_micro"], line["input_micro"]) for line in free} == {
+            (None, 0, None)
+        }
+    connection = await asyncpg.connect(postgres_url)
+    from gateway.admin.moments import month as month_of
+
+    period = month_of("2026-03")
+    assert period is not None
+    told = as_csv(await invoice_of(connection, books.id, *period))
+    await connection.close()
+    lines = list(csv.DictReader(io.StringIO(told)))
+    assert sum(int(line["amount_micro"]) for line in lines) == invoice["amount_micro"]
+    assert {line["project"] for line in lines} == {"'=first", "second"}  # no formula for a spreadsheet
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/usage?start=2026-03-02T00:00:00Z&end=2026-03-01T00:00:00Z", "end"),
+        ("/usage?start=0001-01-01T00:00:00Z", "start"),
+        ("/usage?bucket=hour&start=2026-01-01T00:00:00Z&end=2026-03-01T00:00:00Z", "bucket"),
+        ("/usage?bucket=week", "bucket"),
+        ("/usage?cursor=abc", "cursor"),
+        ("/usage/events?start=2026-03-01T00:00:00", "start"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused_by_name(books: Books, path: str, param: str) -> None:
+    answer = await books.client.ask("GET", books.path + path)
+    assert (answer.status, answer.body["error"]["param"]) == (400, param), answer
+
+
+@pytest.mark.parametrize("month", ["2026-13", "2026-1", "1999-01", "x", "2026-11-01"])
+async def test_no_such_month(books: Books, month: str) -> None:
+    assert (await books.client.ask("GET", f"{books.path}/invoices/{month}")).status == 404
+
+
+async def test_prices_follow_each_other(people: People) -> None:
+    operator = await people.operator()
+    model = f"m {uuid4()}"
+    rates = {"model": model, "input_micro": 1_000, "output_micro": 4_000}
+    first = await operator.make("/prices", {**rates, "valid_from": "2026-01-01T00:00:00Z"})
+    assert (first["cached_input_micro"], first["cache_write_micro"], first["valid_until"]) == (100, 1_000, None)
+    for too_soon in ("2026-06-01T00:00:00Z", "2019-01-01T00:00:00Z"):
+        answer = await operator.ask("POST", "/prices", {**rates, "valid_from": too_soon})
+        assert (answer.status, answer.body["error"]["param"]) == (400, "valid_from")
+    second = await operator.make("/prices", {**rates, "input_micro": 2_000, "valid_from": "2098-01-01T00:00:00Z"})
+    answer = await operator.ask("POST", "/prices", {**rates, "valid_from": "2097-01-01T00:00:00Z"})
+    assert answer.status == 409
+    listed = (await operator.get(f"/prices?model={model.replace(' ', '%20')}"))["data"]
+    assert [price["version"] for price in listed] == [second["version"], first["version"]]
+    assert listed[1]["valid_until"] == second["valid_from"]
+    assert (await operator.ask("DELETE", f"/prices/{first['version']}")).status == 409
+    assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 204
+    reopened = await operator.change(f"/prices/{first['version']}", {"valid_until": None})
+    assert reopened["valid_until"] is None
+    answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
+    assert answer.status == 400
+    assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404
