@@ -58,7 +58,9 @@ def save(model: Llama, folder: Path, tokenizer: Path, end_ids: list[int]) -> Non
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
     (folder / "generation_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(generation), indent=1))
     tensors = {name: tensor.to(torch.bfloat16).contiguous().cpu() for name, tensor in model.state_dict().items()}
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(tensors, str(path), metadata={"format": "pt"})
+    path.chmod(0o644)  # the library makes it readable to its owner alone
     for name in TOKENIZER_FILES:
         source = tokenizer / name
         if source.exists() and source.resolve() != (folder / name).resolve():

@@ -106,22 +106,21 @@ class HeadTrainer:
             self.step = state["step"]
             say(f"resumed at step {self.step}")
 
-    def run(self) -> list[float]:
-        """Train to the last step. Returns the accuracy of each guess in a row over the last report's windows."""
+    def run(self, until: int | None = None) -> list[float]:
+        """Train to the last step, or to step `until`. Returns the last report: accuracy of each guess in a row."""
+        last = self._schedule.steps if until is None else until
         saved, began, first = time.monotonic(), time.process_time(), self.step
         recent: list[list[float]] = []
         report: list[float] = []
-        while self.step < self._schedule.steps:
+        while self.step < last:
             recent += self._one_step()
             if self.step % self._settings.report_every == 0:
                 report = [sum(guess) / len(recent) for guess in zip(*recent, strict=True)]
                 recent = []
                 cpu_s = time.process_time() - began
-                left_s = cpu_s / (self.step - first) * (self._schedule.steps - self.step)
+                left_s = cpu_s / (self.step - first) * (last - self.step)
                 shown = " ".join(f"{share:.3f}" for share in report)
-                self._say(
-                    f"step {self.step}/{self._schedule.steps}  right {shown}  cpu {cpu_s:.0f} s, {left_s:.0f} s left"
-                )
+                self._say(f"step {self.step}/{last}  right {shown}  cpu {cpu_s:.0f} s, {left_s:.0f} s left")
             if time.monotonic() - saved > self._settings.save_every_s:
                 self.save()
                 saved = time.monotonic()
