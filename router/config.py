@@ -21,6 +21,9 @@ class Stratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest prompt of the stratum."""
     ttft_s: Annotated[float, msgspec.Meta(gt=0)]
     """Time to first token promised, from the moment the router is asked."""
+    tpot_s: Annotated[float, msgspec.Meta(ge=0)] = 0.04
+    """Mean time per further token promised; 0: none. New prompts are held back where they would slow running streams
+    beyond it."""
 
 
 PROMISES = (

@@ -94,6 +94,7 @@ class Dispatcher:
         times += [replica.breaker.opens_again_at for replica in self._resting.values()]
         if deadlines:
             times.append(deadlines[0][0])
+            times += [pool.open_at for pool in self.fleet.pools.values() if len(pool.queue)]
         return min(times, default=None)
 
     @property
@@ -213,6 +214,7 @@ class Dispatcher:
         live.waits_for_first_token = False
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
+        live.worked_before_s = replica.worked_s
         replica.began((session.gateway_id, live.lease_id), now)
         pool = self._pool_of(replica)
         if pool is None or live.ask is None:
@@ -260,7 +262,7 @@ class Dispatcher:
         assert live.ask is not None
         tenant = pool.queue.tenant(live.ask.organization_id)
         prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
-        pool.queue.charge(tenant, prompt, completion_tokens - live.growth_tokens)
+        pool.queue.charge(tenant, live.stratum, prompt, completion_tokens - live.growth_tokens)
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
         """The pool it is part of; None when it is only remembered."""
@@ -331,6 +333,9 @@ class Dispatcher:
                 if pool is not None:
                     pool.refresh(replica)
                     self.placer.serve(pool, now, out)
+        for pool in self.fleet.pools.values():
+            if pool.open_at <= now:
+                self.placer.serve(pool, now, out)
         deadlines = self.placer.deadlines
         while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
             waiting = heapq.heappop(deadlines)[2]

@@ -1,13 +1,15 @@
-"""Who waits for a pool, and in which order: class, then promises that can still be kept, fair shares, deadlines.
+"""Who waits for a pool, and in which order: class, fair shares of strata, of tenants, deadlines.
 
     higher priority
       └─ those who can still be in time, before those who cannot
-           └─ the tenant that has been given the fewest tokens for its share (virtual token counter)
-                └─ the ask that must start first
+           └─ the stratum (tier × prompt length) that has been given the fewest tokens
+                └─ the tenant that has been given the fewest tokens for its share
+                     └─ the ask that must start first
 
-The counter is that of Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what a grant is expected to use,
-corrected when it ends, lifted to the least of the waiting when a tenant comes back. Between two tenants that both wait,
-tokens given differ by at most twice the largest grant.
+Both "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what a
+grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
+two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise:
+by deadlines alone long prompts, which may wait longest, would in the end use up what short ones need.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Tenant:
 
 
 class _Line:
-    """One tenant's asks of one class, those that must start first in front."""
+    """One tenant's asks of one class and stratum, those that must start first in front."""
 
     __slots__ = ("asks", "tenant")
 
@@ -57,14 +59,25 @@ class _Line:
         self.asks: list[tuple[float, int, Waiting]] = []
 
 
+class _Stratum:
+    """Prompts of one tier and length in one pool."""
+
+    __slots__ = ("counter", "waiting")
+
+    def __init__(self) -> None:
+        self.counter = 0.0
+        self.waiting = 0
+
+
 class FairQueue:
     """One pool's. Bounded by whoever adds."""
 
     def __init__(self) -> None:
         self.tenants: dict[str, Tenant] = {}
         """Those that wait, hold leases, or were here lately."""
-        self._lines: dict[int, dict[str, _Line]] = {}
-        """By class, by tenant."""
+        self._lines: dict[int, dict[int, dict[str, _Line]]] = {}
+        """By class, by stratum, by tenant."""
+        self._strata: dict[int, _Stratum] = {}
         self._members: dict[tuple[str, str], Waiting] = {}
         # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
         self._recent: OrderedDict[str, Tenant] = OrderedDict()
@@ -131,7 +144,12 @@ class FairQueue:
             backlogged = [other.counter for other in self.tenants.values() if other.waiting]
             tenant.counter = max(tenant.counter, min(backlogged, default=tenant.counter))
         tenant.waiting += 1
-        lines = self._lines.setdefault(ask.priority, {})
+        stratum = self._strata.setdefault(waiting.stratum, _Stratum())
+        if not stratum.waiting:
+            busy = [other.counter for other in self._strata.values() if other.waiting]
+            stratum.counter = max(stratum.counter, min(busy, default=stratum.counter))
+        stratum.waiting += 1
+        lines = self._lines.setdefault(ask.priority, {}).setdefault(waiting.stratum, {})
         line = lines.get(tenant.name)
         if line is None:
             line = lines[tenant.name] = _Line(tenant)
@@ -144,24 +162,32 @@ class FairQueue:
         """Leave the line, wherever it stands."""
         ask = waiting.ask
         del self._members[waiting.session.gateway_id, ask.lease_id]
-        lines = self._lines[ask.priority]
+        strata = self._lines[ask.priority]
+        lines = strata[waiting.stratum]
         line = lines[ask.organization_id]
         del line.asks[bisect.bisect_left(line.asks, (waiting.start_by, waiting.number))]
         line.tenant.waiting -= 1
+        self._strata[waiting.stratum].waiting -= 1
         if not line.asks:
             del lines[ask.organization_id]
             if not lines:
-                del self._lines[ask.priority]
+                del strata[waiting.stratum]
+                if not strata:
+                    del self._lines[ask.priority]
 
     def in_order(self, now: float) -> Iterator[Waiting]:
         """Everyone, whose turn it is first. Valid until the queue or a counter changes."""
         for priority in sorted(self._lines, reverse=True):
-            lines = sorted(self._lines[priority].values(), key=lambda line: (line.tenant.counter, line.tenant.name))
-            cuts = [bisect.bisect_left(line.asks, (now,)) for line in lines]
-            for line, cut in zip(lines, cuts, strict=True):
-                for _, _, waiting in line.asks[cut:]:
-                    yield waiting
-            for line, cut in zip(lines, cuts, strict=True):
+            strata = self._lines[priority]
+            late: list[tuple[_Line, int]] = []
+            for key in sorted(strata, key=lambda key: (self._strata[key].counter, key)):
+                for line in sorted(strata[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name)):
+                    cut = bisect.bisect_left(line.asks, (now,))
+                    if cut:
+                        late.append((line, cut))
+                    for _, _, waiting in line.asks[cut:]:
+                        yield waiting
+            for line, cut in late:
                 for _, _, waiting in line.asks[:cut]:
                     yield waiting
 
@@ -173,27 +199,37 @@ class FairQueue:
         """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""
         if not self._lines:
             return None
-        lines = self._lines[min(self._lines)]
-        line = max(lines.values(), key=lambda line: (line.tenant.counter, line.tenant.name))
+        strata = self._lines[min(self._lines)]
+        key = max(strata, key=lambda key: (self._strata[key].counter, key))
+        line = max(strata[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name))
         return line.asks[-1][2]
 
-    def ahead_of(self, priority: int, tenant: Tenant) -> int:
-        """How many turns pass before one more ask of this tenant gets its own, when shares are fair."""
+    def ahead_of(self, waiting: Waiting) -> int:
+        """How many turns pass before one more ask like this gets its own, when shares are fair."""
         ahead = 0
-        for other_priority, lines in self._lines.items():
-            if other_priority < priority:
+        for priority, strata in self._lines.items():
+            if priority < waiting.ask.priority:
                 continue
-            for line in lines.values():
-                if other_priority > priority or line.tenant is tenant:
-                    ahead += len(line.asks)
-                else:
-                    own = lines[tenant.name].asks if tenant.name in lines else ()
-                    ahead += min(len(line.asks), len(own) + 1)
+            if priority > waiting.ask.priority:
+                ahead += sum(len(line.asks) for lines in strata.values() for line in lines.values())
+                continue
+            own = self._turns(strata.get(waiting.stratum, {}), waiting.ask.organization_id)
+            ahead += own
+            for key, lines in strata.items():
+                if key != waiting.stratum:
+                    ahead += min(sum(len(line.asks) for line in lines.values()), own + 1)
         return ahead
 
-    def charge(self, tenant: Tenant, prompt_tokens: float, output_tokens: float) -> None:
+    @staticmethod
+    def _turns(lines: dict[str, _Line], name: str) -> int:
+        own = len(lines[name].asks) if name in lines else 0
+        return own + sum(min(len(line.asks), own + 1) for other, line in lines.items() if other != name)
+
+    def charge(self, tenant: Tenant, stratum: int, prompt_tokens: float, output_tokens: float) -> None:
         """Tokens given, or taken back when negative."""
-        tenant.counter += (prompt_tokens + OUTPUT_WEIGHT * output_tokens) / tenant.share
+        tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
+        tenant.counter += tokens / tenant.share
+        self._strata.setdefault(stratum, _Stratum()).counter += tokens
 
     def served(self, tenant: Tenant) -> None:
         """It was this tenant's turn."""

@@ -11,7 +11,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
 from contracts.lease import Ask
-from router.config import RouterConfig
+from router.config import RouterConfig, Stratum
 from router.core.breaker import Breaker
 from router.core.pool import PoolState
 from router.core.rates import Ratio
@@ -28,9 +28,9 @@ class Fleet:
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
-        self._promises: dict[Tier, list[tuple[int, float]]] = {}
+        self._promises: dict[Tier, list[Stratum]] = {}
         for stratum in config.promises:
-            self._promises.setdefault(stratum.tier, []).append((stratum.prompt_tokens, stratum.ttft_s))
+            self._promises.setdefault(stratum.tier, []).append(stratum)
 
     @property
     def version(self) -> int:
@@ -55,13 +55,13 @@ class Fleet:
         waiting.engine_model = canary.engine_model or waiting.engine_model
         return self.pools[canary.pool]
 
-    def promise_s(self, ask: Ask) -> float:
-        """Time to first token promised to prompts of this tier and length; 0: none."""
+    def promise(self, ask: Ask) -> Stratum | None:
+        """What prompts of this tier and length are promised; None: nothing."""
         strata = self._promises.get(ask.tier, ())
-        for prompt_tokens, ttft_s in strata:
-            if ask.prompt_tokens <= prompt_tokens:
-                return ttft_s
-        return strata[-1][1] if strata else 0.0
+        for stratum in strata:
+            if ask.prompt_tokens <= stratum.prompt_tokens:
+                return stratum
+        return strata[-1] if strata else None
 
     def apply(self, state: DesiredState) -> None:
         """Become `state`. Queues and everything learnt of pools and replicas that stay are kept."""

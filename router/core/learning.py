@@ -9,6 +9,7 @@ from __future__ import annotations
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
 from router.core.pool import PoolState
+from router.core.rates import pairs_of
 from router.core.replica import Replica
 from router.core.session import LiveLease
 
@@ -41,7 +42,8 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         _learn_rate(pool, replica, live, usage.prompt_tokens - cached)
     if live.first_token_at and usage.completion_tokens > 1:
         running = (live.running + replica.decoding) // 2
-        pool.rates.saw_tokens((now - live.first_token_at) / (usage.completion_tokens - 1), running)
+        paused_s = replica.worked_s - live.worked_before_s
+        pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
@@ -51,8 +53,10 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
 
 
 def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int) -> None:
-    work = live.work_ahead_tokens + max(uncached_tokens, 1)
-    pool.rates.saw_first_token(replica.ratio, live.observed_s, work, live.running)
+    own = max(uncached_tokens, 1)
+    tokens = live.work_ahead_tokens + own
+    pairs = live.work_ahead_pairs + pairs_of(own, max(live.prompt_tokens, own))
+    pool.rates.saw_first_token(replica.ratio, live.observed_s, tokens, pairs, live.running)
     live.observed_s = 0.0
 
 

@@ -15,6 +15,7 @@ from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.pool import PoolState
 from router.core.question import Question
+from router.core.rates import pairs_of
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
 from router.core.session import LiveLease, Session
@@ -22,6 +23,8 @@ from router.core.shed_rate import ShedRates
 from router.core.waiting import Waiting
 from router.policies.base import Policy
 
+NEVER = float("inf")
+SOON_S = 0.001
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
 
@@ -43,10 +46,14 @@ class Placer:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
         pool = self.fleet.pool_for(waiting)
-        waiting.promise_s = self.fleet.promise_s(ask)
+        promise = self.fleet.promise(ask)
+        if promise is not None:
+            waiting.promise_s, waiting.tempo_s = promise.ttft_s, promise.tpot_s
+            waiting.stratum = promise.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        if pool.free and ask.priority >= pool.queue.highest and self._place(pool, waiting, now, out):
+        may = pool.free and ask.priority >= pool.queue.highest and self._open(pool, waiting, now)
+        if may and self._place(pool, waiting, now, out):
             return
         if not self.hopeful(pool, ask):
             self.refuse_no_engine(pool, waiting, now, out)
@@ -59,11 +66,14 @@ class Placer:
         """Places may have come free: grant them to those whose turn it is."""
         if pool is None:
             return
+        pool.open_at = NEVER
         tried: set[Waiting] = set()
         while len(pool.queue) and pool.free:
             for waiting in pool.queue.in_order(now):
                 if waiting in tried:
                     continue
+                if not self._open(pool, waiting, now):
+                    return
                 if self._place(pool, waiting, now, out, leave=True):
                     pool.pace.served(now)
                     break  # counters have moved: whose turn it is must be asked anew
@@ -72,6 +82,16 @@ class Placer:
                     return
             else:
                 return
+
+    def _open(self, pool: PoolState, waiting: Waiting, now: float) -> bool:
+        """The pool's streams can bear another prompt now; else `pool.open_at` says when."""
+        if not waiting.tempo_s or not pool.leases:
+            return True
+        opens_in_s = pool.opens_in(waiting.tempo_s, now)
+        if opens_in_s > 0:
+            pool.open_at = now + opens_in_s + SOON_S
+            waiting.why = "running streams would wait too long for their next token"
+        return opens_in_s <= 0
 
     def unqueue(self, waiting: Waiting) -> None:
         """It no longer waits."""
@@ -132,26 +152,31 @@ class Placer:
         live = LiveLease(
             ask.lease_id,
             replica.id,
-            ask.prompt_tokens + ask.max_output_tokens,
-            now,
-            lease,
-            ask,
-            ask.prompt_tokens,
-            prospect.uncached_tokens,
-            question.growth_tokens,
-            question.growth_tokens,
-            False,
-            prospect.overlap_blocks,
-            stamp,
-            prospect.ahead_tokens,
-            replica.decoding,
-            prospect.predicted_s,
+            tokens=ask.prompt_tokens + ask.max_output_tokens,
+            since=now,
+            lease=lease,
+            ask=ask,
+            prompt_tokens=ask.prompt_tokens,
+            uncached_tokens=prospect.uncached_tokens,
+            pairs=prospect.pairs,
+            growth_tokens=question.growth_tokens,
+            growth_left=question.growth_tokens,
+            overlap_blocks=prospect.overlap_blocks,
+            overlap_stamp=stamp,
+            work_ahead_tokens=prospect.ahead_tokens,
+            work_ahead_pairs=prospect.ahead_pairs,
+            running=replica.decoding,
+            predicted_s=prospect.predicted_s,
             waits_for_first_token=True,
             pool=pool,
+            stratum=waiting.stratum,
         )
+        work_s = question.work_s(replica, prospect)
+        replica.worked_s += work_s
+        pool.debt_s += work_s
         pool.index.hold(replica.slot, question.match)
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        pool.queue.charge(tenant, prospect.uncached_tokens, question.growth_tokens)
+        pool.queue.charge(tenant, waiting.stratum, prospect.uncached_tokens, question.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
         self.sheds.granted(ask.tier.value)
@@ -164,7 +189,8 @@ class Placer:
             return waiting.asked_at
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
-        own_s = pool.rates.first_token_s(max(ask.prompt_tokens - cached, 1), 0)
+        uncached = max(ask.prompt_tokens - int(cached), 1)
+        own_s = pool.rates.first_token_s(uncached, pairs_of(uncached, ask.prompt_tokens), 0)
         return waiting.asked_at + max(waiting.promise_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
@@ -202,8 +228,7 @@ class Placer:
 
     def wait_s(self, pool: PoolState, waiting: Waiting) -> float:
         """Until one more like this gets its turn: a true Retry-After."""
-        ahead = pool.queue.ahead_of(waiting.ask.priority, pool.queue.tenant(waiting.ask.organization_id))
-        return pool.pace.wait_s(ahead, pool.places)
+        return pool.pace.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: Ask) -> bool:
         """Some replica may take it, now or later."""

@@ -12,6 +12,12 @@ from router.core.ring import Ring
 
 TOKENS_PER_BLOCK = 64.0
 """Before any prompt has been seen: 256 bytes at four to the token."""
+TEMPO = 1.0
+"""Part of the time that streams can spare which is given to new prompts."""
+LEAST_RATE = 0.3
+"""Engines too slow for their promise still compute prompts."""
+DEBT_S = 1.0
+"""Streams make up for a pause of this length later."""
 RETRACTION_STEP = 1.25
 SAFETY_LIMIT = 3.0
 SAFETY_DECAY = 0.995
@@ -39,6 +45,11 @@ class PoolState:
         """Of all its replicas."""
         self.weighted = False
         """Their weights differ."""
+        self.debt_s = 0.0
+        self._debt_at = 0.0
+        """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
+        self.open_at = float("inf")
+        """When a pool that was closed for the sake of its streams opens again; known once somebody waits for it."""
         self.safety = 1.0
         """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
         self._prompt_tokens = 0.0
@@ -63,6 +74,22 @@ class PoolState:
     def tokens_per_block(self) -> float:
         """As learnt from prompts whose tokens and blocks are both known."""
         return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
+
+    def opens_in(self, tempo_s: float, now: float) -> float:
+        """Until running streams can bear one more prompt and still get a token every `tempo_s`; 0: at once.
+
+        While an engine computes a prompt its streams all but stand still. What is granted is a debt of the whole pool,
+        not of one replica: closing replicas one by one would send every prompt to the one that is open instead of to
+        the one that knows it. It is paid off at the rate at which streams can wait and still keep their promise.
+        """
+        usable = sum(replica.usable for replica in self.replicas)
+        if not usable or not self.rates.trusted:
+            return 0.0
+        spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
+        rate = usable * min(max(TEMPO * spare, LEAST_RATE), 1.0)
+        self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
+        self._debt_at = now
+        return max(0.0, (self.debt_s - DEBT_S * usable) / rate)
 
     def saw_prompt(self, tokens: int, blocks: int) -> None:
         """A prompt of so many tokens made so many whole blocks."""

@@ -111,7 +111,7 @@ class PrefixIndex:
         return NONE if hold == NONE else self._stamp[hold]
 
     def holders(self, match: Match, limit: int) -> Iterator[tuple[int, int]]:
-        """At most `limit` (replica, overlap), longest overlap first; among many equals they take turns."""
+        """At most `limit` (replica, overlap), deepest node first; those of one node take turns."""
         seen: set[int] = set()
         for node in reversed(match.path):
             first = hold = self._first_hold[node]

@@ -9,6 +9,7 @@ import msgspec
 from router.core.fair_queue import Tenant
 from router.core.pool import PoolState
 from router.core.prefix_index import Match
+from router.core.rates import pairs_of
 from router.core.replica import Replica
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Prospect(msgspec.Struct):
     uncached_tokens: int
     ahead_tokens: int
     """Prompt tokens of others that it still has to compute."""
+    ahead_pairs: float
+    pairs: float
+    """Both in pairs of attention."""
     predicted_s: float
     """Time to the first token if granted now."""
     cost: float = 0.0
@@ -45,7 +49,7 @@ class Question:
     """Made for one attempt to place one ask; short-lived."""
 
     __slots__ = (
-        "_growth", "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
+        "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
         "pool", "tokens_per_block", "waiting", "why",
     )  # fmt: skip
 
@@ -104,7 +108,8 @@ class Question:
         if replica.prefill_tokens <= 0 or not waiting.promise_s or not rates.trusted:
             return True
         # work is not counted down while it is computed: who may go changes with events, never by itself
-        ahead_s = replica.ratio.value * rates.work_s(replica.prefill_tokens, replica.decoding)
+        work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
+        ahead_s = replica.ratio.value * work_s
         if ahead_s <= SHORT_WORK_S:
             return True
         if self._late or self._over_share:
@@ -112,7 +117,8 @@ class Question:
         else:
             left_s = waiting.asked_at + waiting.promise_s - self.now
             uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
-            own_s = replica.ratio.value * rates.first_token_s(uncached, replica.decoding)
+            pairs = pairs_of(uncached, self.ask.prompt_tokens)
+            own_s = replica.ratio.value * rates.first_token_s(uncached, pairs, replica.decoding)
             kept = ahead_s + own_s <= left_s
         if not kept:
             self.why = "no engine would begin to answer in time"
@@ -127,18 +133,29 @@ class Question:
         uncached = self._uncached(overlap)
         rates, ratio = self.pool.rates, replica.ratio.value
         running = replica.decoding
-        ahead, stuck_s = replica.prefill_tokens, 0.0
+        ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
         if replica.prefilling:
+            # the oldest is being computed: what is done of it is no longer ahead
             head = next(iter(replica.prefilling.values()))
             at_it_s = self.now - max(head.since, replica.progress_at)
-            expected_s = ratio * rates.first_token_s(head.uncached_tokens, running)
-            if expected_s > 0:
-                ahead -= int(head.uncached_tokens * min(at_it_s / expected_s, 1.0))
+            expected_s = ratio * rates.first_token_s(head.uncached_tokens, head.pairs, running)
+            done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
+            ahead -= int(head.uncached_tokens * done)
+            ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
             if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
                 stuck_s = at_it_s
-        predicted_s = ratio * rates.first_token_s(ahead + uncached, running) + stuck_s
-        found = self.considered[replica.id] = Prospect(replica, overlap, uncached, ahead, predicted_s)
+        pairs = pairs_of(uncached, self.ask.prompt_tokens)
+        predicted_s = ratio * rates.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
+        found = Prospect(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
+        self.considered[replica.id] = found
         return found
+
+    def work_s(self, replica: Replica, prospect: Prospect) -> float:
+        """How long computing the prompt keeps it busy."""
+        rates = self.pool.rates
+        if not rates.trusted:
+            return 0.0
+        return replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, replica.decoding)
 
     def _uncached(self, overlap_blocks: int) -> int:
         cached = int(overlap_blocks * self.tokens_per_block)

@@ -1,9 +1,10 @@
-"""How fast a pool's engines are, learnt from their reports alone: a line per pool, a ratio per replica.
+"""How fast a pool's engines are, learnt from their reports alone: a formula per pool, a ratio per replica.
 
-    time to first token = ratio · (start + work · per_token + work · running · per_token_and_stream)
-    time per token      = step + running · step_per_stream
+    time to first token = ratio · (start + tokens · a + pairs · b + tokens · running · c)
+    time per token      = step + running · step_per_stream + paused / tokens · d
 
-`work` is in uncached prompt tokens, the request's own and those that were ahead of it.
+`tokens` are uncached prompt tokens, the request's own and those that were ahead of it; `pairs` what attention looks at
+for them: each new token with everything before it. `paused` is the time of prefill that was computed beside a stream.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import math
 
 from router.core.regression import Regression
 
-KILO = 1_000.0
-"""Tokens and streams are learnt in thousands and hundreds, so that all features are near 1."""
-HUNDRED = 100.0
+KILO, TEN_MILLION, HUNDRED_KILO, HUNDRED = 1e3, 1e7, 1e5, 1e2
+"""Units in which the features are near 1."""
 START_S = 0.02
 TOKENS_PER_S = 10_000.0
 STEP_S = 0.02
 TRUSTED_AFTER = 16
 """Observations before a prediction may hold a request back or refuse it."""
-RATIO_STEP = 0.08
+RATIO_STEP = 0.05
 RATIO_LIMITS = (1 / 32, 32.0)
-SHORTEST_S = 0.001
+JUMP = math.log(4.0)
+"""At most so much of an outlier is believed: a request that hung says "slow", not "a thousand times slower"."""
+SHORTEST_S = 0.002
 
 
 class Ratio:
@@ -34,22 +36,21 @@ class Ratio:
         self.count = 0
 
     def learn(self, observed_s: float, expected_s: float) -> None:
-        """expected_s: what the pool's line says without any ratio."""
+        """expected_s: what the pool's formula says without any ratio."""
         self.count += 1
-        log = math.log(max(observed_s, SHORTEST_S) / max(expected_s, SHORTEST_S))
         own = math.log(self.value)
+        error = math.log(max(observed_s, SHORTEST_S) / max(expected_s, SHORTEST_S)) - own
         step = max(RATIO_STEP, 1 / (self.count + 4))
-        # at most a factor of three at a time: a request that hung says "slow", not "a thousand times slower"
-        moved = own + step * min(max(log - own, -1.1), 1.1)
-        self.value = min(max(math.exp(moved), RATIO_LIMITS[0]), RATIO_LIMITS[1])
+        self.value = math.exp(own + step * min(max(error, -JUMP), JUMP))
+        self.value = min(max(self.value, RATIO_LIMITS[0]), RATIO_LIMITS[1])
 
 
 class Rates:
     """One pool's."""
 
     def __init__(self) -> None:
-        self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0))
-        self.token = Regression((STEP_S, 0.0))
+        self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0, 0.0), SHORTEST_S)
+        self.token = Regression((STEP_S, 0.0, 1.0), SHORTEST_S)
 
     @property
     def trusted(self) -> bool:
@@ -58,38 +59,41 @@ class Rates:
 
     @property
     def prefill_tokens_per_s(self) -> float:
-        """Of an engine that decodes nothing; 0 while nothing is known."""
+        """Of short prompts, on an engine that decodes nothing; 0 while nothing is known."""
         per_kilo = self.first_token.weights[1]
         return KILO / per_kilo if self.first_token.count and per_kilo > 0 else 0.0
 
-    def first_token_s(self, work_tokens: float, running: int) -> float:
+    def first_token_s(self, tokens: float, pairs: float, running: int) -> float:
         """Expected time to the first token on an average replica."""
-        start, per_kilo, harm = self.first_token.weights
-        work = work_tokens / KILO
-        return max(start, 0.0) + work * (max(per_kilo, 0.0) + max(harm, 0.0) * running / HUNDRED)
+        return self.first_token.weights[0] + self.work_s(tokens, pairs, running)
 
-    def work_s(self, work_tokens: float, running: int) -> float:
-        """The part of it that is work: what this much prefill keeps an engine busy."""
-        _, per_kilo, harm = self.first_token.weights
-        return work_tokens / KILO * (max(per_kilo, 0.0) + max(harm, 0.0) * running / HUNDRED)
+    def work_s(self, tokens: float, pairs: float, running: int) -> float:
+        """The part of it that is work: how long this much prefill keeps an engine busy."""
+        _, per_kilo, per_pairs, harm = self.first_token.weights
+        return tokens / KILO * per_kilo + pairs / TEN_MILLION * per_pairs + tokens * running / HUNDRED_KILO * harm
 
     def token_s(self, running: int) -> float:
-        """Expected time per token with this many streams."""
-        return max(self.token.weights[0] + self.token.weights[1] * running / HUNDRED, 0.0)
+        """Expected time per token with this many streams, no prompts coming between."""
+        return self.token.weights[0] + self.token.weights[1] * running / HUNDRED
 
     @property
     def token_s_per_stream(self) -> float:
         """What one more stream adds to everyone's time per token."""
-        return max(self.token.weights[1], 0.0) / HUNDRED
+        return self.token.weights[1] / HUNDRED
 
-    def saw_first_token(self, ratio: Ratio, observed_s: float, work_tokens: float, running: int) -> None:
+    def saw_first_token(self, ratio: Ratio, observed_s: float, tokens: float, pairs: float, running: int) -> None:
         """A request with this much work, its own and ahead of it, began to answer after `observed_s`."""
-        expected_s = self.first_token_s(work_tokens, running)
         if self.trusted:
-            ratio.learn(observed_s, expected_s)
-        work = work_tokens / KILO
-        self.first_token.learn((1.0, work, work * running / HUNDRED), observed_s / ratio.value)
+            ratio.learn(observed_s, self.first_token_s(tokens, pairs, running))
+        # not divided by the ratio: formula and ratio would then drive each other away from 1
+        features = (1.0, tokens / KILO, pairs / TEN_MILLION, tokens * running / HUNDRED_KILO)
+        self.first_token.learn(features, observed_s)
 
-    def saw_tokens(self, seconds_per_token: float, running: int) -> None:
-        """An answer came at this pace beside `running` others on average."""
-        self.token.learn((1.0, running / HUNDRED), seconds_per_token)
+    def saw_tokens(self, seconds: float, tokens: int, running: int, paused_s: float) -> None:
+        """An answer's tokens after the first came in this time, beside `running` others on average."""
+        self.token.learn((1.0, running / HUNDRED, paused_s / tokens), seconds / tokens)
+
+
+def pairs_of(uncached_tokens: int, prompt_tokens: int) -> float:
+    """(token, earlier token) pairs of a causal prefill of the last `uncached_tokens` of a prompt."""
+    return uncached_tokens * (prompt_tokens - uncached_tokens / 2)

@@ -55,6 +55,7 @@ class Replica:
         "max_concurrency",
         "peak",
         "pool",
+        "prefill_pairs",
         "prefill_tokens",
         "prefilling",
         "progress_at",
@@ -67,6 +68,7 @@ class Replica:
         "url",
         "wanted",
         "weight",
+        "worked_s",
     )
 
     def __init__(self, replica_id: str) -> None:
@@ -104,6 +106,8 @@ class Replica:
         """Leases without a first token, in the order they were granted."""
         self.prefill_tokens = 0
         """Prompt tokens of those, expected cache hits taken off."""
+        self.prefill_pairs = 0.0
+        """The same in pairs of attention; see `rates.pairs_of`."""
         self.progress_at = 0.0
         """When its last first token came, or its last lease without one ended."""
         self.peak = 0
@@ -119,6 +123,8 @@ class Replica:
         self._kv_free = 0
         self._kv_growth = 0
         self._kv_since = 0
+        self.worked_s = 0.0
+        """Time of prefill granted in all."""
         self.chosen = 0
         """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
 
@@ -163,12 +169,14 @@ class Replica:
         if live.waits_for_first_token:
             self.prefilling[key] = live
             self.prefill_tokens += live.uncached_tokens
+            self.prefill_pairs += live.pairs
 
     def began(self, key: tuple[str, str], now: float) -> None:
         """A lease's first token has come, or will not."""
         live = self.prefilling.pop(key, None)
         if live is not None:
             self.prefill_tokens -= live.uncached_tokens
+            self.prefill_pairs = self.prefill_pairs - live.pairs if self.prefilling else 0.0
             self.progress_at = now
 
     def drop(self, key: tuple[str, str], now: float) -> None:

@@ -30,6 +30,8 @@ class LiveLease(msgspec.Struct):
     prompt_tokens: int = 0
     uncached_tokens: int = 0
     """Of the prompt, what the engine is expected to compute."""
+    pairs: float = 0.0
+    """The same in pairs of attention."""
     growth_tokens: int = 0
     """How long the answer is expected to get: the p90 of its kind."""
     growth_left: int = 0
@@ -41,15 +43,19 @@ class LiveLease(msgspec.Struct):
     """When the replica had last used what matched; see `PrefixIndex.age`."""
     work_ahead_tokens: int = 0
     """Prompt tokens that were to be computed before its own when it was granted."""
+    work_ahead_pairs: float = 0.0
     running: int = 0
     """Streams that were decoding then."""
     predicted_s: float = 0.0
     waits_for_first_token: bool = False
     first_token_at: float = 0.0
+    worked_before_s: float = 0.0
+    """`Replica.worked_s` at its first token: what it grows by is what this stream waited for."""
     observed_s: float = 0.0
     """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
     pool: PoolState | None = None
     """Whose queue counts it for its tenant."""
+    stratum: int = 0
 
 
 class Session:

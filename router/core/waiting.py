@@ -17,7 +17,7 @@ class Waiting:
 
     __slots__ = (
         "ask", "asked_at", "deadline_at", "engine_model", "model", "number", "pool", "promise_s", "session", "start_by",
-        "why",
+        "stratum", "tempo_s", "why",
     )  # fmt: skip
 
     def __init__(self, session: Session, ask: Ask, model: Model, asked_at: float) -> None:
@@ -28,6 +28,10 @@ class Waiting:
         self.deadline_at = asked_at + ask.deadline_s
         self.promise_s = 0.0
         """Time to first token promised to prompts of its tier and length; 0: none."""
+        self.stratum = 0
+        """Longest prompt of its stratum; 0: without a promise all are one."""
+        self.tempo_s = 0.0
+        """Time per token promised to those who run beside it; 0: none."""
         self.start_by = asked_at
         """When an engine must have it for the promise to hold; without a promise, when it was asked."""
         self.number = 0

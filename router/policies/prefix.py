@@ -22,7 +22,7 @@ HOLDERS = 8
 RING_PLACES = 2
 DRAWN = 6
 DUPLICATION = 0.5
-HARM = 1.0
+HARM = 0.05
 AFFINITY = 0.1
 SLOW_START_S = 30.0
 """A replica that has just become healthy is taken to be slower than it is for this long: its cache is cold, its first
@@ -81,13 +81,12 @@ class Prefix:
 def _cost(question: Question, prospect: Prospect, home: bool) -> float:
     replica, rates = prospect.replica, question.pool.rates
     running = replica.decoding
-    own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, running)
+    own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, running)
     cost = prospect.predicted_s + DUPLICATION * own_s
     if running:
-        places = max(replica.max_concurrency, 1)
         pauses_s = own_s * running
         slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
-        cost += HARM * (pauses_s + slower_s) / places
+        cost += HARM * (pauses_s + slower_s)
     if home:
         cost -= AFFINITY * own_s
     age_s = question.now - replica.healthy_since

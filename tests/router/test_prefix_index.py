@@ -77,7 +77,6 @@ def test_overlaps_are_those_of_the_naive_twin(steps: list[tuple[str, int, str | 
         assert {slot: index.overlap(match, slot) for slot in range(SLOTS)} == overlaps
         found = list(index.holders(match, SLOTS))
         assert dict(found) == {slot: count for slot, count in overlaps.items() if count}
-        assert [count for _, count in found] == sorted((count for _, count in found), reverse=True)
     kept = {block for blocks in twin.blocks.values() for block in blocks}
     assert index.blocks >= len(kept)
 
