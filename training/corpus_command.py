@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from training import manifest
 from training.code_files import collect, save
 
 PACKAGES = tuple(
@@ -26,6 +27,10 @@ FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--package", "packages", multiple=True, default=PACKAGES, help="Permissively licensed; several.")
 @click.option("--package-bytes", default=1_000_000, show_default=True, help="At most so much of one package.")
 @click.option("--seed", default=1, show_default=True)
+@click.option(
+    "--check", type=click.Path(path_type=Path, exists=True), help="Manifest that the corpus must be equal to."
+)
+@click.option("--manifest", "listed", type=click.Path(path_type=Path), help="Manifest to write: *.tsv.gz.")
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 def command(
     stdlib: Path,
@@ -34,10 +39,16 @@ def command(
     packages: tuple[str, ...],
     package_bytes: int,
     seed: int,
+    check: Path | None,
+    listed: Path | None,
     out: Path,
 ) -> None:
     """Gather code and split it by groups of near-copies."""
     corpus = collect(stdlib, list(newer), list(site_packages), list(packages), package_bytes, seed)
+    if check is not None:
+        manifest.require_same(corpus.files, check)
+    if listed is not None:
+        manifest.write(corpus.files, listed)
     save(corpus, out)
     files, sizes = Counter(file.part for file in corpus.files), Counter[str]()
     for file in corpus.files:

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer
 
 from contracts.errors import ConfigError
+from training import manifest
 from training.__main__ import main
-from training.code_files import CodeFile, load
+from training.code_files import NOT_PERMISSIVE, PERMISSIVE, CodeFile, load
 from training.tokenizer_command import learn
 
 METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{licence}\n"
@@ -45,6 +46,7 @@ def library(tmp_path: Path) -> Path:
     write(tmp_path / "python3.11", "test/test_module.py", 98)
     (tmp_path / "python3.11" / "table.py").write_text("TABLE = [" + ", ".join(map(str, range(1000))) + "]\n")
     install(tmp_path / "site", "free", "License: MIT", 200)
+    install(tmp_path / "site", "other", "License-Expression: BSD-3-Clause", 250)
     install(tmp_path / "site", "bound", "License: GPL-3.0", 300)
     return tmp_path
 
@@ -69,6 +71,32 @@ def test_a_corpus_says_what_it_holds(library: Path) -> None:
     assert len(base) == 60
     assert {file.part for file in base} == {"train", "held"}
     assert {file.licence for file in base} == {"PSF-2.0"}
+
+
+def test_a_corpus_can_be_held_against_a_manifest(library: Path) -> None:
+    files = corpus(library, "free")
+    path = library / "data.tsv.gz"
+    manifest.write(files, path)
+    first = path.read_bytes()
+    manifest.write(files, path)
+    assert path.read_bytes() == first
+    assert manifest.read(path) == files
+    manifest.require_same(files, path)
+    with pytest.raises(ConfigError, match=r"free/core\.py is missing"):
+        manifest.require_same(corpus(library, "other"), path)
+    write(library / "python3.11", "module_3.py", 777)
+    with pytest.raises(ConfigError, match=r"module_3\.py differs"):
+        manifest.require_same(corpus(library, "free"), path)
+
+
+def test_the_shipped_manifest_lists_permissive_files_once_and_holds_some_out() -> None:
+    files = manifest.read(Path("training/data/slipstream-code.tsv.gz"))
+    assert len({file.name for file in files}) == len(files) > 2000
+    assert all(PERMISSIVE.search(file.licence) and not NOT_PERMISSIVE.search(file.licence) for file in files)
+    hashes = {part: {file.sha256 for file in files if file.part == part} for part in ("train", "held", "new")}
+    assert not hashes["train"] & (hashes["held"] | hashes["new"])
+    assert len(hashes["held"]) >= 15
+    assert len(hashes["new"]) >= 20
 
 
 def test_a_package_without_a_permissive_licence_is_refused(library: Path) -> None:
