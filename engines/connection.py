@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ FETCH_BYTES = 1 << 22
 """Largest answer to a small request."""
 IDLE_S = 60.0
 """A connection unused for longer is not used again."""
+MAX_HEADS = 64
 MAX_IDLE_CONNECTIONS = 1_024
 """Kept per replica."""
 RETRY_AFTER_S = 1.0
@@ -68,20 +70,34 @@ class Origin(msgspec.Struct, frozen=True):
 class EngineStream:
     """One response as it arrives. `close` is always due; after the clean end it costs nothing."""
 
-    def __init__(self, connection: _Connection, place: str) -> None:
-        """Made by `EngineConnections.open` only."""
-        loop = asyncio.get_running_loop()
+    def __init__(self, connection: _Connection, origin: Origin) -> None:
+        """Made by `EngineConnections` only."""
         self.status = 0
+        """0 until the response's head has come."""
+        self.on_change: Callable[[], None] | None = None
+        """Called in the socket's callback when `take` has something or the response is over, in place of waking a
+        reader: for whoever passes bytes on without waiting. It must not raise."""
         self._connection = connection
-        self._place = place
-        self._loop = loop
+        self._origin = origin
+        self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._size = 0
         self._ended = False
         self._error: EngineFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
-        self.headers_came: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come; `read` says whether that is as it should be."""
+        return self._ended or self._error is not None
+
+    async def responded(self) -> None:
+        """Return when the status is known. Raises EngineFailed. Cancelling loses nothing."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._change()
 
     async def read(self) -> bytes:
         """All bytes that came since the last call, waiting for at least one; b"" at the clean end.
@@ -94,12 +110,14 @@ class EngineStream:
                 raise self._error
             if self._ended:
                 return b""
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._change()
+        return self.take()
+
+    def take(self) -> bytes:
+        """All bytes that came since the last call, perhaps none."""
         pieces = self._pieces
+        if not pieces:
+            return b""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
         self._size = 0
@@ -115,35 +133,40 @@ class EngineStream:
             self._connection.abort()
 
     def feed(self, data: bytes) -> None:
-        """A piece of the body came."""
+        """A piece of the body came; `changed` follows once the whole read is parsed."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size > BUFFER_BYTES and not self._paused:
             self._paused = True
             self._connection.pause()
-        self._wake()
 
     def end(self) -> None:
-        """The body is complete."""
+        """The body is complete; `changed` follows."""
         self._ended = True
         if self._paused:
             self._paused = False
             self._connection.resume()
-        self._wake()
 
     def fail(self, reason: str) -> None:
         """The rest of the response will not come."""
         if self._ended or self._error is not None:
             return
-        self._error = EngineFailed(f"The engine at {self._place} failed: {reason}.", retry_after_s=RETRY_AFTER_S)
-        if not self.headers_came.done():
-            self.headers_came.set_exception(self._error)
-            self.headers_came.exception()  # retrieved: an opener that was cancelled is no longer there to do it
-        self._wake()
+        self._error = EngineFailed(f"The engine at {self._origin.place} failed: {reason}.", retry_after_s=RETRY_AFTER_S)
+        self.changed()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+    def changed(self) -> None:
+        """Tell whoever waits."""
+        if self.on_change is not None:
+            self.on_change()
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    async def _change(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
 
 class _Connection(asyncio.Protocol):
@@ -166,10 +189,10 @@ class _Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and self._stream is None
 
-    def send(self, data: bytes, place: str) -> EngineStream:
+    def send(self, data: bytes) -> EngineStream:
         """Write one request; its response goes to the stream returned."""
         assert self._transport is not None
-        self._stream = stream = EngineStream(self, place)
+        self._stream = stream = EngineStream(self, self._pool.origin)
         self._parser = httptools.HttpResponseParser(self)
         self._framed = self._informational = self.got_bytes = False
         self._header_bytes = 0
@@ -201,7 +224,7 @@ class _Connection(asyncio.Protocol):
             self.abort()  # nobody asked: whatever this is, it must not become the next request's answer
             return
         self.got_bytes = True
-        if not stream.headers_came.done():
+        if not stream.status:
             self._header_bytes += len(data)
         assert self._parser is not None
         try:
@@ -210,15 +233,18 @@ class _Connection(asyncio.Protocol):
             stream.fail("its answer is not valid HTTP")
             self.abort()
             return
-        if not stream.headers_came.done() and self._header_bytes > HEADER_BYTES:
+        if not stream.status and self._header_bytes > HEADER_BYTES:
             stream.fail("its response headers are too large")
             self.abort()
+            return
+        stream.changed()
 
     def connection_lost(self, error: Exception | None) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            if error is None and stream.headers_came.done() and not self._framed:
+            if error is None and stream.status and not self._framed:
                 stream.end()  # neither length nor chunks: the body ends with the connection
+                stream.changed()
             else:
                 stream.fail("it closed the connection before its answer was complete")
         self._pool.forget(self)
@@ -236,9 +262,8 @@ class _Connection(asyncio.Protocol):
             return
         status = parser.get_status_code()
         self._informational = status < 200
-        if not self._informational and not stream.headers_came.done():
+        if not self._informational and not stream.status:
             stream.status = status
-            stream.headers_came.set_result(None)
 
     def on_body(self, data: bytes) -> None:
         if self._stream is not None:
@@ -268,6 +293,8 @@ class _Pool:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
+        self.heads: dict[tuple[str, str], bytes] = {}
+        """Request line and constant headers, by method and path."""
         self.connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
 
@@ -310,6 +337,72 @@ class _Pool:
         return connection
 
 
+class Opening:
+    """A request on its way to an engine, until its response begins.
+
+    Waiting for the response can be cancelled without stopping the request: a client that has left still owes what the
+    engine generated for it. `close` is always due.
+    """
+
+    def __init__(
+        self, connections: EngineConnections, pool: _Pool, data: bytes, connect_timeout_s: float, request_id: str
+    ) -> None:
+        """Made by `EngineConnections.opening` only."""
+        self._connections = connections
+        self._pool = pool
+        self._data = data
+        self._connect_timeout_s = connect_timeout_s
+        self._request_id = request_id
+        self._connection: _Connection | None = None
+        self._kept_alive = False
+        self._stream: EngineStream | None = None
+
+    @property
+    def sent(self) -> bool:
+        """The engine may have the request."""
+        return self._stream is not None
+
+    async def response(self, timeout_s: float) -> EngineStream:
+        """The response, as soon as its status is known; may be asked again after it was cancelled.
+
+        Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
+        timeout_s.
+        """
+        if self._stream is None:
+            self._connection = self._pool.take()
+            self._kept_alive = self._connection is not None
+            await self._send()
+        assert self._stream is not None
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    await self._stream.responded()
+                except EngineFailed:
+                    # it may have died while idle, before our request reached anyone
+                    if not self._kept_alive or self._connection.got_bytes:
+                        raise
+                    place = self._pool.origin.place
+                    logger.info("%s: kept-alive connection to %s had ended, retrying", self._request_id, place)
+                    self._connection, self._kept_alive = None, False
+                    await self._send()
+                    await self._stream.responded()
+        except TimeoutError:
+            raise silent(self._pool.origin, timeout_s) from None
+        return self._stream
+
+    def close(self) -> None:
+        """Stop: a response that has not ended loses its connection. Idempotent."""
+        if self._stream is not None:
+            self._stream.close()
+
+    async def _send(self) -> None:
+        if self._connection is None:
+            context = self._connections.context(self._pool.origin)
+            self._connection = await self._pool.connect(context, self._connect_timeout_s)
+        self._stream = self._connection.send(self._data)
+
+
 class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
@@ -320,6 +413,15 @@ class EngineConnections:
         self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
         self._ssl_context = ssl_context
         self._pools: dict[str, _Pool] = {}
+
+    def opening(
+        self, url: str, request: EngineRequest, connect_timeout_s: float = 2.0, request_id: str = ""
+    ) -> Opening:
+        """The request, not yet sent. request_id: for the log."""
+        pool = self._pools.get(url)
+        if pool is None:
+            pool = self._pools[url] = _Pool(Origin.parse(url))
+        return Opening(self, pool, self._encoded(pool, request), connect_timeout_s, request_id)
 
     async def open(
         self,
@@ -332,24 +434,15 @@ class EngineConnections:
     ) -> EngineStream:
         """Send the request; return when the status is known.
 
-        request_id: for the log. Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout
-        when it is silent for response_timeout_s. Cancelling closes the connection, which tells the engine.
+        Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
+        response_timeout_s. Cancelling closes the connection, which tells the engine.
         """
-        pool = self._pools.get(url)
-        if pool is None:
-            pool = self._pools[url] = _Pool(Origin.parse(url))
-        data = self._encoded(pool.origin, request)
-        connection = pool.take()
-        if connection is not None:
-            try:
-                return await self._exchange(pool, connection, data, response_timeout_s)
-            except EngineFailed:
-                # it may have died while idle, before our request reached anyone
-                if connection.got_bytes:
-                    raise
-                logger.info("%s: kept-alive connection to %s had ended, retrying", request_id, pool.origin.place)
-        connection = await pool.connect(self._context(pool.origin), connect_timeout_s)
-        return await self._exchange(pool, connection, data, response_timeout_s)
+        opening = self.opening(url, request, connect_timeout_s, request_id)
+        try:
+            return await opening.response(response_timeout_s)
+        except BaseException:
+            opening.close()
+            raise
 
     async def fetch(
         self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES
@@ -370,7 +463,7 @@ class EngineConnections:
                         raise EngineFailed(f"The engine at {place} answered with more than {max_bytes} bytes.")
                 return stream.status, bytes(body)
         except TimeoutError:
-            raise self._silent(Origin.parse(url), timeout_s) from None
+            raise silent(Origin.parse(url), timeout_s) from None
         finally:
             if stream is not None:
                 stream.close()
@@ -385,36 +478,32 @@ class EngineConnections:
             await asyncio.wait(lost)
         self._pools.clear()
 
-    async def _exchange(
-        self, pool: _Pool, connection: _Connection, data: bytes, response_timeout_s: float
-    ) -> EngineStream:
-        stream = connection.send(data, pool.origin.place)
-        try:
-            async with asyncio.timeout(response_timeout_s):
-                await stream.headers_came
-        except TimeoutError:
-            raise self._silent(pool.origin, response_timeout_s) from None
-        finally:
-            if stream.status == 0:
-                stream.close()
-        return stream
-
-    def _silent(self, origin: Origin, timeout_s: float) -> EngineTimeout:
-        return EngineTimeout(
-            f"The engine at {origin.place} did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S
-        )
-
-    def _context(self, origin: Origin) -> ssl.SSLContext | None:
+    def context(self, origin: Origin) -> ssl.SSLContext | None:
+        """For https; None for http."""
         if not origin.secure:
             return None
         if self._ssl_context is None:
             self._ssl_context = ssl.create_default_context()
         return self._ssl_context
 
-    def _encoded(self, origin: Origin, request: EngineRequest) -> bytes:
-        content = f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
-        head = (
-            f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"
-            f"{self._authorization}{content if request.body or request.method == 'POST' else ''}\r\n"
-        )
-        return head.encode("ascii") + request.body
+    def _encoded(self, pool: _Pool, request: EngineRequest) -> bytes:
+        head = pool.heads.get((request.method, request.path))
+        if head is None:
+            origin = pool.origin
+            if len(pool.heads) == MAX_HEADS:
+                pool.heads.clear()  # requests by id have a path each
+            head = pool.heads[request.method, request.path] = (
+                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"
+                f"{self._authorization}"
+            ).encode("ascii")
+        if request.method != "POST" and not request.body:
+            return head + b"\r\n"
+        length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(request.body)
+        return b"".join((head, length, request.body))
+
+
+def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
+    """Nothing came within `timeout_s`."""
+    return EngineTimeout(
+        f"The engine at {origin.place} did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S
+    )

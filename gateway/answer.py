@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from contracts.errors import SlipstreamError
+from gateway.channel import Channel
 from gateway.errors import Headers, body_of, event_of, headers_of, status_of
-
-Send = Callable[[Any], Awaitable[None]]
 
 EVENT_STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -19,54 +15,67 @@ JSON: Headers = [(b"content-type", b"application/json")]
 
 
 class Answer:
-    """One response. `headers` may grow until the start."""
+    """One response. `headers` may grow until the start. Writing never waits: see `Channel.full`."""
 
-    __slots__ = ("_send", "_streaming", "ended", "error_code", "headers", "started", "status")
+    __slots__ = ("_channel", "_streaming", "error_code", "headers", "status")
 
-    def __init__(self, send: Send, headers: Headers) -> None:
-        self._send = send
+    def __init__(self, channel: Channel, headers: Headers) -> None:
+        self._channel = channel
         self._streaming = False
         self.headers = headers
-        self.started = False
-        self.ended = False
         self.status = 0
         self.error_code: str | None = None
 
-    async def start_stream(self) -> None:
-        """Send the headers of an event stream."""
+    @property
+    def started(self) -> bool:
+        """The status can no longer change."""
+        return self._channel.started
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more can be said."""
+        return self._channel.ended
+
+    def start_stream(self) -> None:
+        """Begin an event stream; its headers leave with the next events."""
         self._streaming = True
-        await self._start(200, EVENT_STREAM)
+        self._start(200, EVENT_STREAM)
 
-    async def events(self, data: bytes) -> None:
-        """Send events. Blocks while the client does not read."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+    def events(self, data: bytes) -> None:
+        """Send events."""
+        self._channel.write(data)
 
-    async def end_stream(self, data: bytes) -> None:
+    def end_stream(self, data: bytes) -> None:
         """Send the last events and end the response."""
-        await self._end(data)
+        self._channel.end(data)
 
-    async def whole(self, status: int, body: bytes, extra: Headers | None = None) -> None:
+    def whole(self, status: int, body: bytes, extra: Headers | None = None) -> None:
         """Send a complete JSON answer."""
-        await self._start(status, [*JSON, (b"content-length", b"%d" % len(body)), *(extra or [])])
-        await self._end(body)
+        self._start(status, [*JSON, (b"content-length", b"%d" % len(body)), *(extra or [])])
+        self._channel.end(body)
 
-    async def fail(self, error: SlipstreamError, extra: Headers | None = None) -> None:
+    def fail(self, error: SlipstreamError, extra: Headers | None = None) -> None:
         """Report an error: as a status while that is possible, else as one last event without [DONE]."""
         self.error_code = error.code
         if self.ended:
             return
         if not self.started:
-            await self.whole(status_of(error), body_of(error), [*headers_of(error), *(extra or [])])
+            self.whole(status_of(error), body_of(error), [*headers_of(error), *(extra or [])])
         elif self._streaming:
-            await self._end(event_of(error))
+            self._channel.end(event_of(error))
         else:
-            await self._end(b"")
+            self._channel.end(b"")
 
-    async def _start(self, status: int, headers: Headers) -> None:
-        self.started = True
+    async def drained(self) -> None:
+        """Return when the client has read enough of what was written, or is gone."""
+        if self._channel.full:
+            await self._channel.drained()
+
+    @property
+    def full(self) -> bool:
+        """The client does not keep up."""
+        return self._channel.full
+
+    def _start(self, status: int, headers: Headers) -> None:
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": headers + self.headers})
-
-    async def _end(self, data: bytes) -> None:
-        self.ended = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        self._channel.start(status, headers + self.headers)

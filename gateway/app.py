@@ -21,14 +21,22 @@ from contracts.errors import (
 from gateway.admin.handlers import admin_router
 from gateway.call import mint_request_id
 from gateway.errors import body_of, headers_of, status_of
-from gateway.routes import InferenceController, SystemController
+from gateway.front_door import FrontDoor
+from gateway.inference import Inference
+from gateway.openai.prepare import prepare_chat, prepare_completion
+from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
 from gateway.services import Services
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(services: Services, max_body_bytes: int) -> Litestar:
+def create_app(services: Services, max_body_bytes: int) -> FrontDoor:
     """The ASGI application."""
+    decoder = services.decoder
+    services.endpoints = {
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes),
+        COMPLETIONS: Inference(services, "completion", decoder.completion, prepare_completion, max_body_bytes),
+    }
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes))
@@ -36,7 +44,7 @@ def create_app(services: Services, max_body_bytes: int) -> Litestar:
             response.headers.update(error.headers)  # `allow`: which methods there are
         return response
 
-    return Litestar(
+    routes = Litestar(
         route_handlers=[InferenceController, SystemController, admin_router()],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
@@ -45,6 +53,7 @@ def create_app(services: Services, max_body_bytes: int) -> Litestar:
         logging_config=None,
         debug=False,
     )
+    return FrontDoor(services.endpoints, routes)
 
 
 def _constant(services: Services) -> Callable[[], Services]:

@@ -1,18 +1,26 @@
 """Notices that a client has left, or has stopped reading, and interrupts the work done for it.
 
-ASGI servers tell of a disconnect only to whoever waits in `receive()`; none makes `send()` fail. So one watcher stands
-beside every request. Like `asyncio.timeout`, it cancels the task inside its block and turns that one cancellation into
-`ClientGone` on the way out; a cancellation from anywhere else passes through untouched.
+Like `asyncio.timeout`, it cancels the task inside its block and turns that one cancellation into `ClientGone` on the
+way out; a cancellation from anywhere else passes through untouched.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-Receive = Callable[[], Awaitable[Any]]
+
+class Leaving(Protocol):
+    """Who says that a client has left (`gateway.channel.Channel`)."""
+
+    on_gone: Callable[[], None] | None
+
+    @property
+    def gone(self) -> bool:
+        """It had left already."""
+        ...
 
 
 class ClientGone(Exception):
@@ -20,41 +28,34 @@ class ClientGone(Exception):
 
 
 class ClientWatch:
-    """`async with ClientWatch(receive):` around everything done for one client."""
+    """`async with ClientWatch(channel):` around everything done for one client."""
 
-    __slots__ = ("_fired", "_receive", "_task", "_watcher")
+    __slots__ = ("_channel", "_fired", "_task")
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, channel: Leaving) -> None:
+        self._channel = channel
         self._task: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[None] | None = None
         self._fired = False
 
     async def __aenter__(self) -> ClientWatch:
+        if self._channel.gone:
+            raise ClientGone
         self._task = asyncio.current_task()
-        self._watcher = asyncio.create_task(self._watch())
+        self._channel.on_gone = self.cut
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task, watcher = self._task, self._watcher
+        task = self._task
         assert task is not None
-        assert watcher is not None
         self._task = None
-        watcher.cancel()
+        self._channel.on_gone = None
         if self._fired and task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise ClientGone from None
 
     def cut(self) -> None:
-        """Treat the client as gone: it has stopped reading."""
+        """Treat the client as gone: it has left, or stopped reading."""
         if self._task is not None and not self._fired:
             self._fired = True
             self._task.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self.cut()
-                return

@@ -40,6 +40,7 @@ from gateway.openai.decode import Decoder
 from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.stalls import StallSweeper
+from gateway.tally import Tallies
 from gateway.traces import Traces
 from router.client import RouterClient
 
@@ -55,10 +56,13 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
     count_for_one_process()
     registry = CollectorRegistry()
-    metrics, metering = GatewayMetrics(registry), MeteringMetrics(registry)
+    tallies = Tallies()
+    metrics, metering = GatewayMetrics(registry, tallies), MeteringMetrics(registry)
     limits_metrics = LimitsMetrics(registry)
     await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
     async with contextlib.AsyncExitStack() as stack:
+        tallies.start()
+        stack.callback(tallies.stop)
         connections = EngineConnections(place.token)
         stack.push_async_callback(connections.close)
         pool = await lazy_pool(

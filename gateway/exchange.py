@@ -32,17 +32,18 @@ from contracts.phases import Phase
 from contracts.prefix import of_generation
 from contracts.usage import Finish
 from engines.base import Driver
-from engines.connection import EngineConnections, EngineStream
-from gateway.answer import Answer, Send
+from engines.connection import EngineConnections, EngineStream, Opening
+from gateway.answer import Answer
 from gateway.books import Books
 from gateway.call import Call
-from gateway.client_watch import ClientGone, ClientWatch, Receive
+from gateway.client_watch import ClientGone, ClientWatch, Leaving
 from gateway.config import GatewayConfig
 from gateway.errors import Headers, status_of
 from gateway.limits.limiter import Limiter
 from gateway.metering.journal import Journal
 from gateway.metrics import GatewayMetrics
 from gateway.openai.collect import Collector
+from gateway.passage import Passage
 from gateway.relay import Relay
 from gateway.stalls import StallSweeper, Wait
 from gateway.traces import Traces
@@ -86,21 +87,19 @@ class Exchange:
         self._metrics = metrics
         self._traces = traces
 
-    async def run(self, call: Call, receive: Receive, send: Send) -> None:
+    async def run(self, call: Call, channel: Leaving, answer: Answer) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
-        answer = Answer(send, [(b"x-request-id", call.request_id.encode())])
         wait = Wait()
         tier = call.generation.tier.value
         self._sweeper.add(wait)
-        self._metrics.active.labels(tier).inc()
+        self._metrics.began(tier)
         try:
-            async with ClientWatch(receive) as watch:
+            async with ClientWatch(channel) as watch:
                 await self._answer(call, answer, watch, wait)
         except ClientGone:
             answer.error_code = answer.error_code or "client_gone"
         finally:
             self._sweeper.remove(wait)
-            self._metrics.active.labels(tier).dec()
             call.clock.end(Phase.STREAM)
             self._observe(call, answer)
 
@@ -108,18 +107,16 @@ class Exchange:
         """`_serve`, with its last frames on success and its error otherwise."""
         try:
             closing = await self._serve(call, answer, watch, wait)
-            wait.begin(self._config.client_stall_timeout_s, watch.cut)
             if answer.started:
-                await answer.end_stream(closing)
+                answer.end_stream(closing)
             else:
                 answer.headers.append(_server_timing(call))
-                await answer.whole(200, closing)
-            wait.end()
+                answer.whole(200, closing)
         except SlipstreamError as error:
-            await answer.fail(error, _limit_headers(error))
+            answer.fail(error, _limit_headers(error))
         except Exception:
             logger.exception("request %s failed", call.request_id)
-            await answer.fail(InternalError(f"Internal error. Quote request {call.request_id} when you report it."))
+            answer.fail(InternalError(f"Internal error. Quote request {call.request_id} when you report it."))
 
     async def _serve(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
         """Reserve, run, settle. Returns what to send last."""
@@ -177,7 +174,7 @@ class Exchange:
             books.status = answer.status or status_of(error)
             raise
         finally:
-            self._metrics.outcomes.labels(call.generation.tier.value, books.finish.value, books.outcome.value).inc()
+            self._metrics.attempted(call.generation.tier.value, books.finish.value, books.outcome.value)
             if books.billed:
                 call.used_tokens += books.usage.total_tokens
                 call.ran = True
@@ -197,21 +194,14 @@ class Exchange:
             relay = Relay(call.response_id, generation.model, choices, generation.include_usage, prompts)
         else:
             relay = Collector(call.response_id, generation.model, choices, prompts)
-        opening = asyncio.ensure_future(
-            self._connections.open(
-                engine.url,
-                request,
-                self._config.connect_timeout_s,
-                books.engine_request_id,
-                response_timeout_s=self._config.first_event_timeout_s,
-            )
+        opening = self._connections.opening(
+            engine.url, request, self._config.connect_timeout_s, books.engine_request_id
         )
         try:
-            stream = await asyncio.shield(opening)
-            try:
-                await self._pass_on(call, books, lease, driver, stream, relay, answer, watch, wait)
-            finally:
-                wait.end()
+            stream = await opening.response(self._config.first_event_timeout_s)
+            if stream.status != 200:
+                raise driver.error(stream.status, await _rest_of(stream))
+            await self._pass_on(call, books, lease, stream, relay, answer, watch, wait)
             if not relay.complete:
                 raise relay.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
             books.finished(relay.usage)
@@ -219,10 +209,7 @@ class Exchange:
             await self._abandon(call, books, driver, opening, relay)
             raise
         finally:
-            if not opening.done():
-                opening.cancel()
-            elif not opening.cancelled() and opening.exception() is None:
-                opening.result().close()
+            opening.close()
             if not books.ended:
                 books.last_seen(relay.usage)
             call.clock.end(Phase.DECODE if books.reached else Phase.ENGINE)
@@ -233,7 +220,6 @@ class Exchange:
         call: Call,
         books: Books,
         lease: Lease,
-        driver: Driver,
         stream: EngineStream,
         relay: Relay | Collector,
         answer: Answer,
@@ -241,36 +227,32 @@ class Exchange:
         wait: Wait,
     ) -> None:
         """Read events until the engine ends; every event leaves before the next is waited for."""
-        silent = False
+        config, silent = self._config, False
 
-        def engine_stalled() -> None:
+        def engine_silent() -> None:
             nonlocal silent
             silent = True
             stream.close()
 
-        if stream.status != 200:
-            raise driver.error(stream.status, await _rest_of(stream))
-        wait.begin(self._config.first_event_timeout_s, engine_stalled)
+        def begun() -> None:
+            self._first_event(call, books, lease, relay, answer)
+
+        def text_seen() -> None:
+            call.clock.end(Phase.FIRST_TOKEN)
+
+        wait.begin(config.first_event_timeout_s, engine_silent)
         try:
-            while data := await stream.read():
-                events = relay.feed(data)
-                if not books.reached and (relay.events or relay.error):
-                    await self._first_event(call, books, lease, relay, answer)
-                if events:
-                    wait.begin(self._config.client_stall_timeout_s, watch.cut)
-                    await answer.events(events)
-                if not books.text_seen and relay.text_seen:
-                    books.text_seen = True
-                    call.clock.end(Phase.FIRST_TOKEN)
-                wait.begin(self._config.event_timeout_s, engine_stalled)
+            await Passage(stream, relay, answer, begun, text_seen).run(
+                wait, config.event_timeout_s, engine_silent, config.client_stall_timeout_s, watch.cut
+            )
         except EngineFailed:
             if silent:
                 raise EngineTimeout("The engine stopped answering.", retry_after_s=1) from None
             raise
+        finally:
+            wait.end()
 
-    async def _first_event(
-        self, call: Call, books: Books, lease: Lease, relay: Relay | Collector, answer: Answer
-    ) -> None:
+    def _first_event(self, call: Call, books: Books, lease: Lease, relay: Relay | Collector, answer: Answer) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
         if relay.error is not None and not relay.events:
             raise relay.error
@@ -280,11 +262,11 @@ class Exchange:
         self._router.first_token(lease.lease_id, call.clock.total_s, usage.cached_tokens if usage else 0)
         if isinstance(relay, Relay):
             answer.headers.append(_server_timing(call))
-            await answer.start_stream()
+            answer.start_stream()
             books.status = answer.status
 
     async def _abandon(
-        self, call: Call, books: Books, driver: Driver, opening: asyncio.Future[EngineStream], relay: Relay | Collector
+        self, call: Call, books: Books, driver: Driver, opening: Opening, relay: Relay | Collector
     ) -> None:
         """The client has gone: stop the engine and learn how much it had generated.
 
@@ -294,13 +276,12 @@ class Exchange:
         books.finish = Finish.CLIENT_GONE
         assert books.engine is not None
         url, abort = books.engine.url, driver.abort(books.engine_request_id, call.generation.choices)
-        if abort is None:
-            opening.cancel()
+        if abort is None or not opening.sent:
             return
         try:
             async with asyncio.timeout(self._config.abort_drain_s):
                 await self._connections.fetch(url, abort, self._config.abort_drain_s)
-                stream = await opening
+                stream = await opening.response(self._config.abort_drain_s)
                 while data := await stream.read():
                     relay.feed(data)
                 if driver.capabilities.final_count and relay.usage is not None:
@@ -332,13 +313,11 @@ class Exchange:
 
     def _observe(self, call: Call, answer: Answer) -> None:
         tier = call.generation.tier.value
-        status, code = str(answer.status or 499), answer.error_code or "none"
-        self._metrics.requests.labels(tier, call.endpoint, status, code).inc()
-        durations_s = call.clock.durations_s
-        self._metrics.observe_phases(tier, durations_s)
+        self._metrics.ended(tier, call.endpoint, answer.status or 499, answer.error_code or "none")
+        durations_s, ttft_s = call.clock.durations_s, None
         if Phase.FIRST_TOKEN in durations_s:
-            later = durations_s.get(Phase.DECODE, 0.0) + durations_s.get(Phase.STREAM, 0.0)
-            self._metrics.ttft.labels(tier).observe(call.clock.total_s - later)
+            ttft_s = call.clock.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
+        self._metrics.observe_phases(tier, durations_s, ttft_s)
         self._traces.add(call, answer)
 
 

@@ -50,6 +50,7 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
     import uvicorn
 
     from gateway.app import create_app
+    from gateway.channel import ClientProtocol
     from gateway.compose import running_services
     from gateway.http_server import HttpServer
 
@@ -58,7 +59,7 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
             server = HttpServer(
                 uvicorn.Config(
                     create_app(services, config.max_body_bytes),
-                    http="httptools",
+                    http=ClientProtocol,
                     lifespan="off",
                     access_log=False,
                     log_config=None,

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from contracts.phases import Phase
 from contracts.usage import Usage
+from gateway.tally import Tallies
 
 PHASE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
@@ -17,9 +18,10 @@ PHASE_BUCKETS_S = (
 
 
 class GatewayMetrics:
-    """Counters and histograms of one instance, on the registry it is given."""
+    """Counters and histograms of one instance, on the registry given. What happens per request goes by tallies."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, tallies: Tallies) -> None:
+        self.tallies = tallies
         self.requests = Counter(
             "slipstream_requests",
             "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
@@ -65,13 +67,35 @@ class GatewayMetrics:
             registry=registry,
         )
 
-    def observe_phases(self, tier: str, durations_s: dict[Phase, float]) -> None:
-        """Add one request's phases."""
+    def began(self, tier: str) -> None:
+        """A request is being served."""
+        self.tallies.gauge(self.active, tier).value += 1
+
+    def ended(self, tier: str, endpoint: str, status: int, code: str) -> None:
+        """It no longer is."""
+        self.tallies.gauge(self.active, tier).value -= 1
+        self.answered(tier, endpoint, status, code)
+
+    def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
+        """A request has its answer. status: 499 when nobody waited for it."""
+        self.tallies.counter(self.requests, tier, endpoint, str(status), code).add()
+
+    def attempted(self, tier: str, finish: str, outcome: str) -> None:
+        """An attempt is over."""
+        self.tallies.counter(self.outcomes, tier, finish, outcome).add()
+
+    def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
+        """Add one request's phases. ttft_s: None when no text was generated."""
         for phase, duration_s in durations_s.items():
-            self.phases.labels(tier, phase.value).observe(duration_s)
+            self.tallies.histogram(self.phases, tier, phase).observe(duration_s)
+        if ttft_s is not None:
+            self.tallies.histogram(self.ttft, tier).observe(ttft_s)
 
     def observe_usage(self, tier: str, usage: Usage) -> None:
         """Add one attempt's tokens."""
-        self.tokens.labels(tier, "prompt").inc(usage.prompt_tokens)
-        self.tokens.labels(tier, "cached").inc(usage.cached_tokens)
-        self.tokens.labels(tier, "completion").inc(usage.completion_tokens)
+        for kind, tokens in (
+            ("prompt", usage.prompt_tokens),
+            ("cached", usage.cached_tokens),
+            ("completion", usage.completion_tokens),
+        ):
+            self.tallies.counter(self.tokens, tier, kind).add(tokens)

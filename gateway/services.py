@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+from litestar.types import ASGIApp
 
 from contracts.errors import SlipstreamError
 from gateway.admin.api import AdminApi
@@ -31,6 +32,8 @@ class Services(msgspec.Struct, kw_only=True):
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
     render_metrics: Callable[[], tuple[bytes, str]]
+    endpoints: dict[str, ASGIApp] = {}
+    """The inference endpoints by path."""
     draining: bool = False
 
     def readiness(self) -> dict[str, bool]:
@@ -39,8 +42,9 @@ class Services(msgspec.Struct, kw_only=True):
 
     async def scrape(self) -> tuple[bytes, str]:
         """Metrics of all instances and their content type; reading the files takes milliseconds, so in a thread."""
+        self.metrics.tallies.pour()
         return await asyncio.to_thread(self.render_metrics)
 
     def count_refusal(self, endpoint: str, error: SlipstreamError) -> None:
         """Count a request that was refused before its tier was known."""
-        self.metrics.requests.labels("none", endpoint, str(status_of(error)), error.code).inc()
+        self.metrics.answered("none", endpoint, status_of(error), error.code)

@@ -11,26 +11,25 @@ import pytest
 from gateway.client_watch import ClientGone, ClientWatch
 
 GUARD_S = 20.0
-LEFT = {"type": "http.disconnect"}
 
 
 class Client:
-    """What an ASGI server would tell about one client."""
+    """A client's connection, as `gateway.channel.Channel` shows it."""
 
-    def __init__(self, *messages: dict[str, Any]) -> None:
-        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        for message in messages:
-            self._messages.put_nowait(message)
-
-    async def receive(self) -> dict[str, Any]:
-        return await self._messages.get()
-
-    @property
-    def empty(self) -> bool:
-        return self._messages.empty()
+    def __init__(self) -> None:
+        self.on_gone: Callable[[], None] | None = None
+        self.gone = False
 
     def leave(self) -> None:
-        self._messages.put_nowait(LEFT)
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+
+
+def leaving_soon() -> Client:
+    client = Client()
+    asyncio.get_running_loop().call_soon(client.leave)
+    return client
 
 
 async def for_ever() -> None:
@@ -44,45 +43,40 @@ def cancel_requests() -> int:
 
 
 async def served(client: Client, block: Callable[[ClientWatch], Awaitable[None]]) -> None:
-    async with asyncio.timeout(GUARD_S), ClientWatch(client.receive) as watch:
+    async with asyncio.timeout(GUARD_S), ClientWatch(client) as watch:
         await block(watch)
 
 
 async def test_leaving_ends_the_block_and_leaves_the_task_whole() -> None:
-    client = Client()
-    asyncio.get_running_loop().call_soon(client.leave)
     with pytest.raises(ClientGone):
-        await served(client, lambda _: for_ever())
+        await served(leaving_soon(), lambda _: for_ever())
     assert cancel_requests() == 0
     await asyncio.sleep(0)
 
 
-async def test_a_client_that_had_left_before() -> None:
+async def test_nothing_is_begun_for_a_client_that_had_left_before() -> None:
+    client, begun = Client(), []
+    client.leave()
+
+    async def block(_: ClientWatch) -> None:
+        begun.append(True)
+
     with pytest.raises(ClientGone):
-        await served(Client(LEFT), lambda _: for_ever())
-
-
-async def test_what_else_the_server_tells_is_no_reason_to_stop() -> None:
-    client = Client({"type": "http.request"}, {"type": "http.request"})
-
-    async def turns(_: ClientWatch) -> None:
-        for _turn in range(10):
-            await asyncio.sleep(0)
-        assert client.empty
-
-    await served(client, turns)
+        await served(client, block)
+    assert begun == []
+    assert cancel_requests() == 0
+    await asyncio.sleep(0)
 
 
 async def test_a_block_that_ends_by_itself_is_not_disturbed_afterwards() -> None:
-    client, before = Client(), asyncio.all_tasks()
-    async with ClientWatch(client.receive) as watch:
+    client = Client()
+    async with ClientWatch(client) as watch:
         await asyncio.sleep(0)
     client.leave()
     watch.cut()
     for _ in range(10):
         await asyncio.sleep(0)
     assert cancel_requests() == 0
-    assert asyncio.all_tasks() <= before, "the watcher has ended"
 
 
 async def test_cleaning_up_may_wait() -> None:
@@ -97,7 +91,7 @@ async def test_cleaning_up_may_wait() -> None:
                 steps.append(step)
 
     with pytest.raises(ClientGone):
-        await served(Client(LEFT), block)
+        await served(leaving_soon(), block)
     assert steps == [0, 1, 2]
 
 
@@ -135,7 +129,7 @@ async def test_a_cancellation_from_outside_passes_through_whatever_else_happens(
 
     async def serve() -> tuple[str, int]:
         try:
-            async with ClientWatch(Client().receive) as watch:
+            async with ClientWatch(Client()) as watch:
                 inside.set_result(watch)
                 await for_ever()
         except ClientGone:
@@ -150,7 +144,7 @@ async def test_a_cancellation_from_outside_passes_through_whatever_else_happens(
 
 
 async def test_a_timeout_inside_is_a_timeout() -> None:
-    async with ClientWatch(Client().receive):
+    async with ClientWatch(Client()):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await for_ever()
@@ -159,14 +153,14 @@ async def test_a_timeout_inside_is_a_timeout() -> None:
 
 async def test_a_timeout_outside_is_a_timeout() -> None:
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0), ClientWatch(Client().receive):
+        async with asyncio.timeout(0), ClientWatch(Client()):
             await for_ever()
     assert cancel_requests() == 0
 
 
 async def test_leaving_while_a_timeout_runs_inside_is_leaving() -> None:
     with pytest.raises(ClientGone):
-        async with ClientWatch(Client(LEFT).receive), asyncio.timeout(GUARD_S):
+        async with ClientWatch(leaving_soon()), asyncio.timeout(GUARD_S):
             await for_ever()
     assert cancel_requests() == 0
 
@@ -185,7 +179,7 @@ async def test_a_timeout_of_the_cleaning_up_is_a_timeout() -> None:
                 seen.append("timeout")
 
     with pytest.raises(ClientGone):
-        await served(Client(LEFT), block)
+        await served(leaving_soon(), block)
     assert seen == ["timeout"]
     assert cancel_requests() == 0
 
@@ -198,12 +192,12 @@ async def test_an_error_of_the_cleaning_up_is_told() -> None:
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await served(Client(LEFT), block)
+        await served(leaving_soon(), block)
     assert cancel_requests() == 0
     await asyncio.sleep(0)
 
 
 async def test_an_error_of_the_block_passes_through() -> None:
     with pytest.raises(ValueError, match="broken"):
-        async with ClientWatch(Client().receive):
+        async with ClientWatch(Client()):
             raise ValueError("broken")

@@ -12,13 +12,20 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 async def scrape(deployment: Deployment) -> Samples:
-    """Every sample, by name and labels, as one instance tells it."""
+    """Every sample, by name and labels, as one instance tells it once all have poured what they counted."""
+    await scrape_each(deployment)
     async with fresh_connections() as client:
         return samples_in(await client.get(f"{deployment.url}/metrics"))
 
 
 async def scrape_each(deployment: Deployment) -> dict[str, Samples]:
-    """What each running gateway tells, by its name."""
+    """What each running gateway tells, by its name. A gateway that is asked pours what it counted, so all are asked
+    twice."""
+    await _ask_each(deployment)
+    return await _ask_each(deployment)
+
+
+async def _ask_each(deployment: Deployment) -> dict[str, Samples]:
     told: dict[str, Samples] = {}
     wanted = {name for name in process_ids(deployment) if name.startswith("gateway-")}
     async with fresh_connections() as client:

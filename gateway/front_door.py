@@ -1,0 +1,27 @@
+"""Leads requests for inference straight to their endpoint and everything else to the routes.
+
+Routing, dependency injection and response wrapping are worth their price everywhere but here: on the path of every
+token they cost as much as the rest of the gateway's HTTP (docs/adr/0006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class FrontDoor:
+    """The ASGI application of a gateway. endpoints: by path, for POST."""
+
+    def __init__(self, endpoints: Mapping[str, Any], routes: Any) -> None:
+        self._endpoints = endpoints
+        self._routes = routes
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request, or uvicorn's lifespan."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None:
+                await endpoint(scope, receive, send)
+                return
+        await self._routes(scope, receive, send)
