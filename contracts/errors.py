@@ -34,10 +34,12 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   └── PermissionDenied        permission_denied
     ├── LimitError                  the client's own limit
     │   ├── RateLimited             rate_limit_exceeded
+    │   ├── InsufficientQuota       insufficient_quota
     │   └── RequestTooExpensive     request_exceeds_limit
     └── ServiceError                our fault, or our load
         ├── AuthUnavailable         auth_unavailable
         ├── LimiterUnavailable      limiter_unavailable
+        │   └── BudgetUnavailable   budget_unavailable
         ├── JournalUnavailable      journal_unavailable
         ├── RouterUnavailable       router_unavailable
         ├── NoEngine                no_engine_available
@@ -51,6 +53,8 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
 from __future__ import annotations
 
 from typing import ClassVar
+
+import msgspec
 
 from contracts.generation import Caller
 
@@ -248,16 +252,45 @@ class PermissionDenied(AuthError):
     code = "permission_denied"
 
 
+class LimitDetail(msgspec.Struct, frozen=True):
+    """Which limit refused; the error body carries it as `limit`."""
+
+    level: str
+    """`organization`, `project` or `key`."""
+    subject_id: str
+    """Its id."""
+    tier: str | None
+    """The tier that the limit is for; null: all together."""
+    counter: str
+    """`requests_per_minute`, `max_concurrency`, …: the names of the limits themselves."""
+    limit: int
+    remaining: int | None
+    """What is left of it now; null when the request alone is larger than the whole limit."""
+    requested: int
+    """The most this request can use."""
+    frees_in_ms: int | None
+    """Until this request would pass if nobody else came; null: never."""
+    frees_at: str | None
+    """The same as a moment, RFC 3339."""
+
+
 class LimitError(SlipstreamError):
-    """A limit of this key; another key is not affected."""
+    """A limit of the key, its project or its organization; `limit` in the body says which."""
 
     code = "rate_limit_exceeded"
+    limit: LimitDetail | None = None
 
 
 class RateLimited(LimitError):
     """Too many requests, tokens or concurrent streams for now; the message names the counter and when it frees."""
 
     code = "rate_limit_exceeded"
+
+
+class InsufficientQuota(LimitError):
+    """The month's money is spent, or reserved by requests that run; the message says which budget and when it frees."""
+
+    code = "insufficient_quota"
 
 
 class RequestTooExpensive(LimitError):
@@ -282,6 +315,12 @@ class LimiterUnavailable(ServiceError):
     """Limits cannot be counted at the moment and the deployment chose to refuse rather than to guess."""
 
     code = "limiter_unavailable"
+
+
+class BudgetUnavailable(LimiterUnavailable):
+    """What a budget has spent is being counted anew; nothing is spent until that is known."""
+
+    code = "budget_unavailable"
 
 
 class JournalUnavailable(ServiceError):

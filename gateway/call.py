@@ -7,6 +7,7 @@ import hmac
 from contracts.generation import Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
+from gateway.limits.cost import Cost
 from gateway.metering.request_id import mint
 from gateway.openai.prepare import Prepared, Target
 
@@ -24,7 +25,7 @@ class Call:
         "request_id",
         "response_id",
         "target",
-        "used_tokens",
+        "used",
     )
 
     def __init__(
@@ -48,8 +49,8 @@ class Call:
         self.clock = clock
         self.ran = False
         """Some attempt reached an engine that took it."""
-        self.used_tokens = 0
-        """Tokens to settle, over all attempts."""
+        self.used = Cost()
+        """What is settled: that of the attempt that is billed."""
 
     @property
     def generation(self) -> Generation:

@@ -27,16 +27,19 @@ from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.spending import LedgerSpending
 from gateway.main import GatewayPlace
 from gateway.metering.adoption import Adoption
 from gateway.metering.asking import EngineUsage
 from gateway.metering.journal import Journal
 from gateway.metering.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
+from gateway.metering.prices import PriceBook
 from gateway.metering.recovery import Recovery
 from gateway.metering.shipper import Shipper
 from gateway.metrics import GatewayMetrics
 from gateway.openai.decode import Decoder
+from gateway.request_prices import RequestPrices
 from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.stalls import StallSweeper
@@ -79,10 +82,20 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         )
         await Recovery(journal, ask, config.metering, metering).resolve()
         shipper = Shipper(journal, ledger, config.metering, metering)
+        limiter = Limiter(
+            place.valkey_url,
+            config.limits,
+            limits_metrics,
+            instance=place.instance,
+            spending=LedgerSpending(pool),
+            drain=shipper.drain,
+        )
         shipper.start()
         stack.push_async_callback(shipper.stop)
         stack.push_async_callback(shipper.drain, SHIP_ON_STOP_S)
-        adoption = Adoption(place.journal_folder / place.instance, ask, ledger, config.metering, metering)
+        adoption = Adoption(
+            place.journal_folder / place.instance, ask, ledger, config.metering, metering, on_emptied=limiter.adopted
+        )
         adoption.start()
         stack.push_async_callback(adoption.stop)
 
@@ -92,7 +105,9 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         keyring = Keyring(place.database_url, place.pepper, config.auth)
         await keyring.start()
         stack.push_async_callback(keyring.stop)
-        limiter = Limiter(place.valkey_url, config.limits, limits_metrics)
+        prices = PriceBook(pool)
+        await prices.start()
+        stack.push_async_callback(prices.stop)
         await limiter.start()
         stack.push_async_callback(limiter.stop)
         router = RouterClient(config.router, place.token, place.instance)
@@ -121,7 +136,18 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
             decoder=Decoder(),
             keyring=keyring,
             fleet=fleet,
-            exchange=Exchange(config, limiter, journal, router, connections, drivers.get, sweeper, metrics, traces),
+            exchange=Exchange(
+                config,
+                limiter,
+                RequestPrices(prices),
+                journal,
+                router,
+                connections,
+                drivers.get,
+                sweeper,
+                metrics,
+                traces,
+            ),
             admin=admin,
             metrics=metrics,
             salts=Salts(place.pepper),

@@ -9,9 +9,19 @@ import math
 
 import msgspec
 
-from contracts.errors import Conflict, IdempotencyMismatch, RequestTooExpensive, SlipstreamError
+from contracts.errors import (
+    Conflict,
+    IdempotencyMismatch,
+    LimitDetail,
+    LimitError,
+    RequestTooExpensive,
+    SlipstreamError,
+)
 
 Headers = list[tuple[bytes, bytes]]
+
+WORTH_WAITING_S = 120
+"""OpenAI's SDK waits no longer than this by itself."""
 
 STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "invalid_config": (500, "server_error"),
@@ -42,10 +52,12 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "insufficient_scope": (403, "permission_error"),
     "permission_denied": (403, "permission_error"),
     "rate_limit_exceeded": (429, "rate_limit_error"),
+    "insufficient_quota": (429, "insufficient_quota"),
     "request_exceeds_limit": (429, "rate_limit_error"),
     "service_unavailable": (503, "service_unavailable_error"),
     "auth_unavailable": (503, "service_unavailable_error"),
     "limiter_unavailable": (503, "service_unavailable_error"),
+    "budget_unavailable": (503, "service_unavailable_error"),
     "journal_unavailable": (503, "service_unavailable_error"),
     "router_unavailable": (503, "service_unavailable_error"),
     "no_engine_available": (503, "service_unavailable_error"),
@@ -64,6 +76,8 @@ class ErrorDetail(msgspec.Struct):
     type: str
     param: str | None
     code: str
+    limit: LimitDetail | msgspec.UnsetType = msgspec.UNSET
+    """Ours: which limit refused."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -79,7 +93,8 @@ def status_of(error: SlipstreamError) -> int:
 
 def body_of(error: SlipstreamError) -> bytes:
     """OpenAI's error JSON."""
-    detail = ErrorDetail(error.message, STATUS_AND_TYPE[error.code][1], error.param, error.code)
+    limit = error.limit if isinstance(error, LimitError) and error.limit is not None else msgspec.UNSET
+    detail = ErrorDetail(error.message, STATUS_AND_TYPE[error.code][1], error.param, error.code, limit)
     return msgspec.json.encode(ErrorBody(detail))
 
 
@@ -90,11 +105,16 @@ def headers_of(error: SlipstreamError) -> Headers:
         milliseconds = math.ceil(error.retry_after_s * 1e3)
         headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    if isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch):
+    if isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch) or _frees_late(error):
         headers.append((b"x-should-retry", b"false"))
     if status_of(error) == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return headers
+
+
+def _frees_late(error: SlipstreamError) -> bool:
+    """A day's or a month's limit: a client that tries again by itself only adds load."""
+    return isinstance(error, LimitError) and (error.retry_after_s or 0) > WORTH_WAITING_S
 
 
 def event_of(error: SlipstreamError) -> bytes:

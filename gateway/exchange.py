@@ -21,9 +21,9 @@ from contracts.errors import (
     EngineFailed,
     EngineTimeout,
     InternalError,
+    LimitError,
     NoEngine,
     Overloaded,
-    RateLimited,
     ServiceError,
     SlipstreamError,
 )
@@ -45,6 +45,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.openai.collect import Collector
 from gateway.passage import Passage
 from gateway.relay import Relay
+from gateway.request_prices import RequestPrices
 from gateway.stalls import StallSweeper, Wait
 from gateway.traces import Traces
 from router.client import RouterClient
@@ -69,6 +70,7 @@ class Exchange:
         self,
         config: GatewayConfig,
         limiter: Limiter,
+        prices: RequestPrices,
         journal: Journal,
         router: RouterClient,
         connections: EngineConnections,
@@ -79,6 +81,7 @@ class Exchange:
     ) -> None:
         self._config = config
         self._limiter = limiter
+        self._prices = prices
         self._journal = journal
         self._router = router
         self._connections = connections
@@ -121,14 +124,14 @@ class Exchange:
     async def _serve(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
         """Reserve, run, settle. Returns what to send last."""
         reservation = await self._limiter.reserve(
-            call.request_id, call.key.caller.key_id, call.key.limits, call.prepared.cost_tokens
+            call.request_id, call.key.caller, call.generation.tier, call.key.levels, self._prices.most(call)
         )
         if reservation.state is not None:
             answer.headers.extend(reservation.state.headers())
         try:
             return await self._attempts(call, answer, watch, wait)
         finally:
-            await self._limiter.settle(reservation, call.used_tokens, refund_request=not call.ran)
+            await self._limiter.settle(reservation, call.used, refund_request=not call.ran)
 
     async def _attempts(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
         """Try engines until one has begun to answer; the first failure is the one reported."""
@@ -176,7 +179,7 @@ class Exchange:
         finally:
             self._metrics.attempted(call.generation.tier.value, books.finish.value, books.outcome.value)
             if books.billed:
-                call.used_tokens += books.usage.total_tokens
+                call.used = self._prices.used(call, books.usage)
                 call.ran = True
                 self._metrics.observe_usage(call.generation.tier.value, books.usage)
             await self._journal.closed(books.closed())
@@ -337,5 +340,5 @@ def _server_timing(call: Call) -> tuple[bytes, bytes]:
 
 def _limit_headers(error: SlipstreamError) -> Headers:
     """A refusal by a limit says where its counters stand."""
-    state = getattr(error, "state", None) if isinstance(error, RateLimited) else None
+    state = getattr(error, "state", None) if isinstance(error, LimitError) else None
     return state.headers() if state is not None else []

@@ -10,7 +10,7 @@ from contracts.desired_state import Model
 from contracts.errors import ModelForbidden, ScopeMissing
 from contracts.generation import Caller, Tier
 from gateway.auth.scopes import Scope
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.levels import Levels
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -18,7 +18,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
     checked on every use."""
 
     caller: Caller
-    limits: KeyLimits
+    levels: Levels
+    """What limits its requests."""
     expires_at: float | None = None
     """Epoch seconds; None: never. For the secret before a rotation, the end of the overlap if that comes first."""
     scopes: frozenset[Scope] | None = None

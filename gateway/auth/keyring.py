@@ -37,7 +37,8 @@ from gateway.auth.scopes import Scope
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.db.listener import Listener
 from gateway.db.tables import KEYS_CHANNEL
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.levels import Levels
+from gateway.limits.store import levels_of
 
 MAX_READS = 4
 """A key that changes while it is read is read again, this often at most."""
@@ -49,7 +50,7 @@ SELECT api_keys.id, project_id, organization_id, revoked_at IS NOT NULL AS revok
        organizations.disabled_at IS NOT NULL AS organization_disabled,
        extract(epoch FROM CASE WHEN hash = $1 THEN expires_at ELSE least(expires_at, previous_expires_at) END)::float8
            AS expires_at,
-       scopes, models, tiers, requests_per_minute, tokens_per_minute, max_concurrency
+       scopes, models, tiers
   FROM gateway.api_keys
   JOIN gateway.projects ON projects.id = project_id
   JOIN gateway.organizations ON organizations.id = organization_id
@@ -230,6 +231,7 @@ class Keyring:
             # The timeout is part of the promise: an answer held up longer may describe a key revoked since.
             async with asyncio.timeout(self._config.lookup_timeout_s), borrow(self._pool) as connection:
                 row = await connection.fetchrow(LOOKUP, key_hash)
+                levels = await _levels(connection, row)
         except FAILURES as error:
             if self._reachable:
                 _log.warning("keys cannot be looked up: %r", error)
@@ -237,7 +239,7 @@ class Keyring:
             self._on_lookup("unavailable", self._monotonic() - began_s)
             return None
         self._reachable = True
-        answer = _answer(row)
+        answer = _answer(row, levels)
         outcome = "known" if isinstance(answer, KeyRecord) else answer.reason.value
         self._on_lookup(outcome, self._monotonic() - began_s)
         return answer
@@ -266,7 +268,14 @@ class Keyring:
                 await self._last_used.write(pool)
 
 
-def _answer(row: asyncpg.Record | None) -> KeyRecord | Refusal:
+async def _levels(connection: asyncpg.Connection[Any], row: asyncpg.Record | None) -> Levels:
+    """A change in between is announced, and the key then read again."""
+    if row is None:
+        return Levels()
+    return await levels_of(connection, row["organization_id"], row["project_id"], row["id"])
+
+
+def _answer(row: asyncpg.Record | None, levels: Levels) -> KeyRecord | Refusal:
     if row is None:
         return Refusal(Reason.UNKNOWN)
     caller = Caller(
@@ -280,7 +289,7 @@ def _answer(row: asyncpg.Record | None) -> KeyRecord | Refusal:
         return Refusal(Reason.PROJECT_DISABLED, caller)
     return KeyRecord(
         caller=caller,
-        limits=KeyLimits(row["requests_per_minute"], row["tokens_per_minute"], row["max_concurrency"]),
+        levels=levels,
         expires_at=row["expires_at"],
         scopes=_set(row["scopes"], Scope),
         models=_set(row["models"], str),

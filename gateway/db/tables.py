@@ -17,7 +17,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     SmallInteger,
@@ -103,10 +102,6 @@ api_keys = Table(
     Column("expires_at", DateTime(timezone=True)),
     Column("revoked_at", DateTime(timezone=True)),
     Column("last_used_at", DateTime(timezone=True)),
-    # A limit that is null does not limit; the largest is that of gateway/limits/key_limits.py.
-    Column("requests_per_minute", Integer),
-    Column("tokens_per_minute", Integer),
-    Column("max_concurrency", Integer),
     # What the key may be used for (gateway/auth/scopes.py); null: everything.
     Column("scopes", ARRAY(Text)),
     # After a rotation: the secret before, which still opens until then.
@@ -116,9 +111,6 @@ api_keys = Table(
     CheckConstraint("octet_length(hash) = 32", name="hash"),
     CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
     CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
-    CheckConstraint("requests_per_minute BETWEEN 1 AND 1000000000", name="requests_per_minute"),
-    CheckConstraint("tokens_per_minute BETWEEN 1 AND 1000000000", name="tokens_per_minute"),
-    CheckConstraint("max_concurrency BETWEEN 1 AND 1000000000", name="max_concurrency"),
 )
 
 desired_states = Table(

@@ -6,23 +6,37 @@ from typing import Annotated, Literal
 
 import msgspec
 
+Percent = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How limits are counted, and what happens when they cannot be."""
 
     when_unavailable: Literal["refuse", "local"] = "refuse"
-    """What happens to keys with limits while Valkey cannot be reached: `refuse` answers 503 with Retry-After; `local`
+    """What happens to limited requests while Valkey cannot be reached: `refuse` answers 503 with Retry-After; `local`
     lets every gateway enforce its own share, limit / expected_instances. Both show in `slipstream_limits_mode`."""
+    local_money_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """In `local` mode: how much of each month's money all gateways together may spend without Valkey, whatever was
+    spent before: the most that a budget can be overshot by, per month and start of a gateway. 0: only what is free."""
     expected_instances: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1
     """Gateway instances that share a limit in `local` mode. Too low a number lets more through, never less."""
     call_timeout_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 0.5
     """Longest wait for one answer from Valkey; after it the request is treated as if Valkey were gone."""
-    lease_s: Annotated[float, msgspec.Meta(ge=1, le=300)] = 15.0
+    lease_s: Annotated[float, msgspec.Meta(ge=0.3, le=300)] = 15.0
     """How long a dead gateway's requests still count as running. A live one renews every third of it."""
     record_s: Annotated[float, msgspec.Meta(ge=60, le=86_400)] = 300.0
-    """How long a reservation is remembered without being renewed. A settlement that Valkey's absence delays for
-    longer than this no longer changes the rates, which have long refilled."""
+    """How long a settlement that does not reach Valkey is tried again. After that the gateway's own start puts money
+    right; the rates have long refilled."""
     max_delayed_settlements: Annotated[int, msgspec.Meta(ge=100, le=1_000_000)] = 20_000
     """Settlements kept for a second try while Valkey is gone; beyond it the oldest is dropped, and counted."""
     key_prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9:_-]{1,32}$")] = "slipstream"
     """Begins every key in Valkey, so that deployments can share one."""
+    budget_percents: tuple[Percent, ...] = (50, 80, 100)
+    """Shares of a month's money that are reported when they are reached, each once a month; ascending."""
+    seed_poll_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 0.25
+    """How often a gateway looks whether another one counts a budget's spending anew and waits for it."""
+    seed_wait_s: Annotated[float, msgspec.Meta(ge=0, le=30)] = 2.0
+    """How long a request waits for a budget that is being counted before it is refused with 503."""
+    seed_patience_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 60.0
+    """How long counting waits for a gateway that does not answer. After it the budget is counted without that gateway's
+    unshipped journal, loudly; a neighbour on the same machine adopts such a journal within `metering.adopt_after_s`."""

@@ -1,7 +1,8 @@
 """Reserves an upper bound before a request runs and settles it to what was used, exactly, over all gateways.
 
-Counting is Valkey's (script.lua); this decides what to do around it: which buckets a key has, what happens when no
-answer comes, and the heartbeat that keeps the reservations of a living gateway alive.
+Counting is Valkey's (reserve.lua); this decides what to do around it: which rules a request is counted in, what
+happens when no answer comes, and the heartbeat that keeps what a living gateway has open. What a budget has spent is
+known only once it has been counted (counting.py).
 """
 
 from __future__ import annotations
@@ -9,79 +10,142 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import hiredis
 import msgspec
 
-from contracts.errors import InternalError, LimiterUnavailable
-from gateway.limits.bucket import Decision, Status, plan_of
+from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
+from contracts.generation import Caller, Tier
+from gateway.db.engine import FAILURES
+from gateway.limits import retirement
+from gateway.limits.command import pack
 from gateway.limits.config import LimitsConfig
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.cost import Cost
+from gateway.limits.counting import STORE_FAILURES, Counting, Round
+from gateway.limits.crossings import Crossings
+from gateway.limits.epoch import new_epoch
+from gateway.limits.headers import RateState
+from gateway.limits.levels import Levels
 from gateway.limits.local import LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
-from gateway.limits.rate_state import KeyRateLimited, RateState, too_expensive
-from gateway.limits.script import Calls, Script, decision, source
+from gateway.limits.plan import COUNTERS, Decision, Plan, PlannedRule, Status, plan_of
+from gateway.limits.refusal import refused, too_expensive
+from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
+from gateway.limits.spending import Spending
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
 
 PLANS_KEPT = 10_000
-RENEW_BATCH = 500
 BEATS_PER_LEASE = 3
 DRAIN_S = 2.0
+COUNTS_PER_REQUEST = 3
+_NOTHING = Cost()
+
+logger = logging.getLogger(__name__)
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    """Leave to run one request of up to `tokens` tokens. state: for the response's headers; None when the key has no
-    limits. calls, local: where it was counted."""
+class Reservation(msgspec.Struct):
+    """Leave to run one request of up to `cost`. state: for the response's headers; None when nothing limits it.
+
+    calls: how it is counted in Valkey. local: the plan it was counted in without Valkey.
+    """
 
     id: str
-    key_id: str
-    tokens: int
+    caller: Caller
+    tier: Tier
+    cost: Cost
     state: RateState | None = None
     calls: Calls | None = None
-    local: bool = False
+    local: Plan | None = None
 
 
 class Limiter:
-    """One per gateway process. url: as gateway.limits.valkey reads it. Raises ConfigError when it is none."""
+    """One per gateway process."""
 
-    def __init__(self, url: str, config: LimitsConfig, metrics: LimitsMetrics) -> None:
+    def __init__(
+        self,
+        url: str,
+        config: LimitsConfig,
+        metrics: LimitsMetrics,
+        *,
+        instance: str = "0",
+        spending: Spending | None = None,
+        drain: Callable[[float], Awaitable[bool]] | None = None,
+    ) -> None:
+        """url: as gateway.limits.valkey reads it. instance: the gateway's, stable over restarts.
+
+        spending: the ledger; without it every request that costs limited money is refused. drain: returns True once
+        everything that this gateway's journal holds by now is in the ledger. Raises ConfigError for a url that is none.
+        """
         self._config = config
         self._metrics = metrics
-        lease_ms, record_ms = round(config.lease_s * 1_000), round(config.record_s * 1_000)
-        self._script = Script(source(), lease_ms, record_ms)
-        self._valkey = Valkey(url, config.call_timeout_s, greeting=(self._script.load,))
+        lease_ms, tomb_ms = round(config.lease_s * 1_000), round(config.record_s * 1_000)
+        self._epoch = new_epoch(instance)
+        self._script = Script(self._epoch.name, lease_ms, tomb_ms, sorted(config.budget_percents))
+        self._valkey = Valkey(url, config.call_timeout_s, greeting=self._script.loads)
         self._valkey.on_change = self._on_change
-        self._local = LocalLimiter(lease_ms, record_ms)
-        self._plans: dict[str, tuple[KeyLimits, Calls | None]] = {}
-        self._open: dict[str, tuple[float, Reservation]] = {}
-        """Reservation id to (reserved at, itself), oldest first."""
+        self._spending = spending
+        self._drain = drain
+        self._counting: Counting | None = None
+        self._crossings = Crossings(self._valkey, self._script, spending, metrics)
+        self._local = LocalLimiter(lease_ms, tomb_ms)
+        self._local_money: set[str] = set()
+        """Keys of budgets from which something was spent without Valkey."""
+        self._plans: dict[Tier, dict[str, Calls | None]] = {tier: {} for tier in Tier}
+        self._open: dict[str, dict[str, Reservation]] = {}
+        """Organization to reservation id to itself, oldest first."""
+        self._noted: set[str] = set()
+        """Organizations that Valkey knows this run may have something open in."""
         self._settlements: Settlements | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._interval_s = config.lease_s / BEATS_PER_LEASE
         self._show_mode(connected=False)
 
     async def start(self) -> None:
-        """Connect. Valkey being away does not stop the start; keys with limits then go by `when_unavailable`."""
+        """Connect. Valkey being away does not stop the start; limited requests then go by `when_unavailable`."""
         config = self._config
         self._settlements = Settlements(
-            self._valkey, self._script.load, config.max_delayed_settlements, config.record_s, self._metrics
+            self._valkey,
+            self._script.loads,
+            config.max_delayed_settlements,
+            config.record_s,
+            self._metrics,
+            self._crossings.reported,
         )
+        if self._spending is not None and self._drain is not None:
+            self._counting = Counting(
+                self._valkey,
+                self._script,
+                config,
+                self._metrics,
+                self._spending,
+                self._epoch,
+                self._prepare_round,
+                self._drain,
+            )
+            self._tasks.append(asyncio.create_task(self._end_earlier_runs(), name="limits-earlier-runs"))
         await self._valkey.start()
-        self._beating = asyncio.create_task(self._beat(), name="limits-heartbeat")
+        if self._counting is not None:
+            self._counting.start()
+        self._tasks.append(asyncio.create_task(self._beat(), name="limits-heartbeat"))
 
     async def stop(self) -> None:
-        """Give settlements two seconds to arrive, then close. Reservations still open lapse with their lease."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
-            self._beating = None
+        """Give settlements two seconds to arrive, then close. What is open lapses; its money, when it is reconciled."""
+        if self._counting is not None:
+            await self._counting.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
         if self._settlements is not None:
             try:
                 await asyncio.wait_for(self._settlements.drain(), DRAIN_S)
             except TimeoutError:
-                logging.getLogger(__name__).warning("stopped with settlements that did not reach Valkey")
+                logger.warning("stopped with settlements that did not reach Valkey")
             self._settlements.close()
+        await self._crossings.stop()
         self._valkey.on_change = _ignore  # leaving is not losing
         await self._valkey.stop()
         if self._settlements is not None:
@@ -92,6 +156,11 @@ class Limiter:
         """Whether limits are counted in Valkey at the moment."""
         return self._valkey.connected
 
+    @property
+    def open_reservations(self) -> int:
+        """Reservations of this gateway that are not settled."""
+        return sum(map(len, self._open.values()))
+
     async def wait_connected(self) -> None:
         """Return once limits are counted in Valkey."""
         await self._valkey.wait_ready()
@@ -100,32 +169,36 @@ class Limiter:
         """Return once every settlement so far is in Valkey, or given up."""
         await self._running().drain()
 
-    async def reserve(self, reservation_id: str, key_id: str, limits: KeyLimits, tokens: int) -> Reservation:
-        """Take one request, `tokens` tokens and one place from the key, or nothing at all.
+    async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
+        """Take one request, its tokens, one place and its money from every rule, or nothing at all.
 
-        tokens: the most the request can use, prompt and output, all choices. The same id reserves once, however often
-        it is asked. A key without limits costs nothing. Cancelling gives everything back. Raises KeyRateLimited
-        (waiting helps), RequestTooExpensive (it does not), LimiterUnavailable.
+        cost: the most the request can use, all choices. The same id reserves once, however often it is asked. A key
+        that nothing limits costs nothing. Cancelling gives everything back. Raises LimitReached or BudgetReached
+        (waiting helps), RequestTooExpensive (it does not), LimiterUnavailable, BudgetUnavailable.
         """
-        calls = self._calls(key_id, limits)
+        calls = self._calls(levels, tier) if levels.identity else None
         if calls is None:
-            return Reservation(reservation_id, key_id, tokens)
-        for bucket in calls.plan.buckets:
-            amount = bucket.amount(1, tokens)
-            if amount > bucket.limit:  # needs no counting, and no answer from Valkey could change it
-                self._metrics.decisions.labels("too_expensive", bucket.counter).inc()
-                raise too_expensive(bucket, amount)
+            return Reservation(reservation_id, caller, tier, cost)
+        if not calls.fits(cost):  # needs no counting, and no answer from Valkey could change it
+            self._refuse_too_expensive(calls.plan, cost)
         started_s = time.perf_counter()
-        decided: Decision | None = None
-        if self._valkey.connected:
-            decided = await self._ask(calls, reservation_id, tokens)
-        if decided is None:
-            return self._reserve_without_valkey(reservation_id, key_id, limits, tokens)
-        self._metrics.reserve_seconds.observe(time.perf_counter() - started_s)
-        return self._conclude(Reservation(reservation_id, key_id, tokens, None, calls), decided)
+        for _ in range(COUNTS_PER_REQUEST):
+            decided = await self._ask(calls, reservation_id, cost) if self._valkey.connected else None
+            if decided is None:
+                return self._reserve_without_valkey(reservation_id, caller, tier, levels, cost, calls)
+            if decided.status is not Status.UNSEEDED:
+                self._metrics.reserve_seconds.observe(time.perf_counter() - started_s)
+                return self._conclude(Reservation(reservation_id, caller, tier, cost, None, calls), calls.plan, decided)
+            if self._counting is None or not await self._counting.count(calls.plan.money_rules):
+                break
+        self._metrics.unseeded.inc()
+        raise BudgetUnavailable(
+            "What this budget has spent is being counted. Try again shortly.",
+            retry_after_s=self._config.seed_wait_s or 1.0,
+        )
 
-    async def settle(self, reservation: Reservation, tokens: int, *, refund_request: bool = False) -> None:
-        """Correct a reservation to the `tokens` really used and end its place; the rest goes back.
+    async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
+        """Correct a reservation to what was really `used` and end its place; the rest goes back.
 
         refund_request: nothing ran, so the request itself is given back too. Settling again changes nothing. Returns
         when Valkey has it, so that whoever is answered next finds the place free at every gateway; without Valkey at
@@ -134,124 +207,227 @@ class Limiter:
         calls = reservation.calls
         if calls is None:
             return
-        self._open.pop(reservation.id, None)
-        requests, tokens = 0 if refund_request else 1, max(0, tokens)
-        if reservation.local:
-            buckets = calls.plan.buckets
-            used = [bucket.amount(requests, tokens) for bucket in buckets]
-            self._local.settle(_now_ms(), buckets, used, reservation.id)
+        organization_id = reservation.caller.organization_id
+        siblings = self._open.get(organization_id)
+        if siblings is not None:
+            siblings.pop(reservation.id, None)
+            if not siblings:
+                del self._open[organization_id]
+        requests = 0 if refund_request else 1
+        if reservation.local is not None:
+            self._local.settle(_now_ms(), reservation.local, reservation.id, requests, used)
             if not self._valkey.connected:
-                return  # Valkey never heard of it; if a heartbeat announced it before, its lease lapses
-        await self._running().settle(calls.settle(reservation.id, requests, tokens))
+                return  # Valkey never heard of it
+        await self._running().settle(calls.settle(reservation.id, requests, used), calls.plan)
+
+    async def left(self, levels: Levels, tier: Tier) -> tuple[Plan, Decision] | None:
+        """What is left in every rule now, taking nothing; None when nothing limits. Raises LimiterUnavailable."""
+        calls = self._calls(levels, tier) if levels.identity else None
+        if calls is None:
+            return None
+        try:
+            return calls.plan, decision(await self._call(calls.look()))  # type: ignore[arg-type]
+        except (ConnectionLost, CallTimeout, hiredis.ReplyError):
+            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
+
+    async def adopted(self, instance: str) -> None:
+        """As `reconciled`, and its journal is gone: nobody need wait for it any more."""
+        await self.reconciled(instance)
+        await self.left_empty(instance)
+
+    async def left_empty(self, instance: str) -> None:
+        """`instance` writes no more, and all it wrote is in the ledger. Never raises."""
+        if self._spending is not None:
+            try:
+                await self._spending.leave(instance)
+            except FAILURES as error:
+                logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
+
+    async def reconciled(self, instance: str) -> None:
+        """Every attempt of `instance`'s earlier runs is in the ledger: end what they left open, at what it cost there.
+
+        Never raises: what fails is done by the next call, and the money stays counted as spent until then.
+        """
+        if self._spending is None:
+            return
+        try:
+            ended = await retirement.end_runs(
+                self._valkey, self._script, self._spending, self._config.key_prefix, instance, self._epoch.name
+            )
+        except (*STORE_FAILURES, *FAILURES) as error:
+            logger.warning("reservations of %s's earlier runs are not reconciled yet: %r", instance, error)
+            return
+        self._metrics.retired.inc(ended)
 
     def heartbeat(self) -> None:
-        """Renew the leases of all reservations that have been open for a whole interval."""
-        self._metrics.open.set(len(self._open))
-        self._local.sweep(_now_ms())
-        young_s = asyncio.get_running_loop().time() - self._interval_s
-        groups: dict[int, tuple[Calls, list[str]]] = {}
-        for reserved_s, reservation in self._open.values():
-            if reserved_s > young_s:
-                break
-            calls = reservation.calls
-            assert calls is not None
-            groups.setdefault(id(calls), (calls, []))[1].append(reservation.id)
-            if reservation.local:
-                self._local.renew(_now_ms(), calls.plan.buckets, [reservation.id])
-        for calls, ids in groups.values():
-            for first in range(0, len(ids), RENEW_BATCH):
-                try:
-                    self._valkey.send(calls.renew(ids[first : first + RENEW_BATCH]), self._renewed)
-                except ConnectionLost:
-                    return  # two more beats fit into the lease
-
-    async def _ask(self, calls: Calls, reservation_id: str, tokens: int) -> Decision | None:
-        """Valkey's decision; None when it gave none in time. Whatever it took without our knowing is given back."""
-        command = calls.reserve(reservation_id, 1, tokens)
-        try:
+        """Keep this run alive in every organization in which it has something open."""
+        self._metrics.open.set(self.open_reservations)
+        now_ms = _now_ms()
+        self._local.beat(now_ms, self._epoch.name)
+        self._local.sweep(now_ms)
+        for organization_id in list(self._open):
+            key = f"{self._config.key_prefix}:{{{organization_id}}}:epochs"
+            beat = self._script.upkeep("beat", [key], self._epoch.name, self._script.lease_ms)
             try:
-                reply = await self._valkey.call(command)
-            except hiredis.ReplyError as error:
-                if not str(error).startswith("NOSCRIPT"):
-                    raise
-                self._valkey.send(self._script.load, _ignore)
-                reply = await self._valkey.call(command)
+                self._valkey.send(beat, partial(self._beaten, organization_id))
+            except ConnectionLost:
+                return  # two more beats fit into the lease
+
+    async def _ask(self, calls: Calls, reservation_id: str, cost: Cost) -> Decision | None:
+        """Valkey's decision; None when it gave none in time. Whatever it took without our knowing is given back."""
+        command = calls.reserve(reservation_id, cost)
+        try:
+            if calls.plan.organization_id not in self._noted:
+                self._note(calls.plan.organization_id)
+            reply = await self._call(command)
         except (ConnectionLost, CallTimeout, hiredis.ReplyError) as error:
-            logging.getLogger(__name__).debug("no decision for %s: %r", reservation_id, error)
-            self._running().post(calls.settle(reservation_id, 0, 0))
+            logger.debug("no decision for %s: %r", reservation_id, error)
+            self._running().post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             return None
         except asyncio.CancelledError:
-            self._running().post(calls.settle(reservation_id, 0, 0))
+            self._running().post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             raise
         return decision(reply)  # type: ignore[arg-type]
 
-    def _reserve_without_valkey(self, reservation_id: str, key_id: str, limits: KeyLimits, tokens: int) -> Reservation:
-        if self._config.when_unavailable == "refuse":
+    async def _call(self, command: bytes) -> object:
+        try:
+            return await self._valkey.call(command)
+        except hiredis.ReplyError as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise
+            for load in self._script.loads:
+                self._valkey.send(load, _ignore)
+            return await self._valkey.call(command)
+
+    def _reserve_without_valkey(
+        self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost, calls: Calls
+    ) -> Reservation:
+        config = self._config
+        if config.when_unavailable == "refuse":
             self._metrics.unavailable.labels("refused").inc()
             raise LimiterUnavailable("Limits cannot be counted at the moment. Try again shortly.", retry_after_s=1.0)
-        self._metrics.unavailable.labels("local").inc()
-        plan = plan_of(self._config.key_prefix, key_id, limits, share=self._config.expected_instances)
+        plan = plan_of(
+            config.key_prefix,
+            levels,
+            tier,
+            share=config.expected_instances,
+            money_percent=config.local_money_percent,
+        )
         assert plan is not None
-        amounts = [bucket.amount(1, tokens) for bucket in plan.buckets]
-        decided = self._local.reserve(_now_ms(), plan.buckets, amounts, reservation_id)
-        if decided.status is Status.TOO_EXPENSIVE:
+        if plan.too_expensive(cost) is not None:
             # It fits the whole limit, which comes back with Valkey, only not this instance's share of it.
+            self._metrics.unavailable.labels("refused").inc()
             raise LimiterUnavailable(
                 "Limits are counted locally at the moment, and this request is larger than the local share. "
                 "Try again shortly, or with fewer tokens.",
                 retry_after_s=1.0,
             )
-        return self._conclude(
-            Reservation(reservation_id, key_id, tokens, None, Calls(self._script, plan), local=True), decided
-        )
+        self._metrics.unavailable.labels("local").inc()
+        decided = self._local.reserve(_now_ms(), plan, self._epoch.name, reservation_id, cost)
+        reservation = self._conclude(Reservation(reservation_id, caller, tier, cost, None, calls, plan), plan, decided)
+        if cost.micro:
+            self._local_money.update(rule.key for rule in plan.money_rules)
+        return reservation
 
-    def _conclude(self, asked: Reservation, decided: Decision) -> Reservation:
-        assert asked.calls is not None
-        buckets = asked.calls.plan.buckets
-        state = RateState(buckets, decided.levels)
+    def _conclude(self, asked: Reservation, plan: Plan, decided: Decision) -> Reservation:
         if decided.status is Status.ADMITTED:
             self._metrics.admitted.inc()
-            granted = Reservation(asked.id, asked.key_id, asked.tokens, state, asked.calls, asked.local)
-            self._open[asked.id] = (asyncio.get_running_loop().time(), granted)
-            return granted
+            asked.state = RateState(plan, decided.left, decided.now_ms)
+            self._open.setdefault(plan.organization_id, {})[asked.id] = asked
+            return asked
         if decided.status is Status.SETTLED:
             raise InternalError(f"reservation {asked.id} was settled before it was made; ids must not be used twice")
-        bucket = buckets[decided.decided_by - 1]
-        amount = bucket.amount(1, asked.tokens)
-        if decided.status is Status.TOO_EXPENSIVE:
-            self._metrics.decisions.labels("too_expensive", bucket.counter).inc()
-            raise too_expensive(bucket, amount)
-        self._metrics.decisions.labels("refused", bucket.counter).inc()
-        raise KeyRateLimited(bucket, amount, decided.wait_ms, state)
+        rule = plan.rules[decided.rule - 1]
+        self._metrics.decisions.labels("refused", rule.level.value, COUNTERS[decided.counter - 1].value).inc()
+        raise refused(plan, decided, asked.cost)
 
-    def _calls(self, key_id: str, limits: KeyLimits) -> Calls | None:
-        known = self._plans.get(key_id)
-        if known is not None and known[0] == limits:
-            return known[1]
-        if len(self._plans) >= PLANS_KEPT:
-            self._plans.clear()
-        plan = plan_of(self._config.key_prefix, key_id, limits)
-        calls = Calls(self._script, plan) if plan is not None else None
-        self._plans[key_id] = (limits, calls)
-        return calls
+    def _refuse_too_expensive(self, plan: Plan, cost: Cost) -> None:
+        found = plan.too_expensive(cost)
+        assert found is not None
+        rule, position = found
+        self._metrics.decisions.labels("too_expensive", rule.level.value, COUNTERS[position].value).inc()
+        raise too_expensive(rule, position, cost)
+
+    def _calls(self, levels: Levels, tier: Tier) -> Calls | None:
+        plans = self._plans[tier]
+        try:
+            return plans[levels.identity]
+        except KeyError:
+            if len(plans) >= PLANS_KEPT:
+                plans.clear()
+            plan = plan_of(self._config.key_prefix, levels, tier)
+            calls = plans[levels.identity] = Calls(self._script, plan) if plan is not None else None
+            return calls
+
+    def _note(self, organization_id: str) -> None:
+        """Before anything is open there: where a later run looks for what this one left. Raises ConnectionLost."""
+        key = self._epoch.organizations_key(self._config.key_prefix)
+        self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")), _ignore)
+        self._noted.add(organization_id)
+
+    def _announce(self, reservation: Reservation) -> None:
+        """Raises ConnectionLost."""
+        assert reservation.calls is not None
+        self._metrics.announced.inc()
+        self._valkey.send(reservation.calls.announce(reservation.id, reservation.cost), self._reloaded)
+
+    def _announce_all(self, organization_id: str) -> None:
+        try:
+            self._note(organization_id)
+            for reservation in list(self._open.get(organization_id, {}).values()):
+                self._announce(reservation)
+        except ConnectionLost:
+            return  # the next heartbeat finds the same
+
+    async def _prepare_round(self, rounds: Sequence[Round]) -> None:
+        """Before this gateway says that it is ready for some budgets to be counted: everything it has open there is
+        counted there, and every settlement before is in Valkey or given up. Raises ConnectionLost."""
+        await self._running().drain()
+        for each in rounds:
+            for reservation in list(self._open.get(each.organization_id, {}).values()):
+                if each.concerns(reservation.caller, reservation.tier):
+                    self._join_rule(reservation, each.planned)
+                    self._announce(reservation)
+
+    def _join_rule(self, reservation: Reservation, rule: PlannedRule) -> None:
+        """A budget that is newer than the reservation counts it, too."""
+        assert reservation.calls is not None
+        plan = reservation.calls.plan
+        if all(known.name != rule.name for known in plan.rules):
+            reservation.calls = Calls(self._script, msgspec.structs.replace(plan, rules=(*plan.rules, rule)))
 
     def _running(self) -> Settlements:
         assert self._settlements is not None, "start() comes first"
         return self._settlements
 
-    def _renewed(self, reply: object) -> None:
+    def _beaten(self, organization_id: str, reply: object) -> None:
+        self._reloaded(reply)
+        if reply == [0]:
+            logger.warning("Valkey had lost what is open in organization %s; announced again", organization_id)
+            self._announce_all(organization_id)
+
+    def _reloaded(self, reply: object) -> None:
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT") and self._valkey.connected:
-            self._valkey.send(self._script.load, _ignore)
+            for load in self._script.loads:
+                self._valkey.send(load, _ignore)
 
     def _on_change(self, connected: bool) -> None:
         self._show_mode(connected)
-        if connected:
-            logging.getLogger(__name__).info("limits are counted in Valkey")
-            self._running().retry()
-        else:
-            logging.getLogger(__name__).warning(
-                "Valkey is gone; keys with limits: when_unavailable=%s", self._config.when_unavailable
-            )
+        if not connected:
+            logger.warning("Valkey is gone; limited requests: when_unavailable=%s", self._config.when_unavailable)
+            return
+        logger.info("limits are counted in Valkey")
+        self._noted.clear()
+        try:
+            for key in self._local_money:
+                self._valkey.send(self._script.upkeep("unseed", [key]), _ignore)
+            self._local_money.clear()
+        except ConnectionLost:
+            return
+        for organization_id, siblings in self._open.items():
+            if any(reservation.local is not None for reservation in siblings.values()):
+                self._announce_all(organization_id)
+        self._running().retry()
 
     def _show_mode(self, connected: bool) -> None:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
@@ -263,11 +439,19 @@ class Limiter:
             try:
                 self.heartbeat()
             except Exception:
-                logging.getLogger(__name__).exception("heartbeat failed")
+                logger.exception("heartbeat failed")
+
+    async def _end_earlier_runs(self) -> None:
+        """Once what they wrote is in the ledger."""
+        assert self._drain is not None
+        await self._valkey.wait_ready()
+        while not await self._drain(self._interval_s):  # noqa: ASYNC110  another's state
+            await asyncio.sleep(self._interval_s)
+        await self.reconciled(self._epoch.instance)
 
 
 def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    return time.time_ns() // 1_000_000
 
 
 def _ignore(_: object) -> None:

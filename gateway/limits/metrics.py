@@ -13,11 +13,11 @@ class LimitsMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.decisions = Counter(
             "slipstream_limits_decisions",
-            "Reservations asked for, by result and by the counter that refused (empty when admitted).",
-            ("result", "counter"),
+            "Reservations asked for, by result and by the level and counter that refused (empty when admitted).",
+            ("result", "level", "counter"),
             registry=registry,
         )
-        self.admitted = self.decisions.labels("admitted", "")
+        self.admitted = self.decisions.labels("admitted", "", "")
         self.unavailable = Counter(
             "slipstream_limits_unavailable",
             "Reservations decided without Valkey, by what became of them: refused, or left to the local share.",
@@ -50,6 +50,34 @@ class LimitsMetrics:
         )
         self.dropped = Counter(
             "slipstream_limits_dropped_settlements",
-            "Settlements given up: too many or too old. The reservation stays spent until the bucket refills.",
+            "Settlements given up: too many or too old. The money stays reserved until this instance starts again.",
+            registry=registry,
+        )
+        self.announced = Counter(
+            "slipstream_limits_announced",
+            "Open reservations announced again, because Valkey had lost its data or a budget was counted anew.",
+            registry=registry,
+        )
+        self.unseeded = Counter(
+            "slipstream_limits_budget_unavailable",
+            "Requests refused because a budget's spending was being counted.",
+            registry=registry,
+        )
+        self.seeded = Counter(
+            "slipstream_limits_seeded",
+            "Budgets whose spending this instance has counted from the ledger: with `all` gateways heard, or `without`"
+            " some of them.",
+            ("heard",),
+            registry=registry,
+        )
+        self.retired = Counter(
+            "slipstream_limits_retired",
+            "Reservations of dead runs of a gateway that were ended from the ledger.",
+            registry=registry,
+        )
+        self.crossings = Counter(
+            "slipstream_limits_budget_crossings",
+            "Thresholds of budgets reported, by percent.",
+            ("percent",),
             registry=registry,
         )

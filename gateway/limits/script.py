@@ -1,4 +1,4 @@
-"""script.lua as bytes on the wire: packs its calls, reads its answers. No I/O."""
+"""The Lua scripts as bytes on the wire: packs their calls, reads their answers. No I/O."""
 
 from __future__ import annotations
 
@@ -6,24 +6,53 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from gateway.limits.bucket import Counter, Decision, Plan, Status
+import msgspec
+
 from gateway.limits.command import pack
+from gateway.limits.cost import Cost
+from gateway.limits.plan import COUNTERS, DAY_TOKENS, MONEY, NO_LIMIT, Decision, Plan, Status
+
+_NO_CEILING = 1 << 62
+_STATUSES = {status.value: status for status in Status}
 
 
-def source() -> str:
-    """The text of script.lua."""
-    return resources.files("gateway.limits").joinpath("script.lua").read_text(encoding="utf-8")
+def source(name: str) -> str:
+    """The text of `reserve` or `upkeep`, with what both share before it."""
+    folder = resources.files("gateway.limits")
+    return "\n".join(folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("state", name))
 
 
 class Script:
-    """One version of the script. load: the packed command that makes a server know it. lease_ms, record_ms: as in
-    LimitsConfig."""
+    """Both scripts. loads: the packed commands that make a server know them.
 
-    def __init__(self, text: str, lease_ms: int, record_ms: int) -> None:
-        self.load = pack(("SCRIPT", "LOAD", text))
-        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    epoch: this run of this process. lease_ms: how long an epoch lives without a heartbeat. tomb_ms: how long a settled
+    id is remembered. percents: shares of a budget to report, ascending. texts: other scripts than the real ones.
+    """
+
+    def __init__(
+        self,
+        epoch: str,
+        lease_ms: int,
+        tomb_ms: int,
+        percents: Sequence[int] = (),
+        texts: tuple[str, str] | None = None,
+    ) -> None:
+        reserve, upkeep = texts or (source("reserve"), source("upkeep"))
+        self.loads = (pack(("SCRIPT", "LOAD", reserve)), pack(("SCRIPT", "LOAD", upkeep)))
+        self.reserve_sha, self.upkeep_sha = _sha(reserve), _sha(upkeep)
+        self.epoch = epoch
         self.lease_ms = lease_ms
-        self.record_ms = record_ms
+        self.tomb_ms = tomb_ms
+        self.percents = tuple(percents)
+
+    def described(self, plan: Plan) -> bytes:
+        """The plan as the scripts read it."""
+        rules = [(rule.name, rule.limits) for rule in plan.rules]
+        return msgspec.msgpack.encode((self.lease_ms, self.tomb_ms, self.percents, rules))
+
+    def upkeep(self, verb: str, keys: Sequence[str], *arguments: str | int | bytes) -> bytes:
+        """A packed call of upkeep.lua, where each verb is described."""
+        return pack(("EVALSHA", self.upkeep_sha, len(keys), *keys, verb, *arguments))
 
 
 class Calls:
@@ -33,47 +62,66 @@ class Calls:
     def __init__(self, script: Script, plan: Plan) -> None:
         self.plan = plan
         self._script = script
-        buckets = plan.buckets
-        self._head = _words("EVALSHA", script.sha, len(buckets) + 1, *(bucket.key for bucket in buckets))
-        described = [word for bucket in buckets for word in (bucket.kind.value, bucket.limit, bucket.period_ms)]
-        self._described = _words(script.lease_ms, script.record_ms, len(buckets), *described)
-        # EVALSHA, sha, number of keys, keys, record; verb and three numbers, buckets, amounts, id
-        self._head = b"*%d\r\n" % (3 + len(buckets) + 1 + 4 + 3 * len(buckets) + len(buckets) + 1) + self._head
-        self._reserve = _words("reserve") + self._described
-        self._settle = _words("settle") + self._described
-        self._counts_tokens = [bucket.counter is Counter.TOKENS for bucket in buckets]
-        self._record_prefix = plan.record_prefix.encode()
+        self._described = script.described(plan)
+        self._keys = [plan.prefix + "epochs", plan.prefix + "open", *(rule.key for rule in plan.rules)]
+        # EVALSHA, sha, number of keys, keys, tomb; verb, epoch, plan, id, four numbers
+        self._head = b"*%d\r\n" % (3 + len(self._keys) + 1 + 8)
+        self._head += _words("EVALSHA", script.reserve_sha, len(self._keys) + 1, *self._keys)
+        middle = _words(script.epoch) + b"$%d\r\n%b\r\n" % (len(self._described), self._described)
+        self._reserve = _words("reserve") + middle
+        self._settle = _words("settle") + middle
+        self._look = _words("look") + middle
+        self._tomb_prefix = plan.prefix.encode() + b"tomb:"
+        lowest = [
+            min((rule.limits[at] for rule in plan.rules if rule.limits[at] != NO_LIMIT), default=_NO_CEILING)
+            for at in range(len(COUNTERS))
+        ]
+        self._input, self._output, self._micro = lowest[1], lowest[2], lowest[MONEY]
+        self._tokens = min(lowest[3], lowest[DAY_TOKENS])
 
-    def reserve(self, reservation_id: str, requests: int, tokens: int) -> bytes:
+    def fits(self, cost: Cost) -> bool:
+        """Whether the cost is within every limit of the plan, were nothing else running."""
+        return (
+            cost.input_tokens <= self._input
+            and cost.output_tokens <= self._output
+            and cost.input_tokens + cost.output_tokens <= self._tokens
+            and cost.micro <= self._micro
+        )
+
+    def reserve(self, reservation_id: str, cost: Cost) -> bytes:
         """The packed call; its reply is for `decision`."""
-        return self._one(self._reserve, reservation_id.encode(), requests, tokens)
+        return self._one(self._reserve, reservation_id.encode(), 1, cost)
 
-    def settle(self, reservation_id: str, requests: int, tokens: int) -> bytes:
-        """The packed call; it replies [1] when it changed something."""
-        return self._one(self._settle, reservation_id.encode(), requests, tokens)
+    def settle(self, reservation_id: str, requests: int, used: Cost) -> bytes:
+        """The packed call; its reply begins with 1 when it changed something."""
+        return self._one(self._settle, reservation_id.encode(), requests, used)
 
-    def renew(self, reservation_ids: Sequence[str]) -> bytes:
-        """The packed call for any number of reservations; it replies [how many are open]."""
-        buckets = self.plan.buckets
-        records = [self.plan.record_prefix + reservation_id for reservation_id in reservation_ids]
-        words: list[str | int] = ["EVALSHA", self._script.sha, len(buckets) + len(records)]
-        words += [bucket.key for bucket in buckets]
-        words += [*records, "renew", self._script.lease_ms, self._script.record_ms, len(buckets)]
-        for bucket in buckets:
-            words += [bucket.kind.value, bucket.limit, bucket.period_ms]
-        return pack([*words, *(0 for _ in buckets), *reservation_ids])
+    def look(self) -> bytes:
+        """The packed call; its reply is for `decision`, and nothing is taken."""
+        return self._one(self._look, b"", 0, Cost())
 
-    def _one(self, verb: bytes, reservation_id: bytes, requests: int, tokens: int) -> bytes:
-        record = self._record_prefix + reservation_id
-        request_word, token_word = _words(requests), _words(tokens)
-        amounts = b"".join([token_word if tokens_here else request_word for tokens_here in self._counts_tokens])
-        name = b"$%d\r\n%b\r\n" % (len(reservation_id), reservation_id)
-        return b"%b$%d\r\n%b\r\n%b%b%b" % (self._head, len(record), record, verb, amounts, name)
+    def announce(self, reservation_id: str, cost: Cost) -> bytes:
+        """The packed call; it replies [1] unless the id was settled."""
+        keys = [*self._keys, f"{self.plan.prefix}tomb:{reservation_id}"]
+        numbers = (cost.input_tokens, cost.output_tokens, cost.micro)
+        return self._script.upkeep("announce", keys, self._script.epoch, self._described, reservation_id, *numbers)
+
+    def _one(self, middle: bytes, reservation_id: bytes, requests: int, cost: Cost) -> bytes:
+        tomb = self._tomb_prefix + reservation_id
+        a, b, c = b"%d" % cost.input_tokens, b"%d" % cost.output_tokens, b"%d" % cost.micro
+        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+            *(self._head, len(tomb), tomb, middle, len(reservation_id), reservation_id, requests),
+            *(len(a), a, len(b), b, len(c), c),
+        )
 
 
 def decision(reply: Sequence[int]) -> Decision:
-    """The reply to a `reserve`."""
-    return Decision(Status(reply[0]), reply[1], reply[2], tuple(reply[3:]))
+    """The reply to a `reserve` or a `look`."""
+    return Decision(_STATUSES[reply[0]], reply[1], reply[2], reply[3], reply[4], tuple(reply[5:]))
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _words(*words: str | int) -> bytes:

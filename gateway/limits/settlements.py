@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import hiredis
 
 from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.plan import Plan
 from gateway.limits.valkey import ConnectionLost, Valkey
 
 RETRY_S = 0.1
@@ -19,34 +21,45 @@ RETRY_BATCH = 500
 
 
 class Settlements:
-    """load: the packed command that loads the script. capacity: delayed settlements kept. lifetime_s: how long each."""
+    """loads: the packed commands that load the scripts. capacity: delayed settlements kept. lifetime_s: how long each.
+    on_reply: called with the reply to each settlement that Valkey has carried out, and what was given with it.
+    """
 
-    def __init__(self, valkey: Valkey, load: bytes, capacity: int, lifetime_s: float, metrics: LimitsMetrics) -> None:
+    def __init__(
+        self,
+        valkey: Valkey,
+        loads: Sequence[bytes],
+        capacity: int,
+        lifetime_s: float,
+        metrics: LimitsMetrics,
+        on_reply: Callable[[Sequence[int], Plan], None],
+    ) -> None:
         self._valkey = valkey
-        self._load = load
+        self._loads = loads
         self._lifetime_s = lifetime_s
         self._capacity = capacity
         self._metrics = metrics
-        self._delayed: deque[tuple[float, bytes]] = deque()
-        """Given up at (loop time), packed command."""
+        self._on_reply = on_reply
+        self._delayed: deque[tuple[float, bytes, Plan]] = deque()
+        """Given up at (loop time), packed command, what it settles in."""
         self._in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def post(self, command: bytes) -> None:
+    def post(self, command: bytes, plan: Plan) -> None:
         """Settle in the background. Never raises."""
         self._idle.clear()
-        self._send(command, asyncio.get_running_loop().time() + self._lifetime_s)
+        self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s)
 
-    async def settle(self, command: bytes) -> None:
+    async def settle(self, command: bytes, plan: Plan) -> None:
         """Settle, and return once Valkey has answered or the settlement was put off for later. Never raises.
 
         Cancelling the wait takes nothing back.
         """
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.clear()
-        self._send(command, asyncio.get_running_loop().time() + self._lifetime_s, told)
+        self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s, told)
         await told
 
     async def drain(self) -> None:
@@ -60,9 +73,9 @@ class Settlements:
             self._timer = None
         now_s = asyncio.get_running_loop().time()
         for _ in range(min(RETRY_BATCH, len(self._delayed)) if self._valkey.connected else 0):
-            until_s, command = self._delayed.popleft()
+            until_s, command, plan = self._delayed.popleft()
             if until_s > now_s:
-                self._send(command, until_s)
+                self._send(command, plan, until_s)
             else:
                 self._metrics.dropped.inc()
         self._metrics.delayed.set(len(self._delayed))
@@ -76,34 +89,39 @@ class Settlements:
         self._delayed.clear()
         self._metrics.delayed.set(0)
 
-    def _send(self, command: bytes, until_s: float, told: asyncio.Future[None] | None = None) -> None:
+    def _send(self, command: bytes, plan: Plan, until_s: float, told: asyncio.Future[None] | None = None) -> None:
         try:
-            self._valkey.send(command, partial(self._answered, command, until_s, told))
+            self._valkey.send(command, partial(self._answered, command, plan, until_s, told))
             self._in_flight += 1
         except ConnectionLost:
-            self._delay(command, until_s)
+            self._delay(command, plan, until_s)
             _tell(told)
 
-    def _answered(self, command: bytes, until_s: float, told: asyncio.Future[None] | None, reply: object) -> None:
+    def _answered(
+        self, command: bytes, plan: Plan, until_s: float, told: asyncio.Future[None] | None, reply: object
+    ) -> None:
         self._in_flight -= 1
         if isinstance(reply, Exception):
             if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
                 try:
-                    self._valkey.send(self._load, _ignore)
-                    self._send(command, until_s, told)
+                    for load in self._loads:
+                        self._valkey.send(load, _ignore)
+                    self._send(command, plan, until_s, told)
                     return
                 except ConnectionLost:
                     pass
-            self._delay(command, until_s)
+            self._delay(command, plan, until_s)
+        elif len(reply) > 1:  # type: ignore[arg-type]
+            self._on_reply(reply, plan)  # type: ignore[arg-type]
         _tell(told)
         if not self._in_flight:
             self._after()
 
-    def _delay(self, command: bytes, until_s: float) -> None:
+    def _delay(self, command: bytes, plan: Plan, until_s: float) -> None:
         if len(self._delayed) >= self._capacity:
             self._delayed.popleft()
             self._metrics.dropped.inc()
-        self._delayed.append((until_s, command))
+        self._delayed.append((until_s, command, plan))
         self._metrics.delayed.set(len(self._delayed))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.retry)

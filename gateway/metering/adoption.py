@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -37,11 +38,12 @@ class Adoption:
         config: MeteringConfig,
         metrics: MeteringMetrics,
         drain_timeout_s: float = 10.0,
+        on_emptied: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """own: this instance's journal folder; its siblings are the other instances'.
 
         drain_timeout_s: shorter than an owner waits for its lock, so that a database that is away does not keep the
-        owner from starting.
+        owner from starting. on_emptied: called with the name of each instance whose journal is wholly in the ledger.
         """
         self._own = own
         self._ask = ask
@@ -49,6 +51,7 @@ class Adoption:
         self._config = msgspec.structs.replace(config, lock_timeout_s=0)
         self._metrics = metrics.without_gauges()
         self._drain_timeout_s = drain_timeout_s
+        self._on_emptied = on_emptied
         self._free: set[Path] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -107,6 +110,8 @@ class Adoption:
                 await journal.discard()
                 self._metrics.adopted.inc()
                 logger.warning("journal %s: adopted from an instance that is gone; all of it is in the ledger", path)
+                if self._on_emptied is not None:
+                    await self._on_emptied(path.name)
             return emptied
         except SlipstreamError as error:
             logger.warning("journal %s not adopted: %s", path, error)

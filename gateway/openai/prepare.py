@@ -30,6 +30,8 @@ from gateway.openai.schema import (
     UserMessage,
 )
 
+MARKS = 16
+"""Most control tokens that a driver or an engine puts around a text: beginning, end, and the four of a gap."""
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for this endpoint."""
 
@@ -49,6 +51,8 @@ class Prepared(msgspec.Struct, frozen=True):
     prompt_tokens: int
     """All prompts together; exact when the target has a tokenizer, else an estimate."""
     exact: bool
+    prompt_tokens_bound: int = 0
+    """The most that the engine can count for all prompts: what is reserved of budgets."""
 
     @property
     def cost_tokens(self) -> int:
@@ -94,7 +98,9 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         include_usage=_include_usage(request),
         cache_salt=salt,
     )
-    return Prepared(generation, prompt_tokens, target.tokenizer is not None)
+    exact = target.tokenizer is not None
+    # What a template adds is unknown here, but never more than the model's context.
+    return Prepared(generation, prompt_tokens, exact, prompt_tokens if exact else target.model.context_tokens)
 
 
 async def prepare_completion(
@@ -122,7 +128,8 @@ async def prepare_completion(
         include_usage=_include_usage(request),
         cache_salt=salt,
     )
-    return Prepared(generation, total, target.tokenizer is not None)
+    bound = total if target.tokenizer is not None else _prompts_bound(prompts, request, target)
+    return Prepared(generation, total, target.tokenizer is not None, bound)
 
 
 def _message(message: Message, index: int) -> dict[str, Any]:
@@ -311,6 +318,15 @@ def _require_no_special(tokenizer: Tokenizer, texts: list[str], param: str) -> N
                 f"The text contains {found!r}, one of this model's control tokens. Remove it or break it up.",
                 param=param,
             )
+
+
+def _prompts_bound(prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target) -> int:
+    """The most tokens the prompts can be: a token stands for at least one byte, an engine may put a few marks around a
+    text or a gap, and nothing longer than the context is served."""
+    context_tokens = target.model.context_tokens
+    suffix_bytes = len((request.suffix or "").encode())
+    lengths = [len(prompt) if not isinstance(prompt, str) else len(prompt.encode()) for prompt in prompts]
+    return sum(min(context_tokens, length + suffix_bytes + MARKS) for length in lengths)
 
 
 def _estimate(length_bytes: int) -> int:

@@ -11,18 +11,20 @@ import msgspec
 
 from contracts.errors import InvalidField, NotFound
 from gateway.auth.keys import MintedKey, mint
-from gateway.limits.key_limits import MAX_LIMIT, KeyLimits
+from gateway.limits import store
+from gateway.limits.levels import Level, Limits
 
 NAME_CHARACTERS = 200
 
-COLUMNS = """
+COLUMNS = f"""
 SELECT api_keys.id, organizations.name AS organization, projects.name AS project, api_keys.name, display,
-       requests_per_minute, tokens_per_minute, max_concurrency,
+       {", ".join(store.COLUMNS)},
        api_keys.created_at, expires_at, revoked_at, last_used_at
   FROM gateway.api_keys
   JOIN gateway.projects ON projects.id = project_id
   JOIN gateway.organizations ON organizations.id = organization_id
-"""
+  LEFT JOIN gateway.limits ON level = 'key' AND subject_id = api_keys.id AND tier IS NULL
+"""  # noqa: S608  built from constants
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     name: str
     display: str
-    limits: KeyLimits
+    limits: Limits
+    """Its own, for all tiers."""
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -63,21 +66,17 @@ async def create_key(
     pepper: bytes,
     project_id: UUID,
     name: str,
-    limits: KeyLimits | None = None,
+    limits: Limits | None = None,
     expires_at: datetime | None = None,
 ) -> CreatedKey:
     """Make a key for a project. limits: none by default. expires_at: with a time zone.
 
     Raises InvalidField for a name, limit or time out of range, NotFound when there is no such project.
     """
-    limits = limits or KeyLimits()
+    limits = limits or Limits()
+    store.check(limits)
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise InvalidField(f"name: {name!r} must be 1 to {NAME_CHARACTERS} printable characters", param="name")
-    for field, limit in msgspec.structs.asdict(limits).items():
-        if limit is not None and not 1 <= limit <= MAX_LIMIT:
-            raise InvalidField(
-                f"{field}: {limit} must lie between 1 and {MAX_LIMIT:,}; leave it out for no limit", param=field
-            )
     if expires_at is not None and (expires_at.tzinfo is None or expires_at <= datetime.now(UTC)):
         raise InvalidField(
             f"expires_at: {expires_at.isoformat()} must be in the future and name its time zone", param="expires_at"
@@ -85,18 +84,18 @@ async def create_key(
     minted = mint(pepper)
     try:
         key_id = await connection.fetchval(
-            "INSERT INTO gateway.api_keys (project_id, name, hash, display, expires_at,"
-            " requests_per_minute, tokens_per_minute, max_concurrency)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+            "INSERT INTO gateway.api_keys (project_id, name, hash, display, expires_at)"
+            " VALUES ($1, $2, $3, $4, $5) RETURNING id",
             project_id,
             name,
             minted.hash,
             minted.display,
             expires_at,
-            *msgspec.structs.astuple(limits),
         )
     except asyncpg.ForeignKeyViolationError:
         raise NotFound(f"project {project_id}: there is none with this id") from None
+    if limits:
+        await store.put_rule(connection, Level.KEY, key_id, None, limits)
     return CreatedKey(await get_key(connection, key_id), minted)
 
 
@@ -144,5 +143,5 @@ async def revoke_key(connection: asyncpg.Connection[Any], which: str) -> ApiKey:
 
 def _key(row: asyncpg.Record) -> ApiKey:
     columns = dict(row)
-    limits = KeyLimits(**{name: columns.pop(name) for name in KeyLimits.__struct_fields__})
+    limits = Limits(**{name: columns.pop(name) for name in store.COLUMNS})
     return ApiKey(limits=limits, **columns)

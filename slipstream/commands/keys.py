@@ -39,14 +39,16 @@ def create(
 ) -> None:
     """Make a key and print it: the only time it is shown."""
     from gateway.admin.audit_log import Actor, Change, record
-    from gateway.limits.key_limits import KeyLimits
+    from gateway.limits.levels import Limits
     from gateway.tenants.api_key import create_key
     from gateway.tenants.organizations import ensure_organization, ensure_project
     from slipstream.administration import account
     from slipstream.database import connected
 
     settings = running_settings(config_file, data)
-    limits = KeyLimits(requests_per_minute, tokens_per_minute, max_concurrency)
+    limits = Limits(
+        requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, max_concurrency=max_concurrency
+    )
     expires_at = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
 
     async def run() -> str:

@@ -84,8 +84,9 @@ class SlowPlatform:
             )
         minted = mint(self.pepper)
         await database.execute(
-            "INSERT INTO gateway.api_keys (project_id, name, hash, display, requests_per_minute, tokens_per_minute,"
-            " max_concurrency) VALUES ($1, 'k', $2, $3, 1000000, 100000000, 1000)",
+            "WITH key AS (INSERT INTO gateway.api_keys (project_id, name, hash, display) VALUES ($1, 'k', $2, $3)"
+            " RETURNING id) INSERT INTO gateway.limits (level, subject_id, requests_per_minute, tokens_per_minute,"
+            " max_concurrency) SELECT 'key', id, 1000000, 100000000, 1000 FROM key",
             self._project,
             minted.hash,
             minted.display,

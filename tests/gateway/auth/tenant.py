@@ -22,8 +22,9 @@ class Tenant:
         """Insert a key."""
         minted = minted or mint(PEPPER)
         await self.connection.execute(
-            "INSERT INTO gateway.api_keys (project_id, name, hash, display, expires_at, tokens_per_minute)"
-            " VALUES ($1, 'k', $2, $3, to_timestamp($4), 1000)",
+            "WITH key AS (INSERT INTO gateway.api_keys (project_id, name, hash, display, expires_at)"
+            " VALUES ($1, 'k', $2, $3, to_timestamp($4)) RETURNING id)"
+            " INSERT INTO gateway.limits (level, subject_id, tokens_per_minute) SELECT 'key', id, 1000 FROM key",
             self.project_id,
             minted.hash,
             minted.display,

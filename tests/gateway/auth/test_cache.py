@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from contracts.generation import Caller
 from gateway.auth.cache import KeyCache
 from gateway.auth.key_record import KeyRecord, Reason, Refusal
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.levels import Level, Levels, Limits, Rule
 
 MAX_KEYS, MAX_REFUSALS = 3, 2
 NUMBERS = st.integers(0, 6)
@@ -33,7 +33,10 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, limit=st.integers(1, 3))
     def put_record(self, number: int, limit: int) -> None:
-        record = KeyRecord(Caller("o", "p", str(number)), KeyLimits(requests_per_minute=limit))
+        record = KeyRecord(
+            Caller("o", "p", str(number)),
+            Levels.of("o", [Rule(Level.KEY, str(number), None, Limits(requests_per_minute=limit))]),
+        )
         self.cache.put(fingerprint(number), key_hash(number), record)
         self.forget(number)
         self.records = [*self.records, (number, record)][-MAX_KEYS:]

@@ -44,8 +44,9 @@ async def test_a_known_key_is_looked_up_once(
     assert keyring.cached(minted.secret) is None
     record = await keyring.identify(minted.secret)
     assert record.caller.project_id == str(tenant.project_id)
-    assert record.limits.tokens_per_minute == 1000
-    assert record.limits.requests_per_minute is None
+    (rule,) = record.levels.rules
+    assert rule.limits.tokens_per_minute == 1000
+    assert rule.limits.requests_per_minute is None
     assert record.expires_at is None
     assert keyring.cached(minted.secret) is record
     assert await keyring.identify(minted.secret) is record
@@ -164,9 +165,12 @@ async def test_changed_limits_reach_a_keyring_and_a_mere_use_does_not_empty_it(
     await keyring.identify(changed.secret)
     await keyring.identify(used.secret)
     await tenant.connection.execute("UPDATE gateway.api_keys SET last_used_at = now()")
-    await tenant.connection.execute("UPDATE gateway.api_keys SET max_concurrency = 3 WHERE hash = $1", changed.hash)
+    await tenant.connection.execute(
+        "UPDATE gateway.limits SET max_concurrency = 3 FROM gateway.api_keys WHERE id = subject_id AND hash = $1",
+        changed.hash,
+    )
     await until(lambda: keyring.cached(changed.secret) is None)
-    assert (await keyring.identify(changed.secret)).limits.max_concurrency == 3
+    assert (await keyring.identify(changed.secret)).levels.rules[0].limits.max_concurrency == 3
     assert keyring.cached(used.secret) is not None
 
 

@@ -20,7 +20,7 @@ from gateway.auth.config import AuthConfig
 from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.levels import Level, Levels, Limits, Rule
 
 PEPPER = b"p" * 32
 TRUST_S = LOOKUP_TIMEOUT_S = 10.0
@@ -52,7 +52,10 @@ class RevocationMachine(RuleBasedStateMachine):
         self.keyring._ask = self.ask  # type: ignore[method-assign]
 
     def version(self, number: int) -> KeyRecord:
-        return KeyRecord(Caller("o", "p", str(number)), KeyLimits(requests_per_minute=self.changes + 1))
+        return KeyRecord(
+            Caller("o", "p", str(number)),
+            Levels.of("o", [Rule(Level.KEY, str(number), None, Limits(requests_per_minute=self.changes + 1))]),
+        )
 
     async def ask(self, key_hash: bytes) -> Any:
         """What the row holds now, delivered when `answer` says so."""

@@ -12,11 +12,14 @@ from typing import Any
 import redis
 from prometheus_client import CollectorRegistry
 
-from gateway.limits.bucket import Counter
+from contracts.generation import Caller, Tier
 from gateway.limits.config import LimitsConfig
-from gateway.limits.limiter import Limiter
+from gateway.limits.cost import Cost
+from gateway.limits.headers import CounterState, RateState
+from gateway.limits.levels import Level, Levels, Limits, Rule
+from gateway.limits.limiter import Limiter, Reservation
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.rate_state import CounterState, RateState
+from gateway.limits.plan import PER_MINUTE, Counter
 
 
 class Store:
@@ -79,12 +82,30 @@ class GivenStore:
 class MeasuredLimiter(Limiter):
     """With a registry of its own."""
 
-    def __init__(self, url: str, **config: Any) -> None:
+    def __init__(
+        self, url: str, *, instance: str = "0", spending: Any = None, drain: Any = None, **config: Any
+    ) -> None:
         self._registry = CollectorRegistry()
-        super().__init__(url, LimitsConfig(**config), LimitsMetrics(self._registry))
+        metrics = LimitsMetrics(self._registry)
+        super().__init__(url, LimitsConfig(**config), metrics, instance=instance, spending=spending, drain=drain)
 
     def metric(self, name: str, **labels: str) -> float:
         return self._registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
+
+    async def take(
+        self, reservation_id: str, key: str, limits: Limits, tokens: int = 0, *, cost: Cost | None = None
+    ) -> Reservation:
+        """Reserve for a key whose only limits are these; `tokens` are all output."""
+        return await self.reserve(*asked(reservation_id, key, limits, tokens, cost=cost))
+
+
+def asked(
+    reservation_id: str, key: str, limits: Limits, tokens: int = 0, *, cost: Cost | None = None
+) -> tuple[str, Caller, Tier, Levels, Cost]:
+    """The arguments of a reserve; every key is alone in its organization."""
+    caller = Caller(f"org-{key}", f"project-{key}", key)
+    levels = Levels.of(caller.organization_id, [Rule(Level.KEY, key, None, limits)])
+    return reservation_id, caller, Tier.CHAT, levels, cost or Cost(0, tokens, 0)
 
 
 AnyStore = Store | GivenStore
@@ -94,6 +115,6 @@ Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 def left(state: RateState | None, counter: Counter) -> CounterState:
     """What a decision said about a counter that is limited."""
-    found = state.counter(counter) if state is not None else None
+    found = state.counter(PER_MINUTE.index(counter)) if state is not None else None
     assert found is not None
     return found

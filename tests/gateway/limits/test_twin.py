@@ -1,47 +1,56 @@
-"""script.lua in a real store against its naive twin in a dictionary: same calls, same answers, at any time of day."""
+"""The scripts in a real store against their naive twin in dictionaries: same calls, same answers, at any time of day,
+with gateways that die, come back and lose their store."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
 
-import hiredis
 import hypothesis.strategies as st
 import pytest
 import redis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from gateway.limits.bucket import Bucket, Counter, Decision, Kind, Plan, Status, plan_of
-from gateway.limits.key_limits import KeyLimits
+from contracts.generation import Tier
+from gateway.limits.cost import Cost
+from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.local import LocalLimiter
-from gateway.limits.script import Calls, Script, decision, source
+from gateway.limits.plan import DAY_MS, MINUTE_MS, NO_LIMIT, Plan, Status, amounts_of, plan_of
 from tests.gateway.limits.store import AnyStore
+from tests.gateway.limits.timed import LEASE_MS, PERCENTS, TOMB_MS, TimedStore
 
-LEASE_MS, RECORD_MS = 15_000, 40_000
-EDGES_MS = [1, LEASE_MS - 1, LEASE_MS, RECORD_MS - LEASE_MS, RECORD_MS, 10**9]
-CLOCK_LINE = "local now, slack_ms = server_ms(), 1000"
+EDGES_MS = [1, LEASE_MS - 1, LEASE_MS, TOMB_MS - LEASE_MS, TOMB_MS, MINUTE_MS, DAY_MS, 31 * DAY_MS]
+EPOCHS = ["a", "b", "c"]
+START_MS = int(datetime(2026, 11, 28, 22, 0, tzinfo=UTC).timestamp() * 1_000)
+optional = st.none
+
+LIMITS = st.builds(
+    Limits,
+    requests_per_minute=optional() | st.integers(1, 20),
+    input_tokens_per_minute=optional() | st.sampled_from([60, 1_013, 10**9]),
+    output_tokens_per_minute=optional() | st.sampled_from([60, 1_013, 10**9]),
+    tokens_per_minute=optional() | st.sampled_from([1, 7, 100, 1_013, 60_000, 10**9]),
+    max_concurrency=optional() | st.integers(1, 3),
+    tokens_per_day=optional() | st.sampled_from([50, 5_000, 100_000_000]),
+    money_micro_per_month=optional() | st.sampled_from([0, 100, 12_345, 10**12]),
+)
+COSTS = st.builds(
+    Cost,
+    input_tokens=st.integers(0, 80) | st.just(10**6),
+    output_tokens=st.integers(0, 80) | st.just(10**6),
+    micro=st.integers(0, 60) | st.just(10**9),
+)
+IDS = st.integers(0, 5).map(str)
 
 
-def timed_source() -> str:
-    """The script with its clock as the last argument, and no garbage collected by the store's own clock."""
-    assert source().count(CLOCK_LINE) == 1
-    return source().replace(CLOCK_LINE, "local now, slack_ms = tonumber(ARGV[#ARGV]), 3600000")
-
-
-class Timed:
-    """Calls the timed script the way the gateway calls the real one."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        self._script = client.register_script(timed_source())
-
-    def run(self, verb: str, plan: Plan, now_ms: int, ids: list[str], amounts: list[int]) -> list[int]:
-        keys = [bucket.key for bucket in plan.buckets] + [plan.record_prefix + each for each in ids]
-        words: list[Any] = [verb, LEASE_MS, RECORD_MS, len(plan.buckets)]
-        for bucket in plan.buckets:
-            words += [bucket.kind.value, bucket.limit, bucket.period_ms]
-        words += amounts
-        reply: list[int] = self._script(keys=keys, args=[*words, *ids, now_ms])
-        return reply
+def rules_of(limits: list[Limits]) -> list[Rule]:
+    places = [
+        (Level.ORGANIZATION, "o", None),
+        (Level.ORGANIZATION, "o", Tier.CHAT),
+        (Level.PROJECT, "p", None),
+        (Level.KEY, "k", Tier.CHAT),
+    ]
+    return [Rule(*place, each) for place, each in zip(places, limits, strict=False)]
 
 
 class Twins(RuleBasedStateMachine):
@@ -49,51 +58,80 @@ class Twins(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.timed = Timed(self.client)
-        self.twin = LocalLimiter(LEASE_MS, RECORD_MS)
-        self.now_ms = 1_700_000_000_000
-        self.swept_ms = 0
+        self.store = TimedStore(self.client)
+        self.twin = LocalLimiter(LEASE_MS, TOMB_MS, PERCENTS, seeded=False)
+        self.now_ms = START_MS
+        self.plans: dict[str, Plan] = {}
+        self.tokens = 0
 
-    @initialize(
-        requests=st.none() | st.integers(1, 20),
-        tokens=st.sampled_from([1, 7, 100, 1_013, 60_000, 10**9]),
-        concurrency=st.none() | st.integers(1, 3),
-        tokens_per_day=st.none() | st.sampled_from([1, 5_000, 100_000_000]),
-    )
-    def make_plan(self, requests: int | None, tokens: int, concurrency: int | None, tokens_per_day: int | None) -> None:
+    @initialize(limits=st.lists(LIMITS.filter(bool), min_size=1, max_size=4))
+    def make_plan(self, limits: list[Limits]) -> None:
         self.client.flushdb()
-        plan = plan_of("t", "key", KeyLimits(requests, tokens, concurrency))
+        plan = plan_of("t", Levels.of("o", rules_of(limits)), Tier.CHAT)
         assert plan is not None
-        buckets = plan.buckets
-        if tokens_per_day is not None:  # a second level, as organizations will add
-            buckets += (Bucket(Counter.TOKENS, Kind.RATE, "t:{key}:day", tokens_per_day, 86_400_000),)
-        self.plan = Plan(buckets, plan.record_prefix)
-        self.tokens = tokens
+        self.plan = plan
 
-    def amounts(self, requests: int, tokens: int) -> list[int]:
-        return [bucket.amount(requests, tokens) for bucket in self.plan.buckets]
-
-    @rule(number=st.integers(0, 4), share=st.floats(0, 1.1))
-    def reserve(self, number: int, share: float) -> None:
-        amounts = self.amounts(1, int(self.tokens * share))
-        theirs = decision(self.timed.run("reserve", self.plan, self.now_ms, [str(number)], amounts))
-        ours = self.twin.reserve(self.now_ms, self.plan.buckets, amounts, str(number))
+    @rule(number=IDS, epoch=st.sampled_from(EPOCHS), cost=COSTS)
+    def reserve(self, number: str, epoch: str, cost: Cost) -> None:
+        theirs = self.store.reserve(self.now_ms, self.plan, epoch, number, cost)
+        ours = self.twin.reserve(self.now_ms, self.plan, epoch, number, cost)
         assert theirs == ours
-        self.check_answer(ours, amounts)
+        if ours.status is Status.REFUSED and ours.counter <= 4:
+            rule, amount = self.plan.rules[ours.rule - 1], amounts_of(1, cost)[ours.counter - 1]
+            left = ours.left[7 * (ours.rule - 1) + ours.counter - 1]
+            assert left + ours.wait_ms * rule.limits[ours.counter - 1] >= amount * MINUTE_MS  # the wait is enough
 
-    @rule(number=st.integers(0, 4), share=st.floats(0, 1.5), refund=st.booleans())
-    def settle(self, number: int, share: float, refund: bool) -> None:
-        amounts = self.amounts(0 if refund else 1, int(self.tokens * share))
+    @rule(number=IDS, used=COSTS, refund=st.booleans())
+    def settle(self, number: str, used: Cost, refund: bool) -> None:
         for _ in range(2):  # the second one is a no-op, on both sides
-            theirs = self.timed.run("settle", self.plan, self.now_ms, [str(number)], amounts)
-            ours = self.twin.settle(self.now_ms, self.plan.buckets, amounts, str(number))
-            assert theirs == [int(ours)]
+            theirs = self.store.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
+            assert theirs == self.twin.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
 
-    @rule(numbers=st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True))
-    def renew(self, numbers: list[int]) -> None:
-        ids = [str(number) for number in numbers]
-        theirs = self.timed.run("renew", self.plan, self.now_ms, ids, self.amounts(0, 0))
-        assert theirs == [self.twin.renew(self.now_ms, self.plan.buckets, ids)]
+    @rule(epoch=st.sampled_from(EPOCHS))
+    def beat(self, epoch: str) -> None:
+        assert self.store.beat(self.now_ms, self.plan, epoch) == self.twin.beat(self.now_ms, epoch)
+
+    @rule(number=IDS, epoch=st.sampled_from(EPOCHS), cost=COSTS)
+    def announce(self, number: str, epoch: str, cost: Cost) -> None:
+        theirs = self.store.announce(self.now_ms, self.plan, epoch, number, cost)
+        assert theirs == self.twin.announce(self.now_ms, self.plan, epoch, number, cost)
+
+    @rule(number=IDS, micro=st.integers(0, 50))
+    def retire(self, number: str, micro: int) -> None:
+        theirs = self.store.retire(self.now_ms, self.plan, number, micro)
+        assert theirs == self.twin.retire(self.now_ms, number, micro)
+
+    @rule(which=st.integers(0, 3), ledger_micro=st.integers(0, 200))
+    def count_money_anew(self, which: int, ledger_micro: int) -> None:
+        planned = self.plan.rules[which % len(self.plan.rules)]
+        self.tokens += 1
+        token = str(self.tokens)
+        begun = self.store.begin(self.now_ms, planned.key, token)
+        assert begun == self.twin.begin(self.now_ms, planned.name, token)
+        ids = self.store.ids(self.now_ms, planned.key, token)
+        assert ids == self.twin.ids(self.now_ms, planned.name, token)
+        month = datetime.fromtimestamp(self.now_ms / 1_000, UTC)
+        number = month.year * 12 + month.month - 1
+        theirs = self.store.seed(self.now_ms, planned.key, token, ledger_micro, len(ids or ()), number)
+        assert theirs == self.twin.seed(self.now_ms, planned.name, token, ledger_micro, len(ids or ()))
+
+    @rule(which=st.integers(0, 3))
+    def unseed(self, which: int) -> None:
+        planned = self.plan.rules[which % len(self.plan.rules)]
+        self.store.unseed(self.now_ms, planned.key)
+        self.twin.unseed(self.now_ms, planned.name)
+
+    @rule(which=st.integers(0, 3), percent=st.sampled_from(PERCENTS))
+    def told(self, which: int, percent: int) -> None:
+        planned = self.plan.rules[which % len(self.plan.rules)]
+        month = datetime.fromtimestamp(self.now_ms / 1_000, UTC)
+        self.store.told(self.now_ms, planned.key, percent, month.year * 12 + month.month - 1)
+        self.twin.told(self.now_ms, planned.name, percent)
+
+    @rule()
+    def data_is_lost(self) -> None:
+        self.client.flushdb()
+        self.twin.forget_everything()
 
     @rule(ms=st.integers(0, 70_000) | st.sampled_from(EDGES_MS))
     def time_passes(self, ms: int) -> None:
@@ -101,159 +139,39 @@ class Twins(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 100_000))
     def clock_is_set_back(self, ms: int) -> None:
-        self.now_ms = max(self.now_ms - ms, self.swept_ms)  # what was collected as over does not come back
-
-    @rule()
-    def memory_is_swept(self) -> None:
-        self.twin.sweep(self.now_ms)
-        self.swept_ms = self.now_ms
+        # within the day: that days and months go forward only has a test of its own
+        self.now_ms = max(self.now_ms - ms, self.now_ms // DAY_MS * DAY_MS)
 
     @invariant()
-    def buckets_never_exceed_their_capacity(self) -> None:
-        if hasattr(self, "plan"):
-            for bucket in self.plan.buckets:
-                level = self.twin.level(self.now_ms, bucket)
-                assert level <= (bucket.capacity_units if bucket.kind is Kind.RATE else 5)
-
-    def check_answer(self, answer: Decision, amounts: list[int]) -> None:
-        for bucket, amount, level in zip(self.plan.buckets, amounts, answer.levels, strict=True):
-            if answer.status is Status.ADMITTED and bucket.kind is Kind.RATE:
-                assert level <= bucket.capacity_units
-            if answer.status is Status.REFUSED and bucket.kind is Kind.RATE:
-                assert level + answer.wait_ms * bucket.limit >= amount * bucket.period_ms  # the wait is enough
+    def nothing_exceeds_its_capacity(self) -> None:
+        if not hasattr(self, "plan"):
+            return
+        left = self.twin.look(self.now_ms, self.plan, "nobody")
+        assert self.store.look(self.now_ms, self.plan, "nobody") == left
+        for at, planned in enumerate(self.plan.rules):
+            for position, limit in enumerate(planned.limits):
+                if limit != NO_LIMIT and position != 4:
+                    capacity = limit * MINUTE_MS if position < 4 else limit
+                    assert left[7 * at + position] <= capacity
 
 
-def test_script_and_twin_agree(store: AnyStore) -> None:
+@pytest.mark.parametrize(
+    "examples", [pytest.param(150, id="default"), pytest.param(2_000, id="long", marks=pytest.mark.nightly)]
+)
+def test_scripts_and_twin_agree(store: AnyStore, examples: int) -> None:
     with store.client() as client:
         if client.connection_pool.connection_kwargs.get("path") is None:
             pytest.skip("flushes the database: only on a store of our own")
-        machine = type("Twins", (Twins,), {"client": client})
+        machine = type("Machine", (Twins,), {"client": client})
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=200,
+                max_examples=examples,
                 stateful_step_count=40,
                 deadline=None,
                 derandomize=True,
+                phases=(Phase.explicit, Phase.reuse, Phase.generate),
+                report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),
             ),
         )
-
-
-def one_bucket(limit: int) -> Plan:
-    plan = plan_of("t", "exact", KeyLimits(tokens_per_minute=limit))
-    assert plan is not None
-    return plan
-
-
-@pytest.mark.parametrize("limit", [1, 7, 59, 1_000_003, 10**9])
-def test_a_million_touches_drift_by_nothing(limit: int) -> None:
-    """Touching a bucket every 1 ms or once after 60 s refills exactly the same."""
-    plan = one_bucket(limit)
-    twin, bucket = LocalLimiter(LEASE_MS, RECORD_MS), plan.buckets[0]
-    assert twin.reserve(0, plan.buckets, [limit], "all").status is Status.ADMITTED
-    for ms in range(1, 60_000):
-        assert twin.reserve(ms, plan.buckets, [0], "touch").status is Status.ADMITTED
-        twin.settle(ms, plan.buckets, [0], "touch")
-        twin._records.clear()  # the same id again
-    assert twin.level(59_999, bucket) == limit * 59_999
-    assert twin.level(60_000, bucket) == bucket.capacity_units
-
-
-def test_the_wait_is_exact_to_the_millisecond(store: AnyStore) -> None:
-    with store.client() as client:
-        timed, plan = Timed(client), one_bucket(7)
-        client.delete(plan.buckets[0].key, *client.keys(plan.record_prefix + "*"))
-        now_ms = 1_700_000_000_000
-        assert timed.run("reserve", plan, now_ms, ["a"], [7])[0] == Status.ADMITTED
-        refused = decision(timed.run("reserve", plan, now_ms, ["b"], [1]))
-        assert refused.wait_ms == 8_572  # 60,000 / 7 = 8,571.4
-        early = decision(timed.run("reserve", plan, now_ms + refused.wait_ms - 1, ["b"], [1]))
-        assert (early.status, early.wait_ms) == (Status.REFUSED, 1)
-        assert timed.run("reserve", plan, now_ms + refused.wait_ms, ["b"], [1])[0] == Status.ADMITTED
-
-
-def test_a_dead_gateways_place_lapses_with_its_lease_and_a_live_ones_does_not(store: AnyStore) -> None:
-    with store.client() as client:
-        timed = Timed(client)
-        plan = plan_of("t", "lapse", KeyLimits(max_concurrency=2))
-        assert plan is not None
-        client.delete(plan.buckets[0].key, *client.keys(plan.record_prefix + "*"))
-        now_ms = 1_700_000_000_000
-        for name in ("dead", "live"):
-            assert timed.run("reserve", plan, now_ms, [name], [1])[0] == Status.ADMITTED
-        timed.run("renew", plan, now_ms + LEASE_MS - 1, ["live"], [0])
-        assert timed.run("reserve", plan, now_ms + LEASE_MS - 1, ["new"], [1])[0] == Status.REFUSED
-        assert timed.run("reserve", plan, now_ms + LEASE_MS, ["new"], [1])[0] == Status.ADMITTED
-        assert timed.run("reserve", plan, now_ms + LEASE_MS, ["newer"], [1])[0] == Status.REFUSED
-
-
-def test_a_reserve_that_arrives_after_its_undo_takes_nothing(store: AnyStore) -> None:
-    with store.client() as client:
-        timed, plan = Timed(client), one_bucket(50)
-        client.delete(plan.buckets[0].key, *client.keys(plan.record_prefix + "*"))
-        timed.run("settle", plan, 1_000, ["late"], [0])
-        assert decision(timed.run("reserve", plan, 1_001, ["late"], [50])) == Decision(
-            Status.SETTLED, 0, 0, (plan.buckets[0].capacity_units,)
-        )
-
-
-def words(packed: bytes) -> list[bytes]:
-    reader = hiredis.Reader()
-    reader.feed(packed)
-    read: list[bytes] = reader.gets()
-    assert reader.gets() is False  # nothing behind it
-    return read
-
-
-def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
-    plan = plan_of("p", "k", KeyLimits(1, 2, 3))
-    assert plan is not None
-    calls = Calls(Script(source(), 11, 22), plan)
-    buckets = [b"p:{k}:requests", b"p:{k}:tokens", b"p:{k}:concurrency"]
-    described = [b"rate", b"1", b"60000", b"rate", b"2", b"60000", b"concurrency", b"3", b"0"]
-    assert words(calls.reserve("r1", 1, 700))[2:] == [
-        *(b"4", *buckets, b"p:{k}:reservation:r1", b"reserve", b"11", b"22", b"3"),
-        *(*described, b"1", b"700", b"1", b"r1"),
-    ]
-    assert words(calls.settle("r1", 0, 5))[7:] == [
-        *(b"settle", b"11", b"22", b"3", *described, b"0", b"5", b"0", b"r1"),
-    ]
-    assert words(calls.renew(["r1", "r2"]))[2:] == [
-        *(b"5", *buckets, b"p:{k}:reservation:r1", b"p:{k}:reservation:r2", b"renew", b"11", b"22", b"3"),
-        *(*described, b"0", b"0", b"0", b"r1", b"r2"),
-    ]
-
-
-def test_a_record_ends_at_its_millisecond_unless_it_was_renewed(store: AnyStore) -> None:
-    with store.client() as client:
-        timed, plan, now_ms = Timed(client), one_bucket(50), 1_700_000_000_000
-        client.delete(plan.buckets[0].key, *(plan.record_prefix + name for name in ("early", "late", "renewed")))
-        for name in ("early", "late", "renewed"):
-            timed.run("reserve", plan, now_ms, [name], [1])
-        timed.run("renew", plan, now_ms + RECORD_MS - 1, ["renewed"], [0])
-        assert timed.run("settle", plan, now_ms + RECORD_MS - 1, ["early"], [0]) == [1]
-        assert timed.run("settle", plan, now_ms + RECORD_MS, ["late"], [0]) == [0]
-        assert timed.run("settle", plan, now_ms + RECORD_MS, ["renewed"], [0]) == [1]
-
-
-def test_a_bucket_refunded_beyond_full_is_not_stored(store: AnyStore) -> None:
-    with store.client() as client:
-        timed, plan, now_ms = Timed(client), one_bucket(50), 1_700_000_000_000
-        client.delete(plan.buckets[0].key, plan.record_prefix + "refunded")
-        timed.run("reserve", plan, now_ms, ["refunded"], [50])
-        assert client.exists(plan.buckets[0].key) == 1
-        timed.run("settle", plan, now_ms + 30_000, ["refunded"], [0])  # half of it has refilled already
-        assert client.exists(plan.buckets[0].key) == 0
-
-
-def test_sixteen_digits_are_stored_exactly(store: AnyStore) -> None:
-    with store.client() as client:
-        timed, now_ms = Timed(client), 1_700_000_000_000
-        bucket = Bucket(Counter.TOKENS, Kind.RATE, "t:{exact}:day", 99_999_989, 86_400_000)
-        plan = Plan((bucket,), "t:{exact}:day:reservation:")
-        client.delete(bucket.key, plan.record_prefix + "a", plan.record_prefix + "b", plan.record_prefix + "c")
-        timed.run("reserve", plan, now_ms, ["a"], [12_345_679])
-        timed.run("reserve", plan, now_ms + 1, ["b"], [1])
-        left_units = decision(timed.run("reserve", plan, now_ms + 1, ["c"], [0])).levels[0]
-        assert left_units == bucket.capacity_units - 12_345_680 * 86_400_000 + 99_999_989

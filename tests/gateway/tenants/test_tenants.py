@@ -16,7 +16,7 @@ from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import hash_of
 from gateway.db.engine import connect
-from gateway.limits.key_limits import MAX_LIMIT, KeyLimits
+from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Limits
 from gateway.tenants.api_key import CreatedKey, create_key, list_keys, revoke_key
 from gateway.tenants.demo import ensure_demo
 from gateway.tenants.organizations import ensure_organization, ensure_project
@@ -43,7 +43,7 @@ async def project(connection: asyncpg.Connection[Any]) -> UUID:
 async def test_a_created_key_opens_the_door_with_its_limits(
     connection: asyncpg.Connection[Any], project: UUID, fresh_postgres_url: str
 ) -> None:
-    limits = KeyLimits(requests_per_minute=60, tokens_per_minute=None, max_concurrency=2)
+    limits = Limits(requests_per_minute=60, tokens_per_minute=None, max_concurrency=2)
     expires_at = datetime.now(UTC) + timedelta(days=1)
     created = await create_key(connection, PEPPER, project, "laptop", limits, expires_at)
     keyring = Keyring(fresh_postgres_url, PEPPER, AuthConfig())
@@ -51,7 +51,7 @@ async def test_a_created_key_opens_the_door_with_its_limits(
     try:
         record = await keyring.identify(created.secret)
         assert record.caller.key_id == str(created.key.id)
-        assert record.limits == limits
+        assert [rule.limits for rule in record.levels.rules] == [limits]
         assert record.expires_at == pytest.approx(expires_at.timestamp(), abs=1e-6)
         await revoke_key(connection, "laptop")
         async with asyncio.timeout(20):
@@ -79,7 +79,7 @@ async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
     now = datetime.now(UTC)
     other, _ = await ensure_organization(connection, "other")
     elsewhere, _ = await ensure_project(connection, other, "p")
-    first = await create_key(connection, PEPPER, project, "first", KeyLimits(tokens_per_minute=5))
+    first = await create_key(connection, PEPPER, project, "first", Limits(tokens_per_minute=5))
     second = await create_key(connection, PEPPER, project, "second", expires_at=now + timedelta(hours=1))
     third = await create_key(connection, PEPPER, elsewhere, "third")
     await revoke_key(connection, str(first.key.id))
@@ -88,7 +88,7 @@ async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
     assert [key.name for key in keys] == ["first", "second", "third"]
     assert [key.state(now) for key in keys] == ["revoked", "active", "active"]
     assert keys[1].state(now + timedelta(hours=2)) == "expired"
-    assert keys[0].limits == KeyLimits(tokens_per_minute=5)
+    assert keys[0].limits == Limits(tokens_per_minute=5)
     assert keys[1] == second.key
     assert (keys[0].organization, keys[0].project) == ("acme", "ide")
     assert await list_keys(connection, "other") == [third.key]
@@ -130,9 +130,9 @@ async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
         ({"name": "two\nlines"}, "name"),
         ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "expires_at"),
         ({"expires_at": datetime(2099, 1, 1)}, "expires_at"),
-        ({"limits": KeyLimits(requests_per_minute=0)}, "requests_per_minute"),
-        ({"limits": KeyLimits(max_concurrency=1_000_000_001)}, "max_concurrency"),
-        ({"limits": KeyLimits(tokens_per_minute=2**40)}, "tokens_per_minute"),
+        ({"limits": Limits(requests_per_minute=0)}, "requests_per_minute"),
+        ({"limits": Limits(max_concurrency=1_000_000_001)}, "max_concurrency"),
+        ({"limits": Limits(tokens_per_minute=2**40)}, "tokens_per_minute"),
     ],
 )
 async def test_a_key_out_of_range_is_refused(
@@ -177,10 +177,12 @@ async def test_the_demo_key_is_made_once_even_by_starters_that_race(fresh_postgr
 async def test_the_table_holds_exactly_the_limits_the_limiter_takes(
     connection: asyncpg.Connection[Any], project: UUID
 ) -> None:
-    limits = KeyLimits(requests_per_minute=1, tokens_per_minute=MAX_LIMIT, max_concurrency=MAX_LIMIT)
+    largest = dict.fromkeys(Limits.__struct_fields__, MAX_PER_MINUTE)
+    largest |= {"tokens_per_day": MAX_PER_DAY, "money_micro_per_month": MAX_MICRO}
+    limits = Limits(**largest)
     created = await create_key(connection, PEPPER, project, "k", limits)
     assert created.key.limits == limits
-    for field in KeyLimits.__struct_fields__:
-        for outside in (0, MAX_LIMIT + 1):
+    for field, highest in largest.items():
+        for outside in (-1 if field == "money_micro_per_month" else 0, highest + 1):
             with pytest.raises(asyncpg.CheckViolationError, match=field):
-                await connection.execute(f"UPDATE gateway.api_keys SET {field} = {outside}")
+                await connection.execute(f"UPDATE gateway.limits SET {field} = {outside}")

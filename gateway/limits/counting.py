@@ -1,0 +1,258 @@
+"""Counts anew what a budget has spent: after Valkey lost its data, for a new budget, after spending without Valkey.
+
+    leader      begins a round for the rule in Valkey and writes it where all gateways look
+    each one    delivers its settlements, announces what it has open there, empties its journal into the ledger, answers
+    leader      sums the ledger without what was announced, adds it in Valkey, ends the round
+
+Nothing is reserved in the budget meanwhile, so every request is in exactly one of the two sums: in Valkey's when it was
+announced or settled there since the round began, in the ledger's when it had ended before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import hiredis
+import msgspec
+
+from contracts.generation import Caller, Tier
+from gateway.db.engine import FAILURES
+from gateway.limits.command import pack
+from gateway.limits.config import LimitsConfig
+from gateway.limits.epoch import Epoch
+from gateway.limits.levels import Level
+from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.plan import PlannedRule
+from gateway.limits.script import Script
+from gateway.limits.spending import Spending, Subject
+from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
+
+LOOK_S = 0.02
+"""How often a leader looks for answers, and a follower for the end."""
+DRAIN_S = 5.0
+ROUND_KEPT_S = 3_600
+SUMS = 5
+"""How often a sum is taken again because something was announced late."""
+
+STORE_FAILURES = (ConnectionLost, CallTimeout, hiredis.ReplyError)
+
+logger = logging.getLogger(__name__)
+
+
+class Round(msgspec.Struct, frozen=True):
+    """A budget that is being counted."""
+
+    token: str
+    organization_id: str
+    planned: PlannedRule
+
+    def concerns(self, caller: Caller, tier: Tier) -> bool:
+        """Whether a request is paid from this budget."""
+        rule = self.planned
+        subject = {
+            Level.ORGANIZATION: caller.organization_id,
+            Level.PROJECT: caller.project_id,
+            Level.KEY: caller.key_id,
+        }[rule.level]
+        return subject == rule.subject_id and rule.tier in (None, tier)
+
+
+class Counting:
+    """One per gateway process. prepare: see Limiter; drain: empties this gateway's journal into the ledger."""
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        script: Script,
+        config: LimitsConfig,
+        metrics: LimitsMetrics,
+        spending: Spending,
+        epoch: Epoch,
+        prepare: Callable[[Sequence[Round]], Awaitable[None]],
+        drain: Callable[[float], Awaitable[bool]],
+    ) -> None:
+        self._valkey = valkey
+        self._script = script
+        self._config = config
+        self._metrics = metrics
+        self._spending = spending
+        self._epoch = epoch
+        self._prepare = prepare
+        self._drain = drain
+        self._joined = False
+        self._rounds_key = f"{config.key_prefix}:rounds"
+        self._answered: dict[str, None] = {}
+        self._answering = asyncio.Lock()
+        self._counts: dict[str, asyncio.Task[bool]] = {}
+        self._polling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Join the gateways that are heard, and begin to answer."""
+        self._polling = asyncio.create_task(self._poll(), name="limits-counting")
+
+    async def stop(self) -> None:
+        """Stop answering and counting; a round under way is ended by another gateway."""
+        tasks = [*self._counts.values(), *([self._polling] if self._polling else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def count(self, rules: Sequence[PlannedRule]) -> bool:
+        """Have the spending of these budgets counted; whether it is, within `seed_wait_s`. It goes on behind."""
+        if not self._joined:
+            return False
+        organization_ids = [rule.key.partition("{")[2].partition("}")[0] for rule in rules]
+        tasks = [self._task(*pair) for pair in zip(organization_ids, rules, strict=True)]
+        done, _ = await asyncio.wait(tasks, timeout=self._config.seed_wait_s)
+        return len(done) == len(tasks) and all(not task.cancelled() and task.result() for task in done)
+
+    def _task(self, organization_id: str, rule: PlannedRule) -> asyncio.Task[bool]:
+        task = self._counts.get(rule.key)
+        if task is None:
+            task = self._counts[rule.key] = asyncio.create_task(self._count(organization_id, rule))
+            task.add_done_callback(lambda _: self._counts.pop(rule.key, None))
+        return task
+
+    async def _count(self, organization_id: str, rule: PlannedRule) -> bool:
+        try:
+            mine = Round(secrets.token_hex(8), organization_id, rule)
+            if not await self._lead(mine):
+                return True
+            try:
+                return await self._conduct(mine)
+            finally:
+                self._send("HDEL", self._rounds_key, rule.key)
+                self._send("DEL", self._answers_key(mine))
+        except (*STORE_FAILURES, *FAILURES) as error:
+            logger.warning("spending of %s is not counted: %r", rule.name, error)
+            return False
+
+    async def _lead(self, mine: Round) -> bool:
+        """Become the one who counts; False when another did it meanwhile. One that does not end is replaced."""
+        gives_up_s = time.monotonic() + self._config.seed_patience_s + DRAIN_S
+        encoded, seen = msgspec.json.encode(mine), b""
+        while await self._call("HSETNX", self._rounds_key, mine.planned.key, encoded) != 1:
+            other = await self._call("HGET", self._rounds_key, mine.planned.key)
+            if not other or (seen and other != seen):
+                return False
+            seen = other
+            if time.monotonic() > gives_up_s:
+                await self._call("HSET", self._rounds_key, mine.planned.key, encoded)
+                return True
+            await asyncio.sleep(LOOK_S)
+        return True
+
+    async def _conduct(self, mine: Round) -> bool:
+        rule = mine.planned
+        begun = await self._upkeep("begin", rule, mine.token)
+        if begun[0] == 0:
+            return True
+        _, since_ms, month = begun
+        await self._answer([mine])
+        heard = "all" if await self._heard(mine) else "without"
+        subject = Subject(rule.level, rule.subject_id, rule.tier)
+        for _ in range(SUMS):
+            known, *ids = await self._upkeep("ids", rule, mine.token)
+            if not known:
+                return False
+            without = [each.decode() for each in ids]
+            spent_micro = await self._spending.spent_micro(subject, since_ms, without)
+            done = (await self._upkeep("seed", rule, mine.token, spent_micro, len(without), month))[0]
+            if done == 1:
+                self._metrics.seeded.labels(heard).inc()
+                logger.info("spending of %s counted: %d micro in the ledger", rule.name, spent_micro)
+                return True
+            if done == 0:
+                return False
+        return False
+
+    async def _heard(self, mine: Round) -> bool:
+        """Wait until all gateways have answered; False when patience ended first."""
+        deadline_s = time.monotonic() + self._config.seed_patience_s
+        while True:
+            answered = {each.decode() for each in await self._call("SMEMBERS", self._answers_key(mine))}
+            missing = (await self._spending.instances()) - answered
+            if not missing:
+                return True
+            if time.monotonic() > deadline_s:
+                logger.error(
+                    "spending of %s is counted without gateways %s: what their journals hold is not in it",
+                    mine.planned.name,
+                    ", ".join(sorted(missing)),
+                )
+                return False
+            await asyncio.sleep(LOOK_S)
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                if not self._joined:
+                    await self._spending.join(self._epoch.instance, self._epoch.name)
+                    self._joined = True
+                if self._valkey.connected:
+                    await self._look()
+            except (*STORE_FAILURES, *FAILURES) as error:
+                logger.debug("rounds not answered: %r", error)
+            except Exception:
+                logger.exception("rounds not answered")
+            await asyncio.sleep(self._config.seed_poll_s)
+
+    async def _look(self) -> None:
+        found = await self._call("HVALS", self._rounds_key)
+        rounds = [msgspec.json.decode(each, type=Round) for each in found]
+        unanswered = [each for each in rounds if each.token not in self._answered]
+        if unanswered:
+            await self._answer(unanswered)
+
+    async def _answer(self, rounds: Sequence[Round]) -> None:
+        """Say that nothing of this gateway is missing from either sum."""
+        async with self._answering:
+            rounds = [each for each in rounds if each.token not in self._answered]
+            if not rounds:
+                return
+            async with asyncio.timeout(DRAIN_S):
+                await self._prepare(rounds)
+            if not await self._drain(DRAIN_S):
+                logger.warning("the journal is not in the ledger yet; budgets wait for it")
+                return
+            for each in rounds:
+                await self._call("SADD", self._answers_key(each), self._epoch.instance)
+                self._send("EXPIRE", self._answers_key(each), ROUND_KEPT_S)
+                self._answered[each.token] = None
+            while len(self._answered) > 10_000:
+                del self._answered[next(iter(self._answered))]
+
+    def _answers_key(self, each: Round) -> str:
+        return f"{self._config.key_prefix}:round:{each.token}"
+
+    async def _upkeep(self, verb: str, rule: PlannedRule, *arguments: str | int) -> list[Any]:
+        reply: list[Any] = await self._load_and_call(self._script.upkeep(verb, [rule.key], *arguments))
+        return reply
+
+    async def _load_and_call(self, command: bytes) -> Any:
+        try:
+            return await self._valkey.call(command)
+        except hiredis.ReplyError as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise
+            for load in self._script.loads:
+                self._valkey.send(load, _ignore)
+            return await self._valkey.call(command)
+
+    async def _call(self, *words: str | int | bytes) -> Any:
+        return await self._valkey.call(pack(words))
+
+    def _send(self, *words: str | int | bytes) -> None:
+        try:
+            self._valkey.send(pack(words), _ignore)
+        except ConnectionLost:
+            logger.debug("not sent: %s", words[0])
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,33 @@
+"""One run of one gateway process, as the limiter's store knows it."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """instance: the gateway's name, stable over restarts, and its journal's. run: new with every start."""
+
+    instance: str
+    run: str
+
+    @property
+    def name(self) -> str:
+        """What reservations are held under."""
+        return f"{self.instance}.{self.run}"
+
+    def organizations_key(self, prefix: str) -> str:
+        """A set of `<epoch> <organization>`: where runs of this instance may have something open."""
+        return organizations_key(prefix, self.instance)
+
+
+def new_epoch(instance: str) -> Epoch:
+    """An epoch that never was before."""
+    return Epoch(instance, secrets.token_hex(6))
+
+
+def organizations_key(prefix: str, instance: str) -> str:
+    """As `Epoch.organizations_key`, of any instance."""
+    return f"{prefix}:instance:{instance}"

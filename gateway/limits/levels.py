@@ -1,0 +1,97 @@
+"""Who is limited and by how much: rules for an organization, a project and a key, each for all tiers or for one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from contracts.generation import Tier
+
+MAX_PER_MINUTE = 1_000_000_000
+"""Above this the limiter's arithmetic would leave the integers a double holds exactly (see state.lua)."""
+MAX_PER_DAY = 1_000_000_000_000
+MAX_MICRO = 90_000_000_000_000
+"""A hundred times this is still a whole number to a double: percentages of a budget are compared exactly."""
+
+PerMinute = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_MINUTE)]
+PerDay = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_DAY)]
+Micro = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
+
+
+class Level(StrEnum):
+    """Where in the hierarchy a rule stands."""
+
+    ORGANIZATION = "organization"
+    PROJECT = "project"
+    KEY = "key"
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one rule allows. None: not limited. A key that may do nothing is revoked, not given a limit of 0."""
+
+    requests_per_minute: PerMinute | None = None
+    input_tokens_per_minute: PerMinute | None = None
+    """Prompt tokens, cached ones included."""
+    output_tokens_per_minute: PerMinute | None = None
+    """While a request runs, its largest possible output counts."""
+    tokens_per_minute: PerMinute | None = None
+    """Prompt and output together."""
+    max_concurrency: PerMinute | None = None
+    """Requests that run at the same time, over all gateways."""
+    tokens_per_day: PerDay | None = None
+    """Prompt and output together in a calendar day, UTC."""
+    money_micro_per_month: Micro | None = None
+    """Millionths of the deployment's currency in a calendar month, UTC. 0: only what costs nothing."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is limited."""
+        return any(getattr(self, name) is not None for name in self.__struct_fields__)
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One row of the table `limits`. tier: None for all tiers together."""
+
+    level: Level
+    subject_id: str
+    tier: Tier | None
+    limits: Limits
+
+    @property
+    def name(self) -> str:
+        """Stable, unique within the organization; ends the key of its counters."""
+        return f"{self.level.value}:{self.subject_id}:{self.tier.value if self.tier else '*'}"
+
+
+class Levels(msgspec.Struct, frozen=True):
+    """Everything that limits one key's requests. Make it with `of`.
+
+    identity: equal for equal rules and different for different ones, so that what is computed from them can be kept
+    under it; empty when nothing is limited.
+    """
+
+    organization_id: str = ""
+    rules: tuple[Rule, ...] = ()
+    identity: str = ""
+
+    @classmethod
+    def of(cls, organization_id: str, rules: Iterable[Rule]) -> Levels:
+        """Rules that limit nothing are left out; the order is organization, project, key, all tiers first."""
+        order = list(Level)
+        kept = sorted(
+            (rule for rule in rules if rule.limits), key=lambda rule: (order.index(rule.level), rule.tier or "")
+        )
+        digest = hashlib.blake2b(msgspec.json.encode((organization_id, kept)), digest_size=16).hexdigest()
+        return cls(organization_id, tuple(kept), digest if kept else "")
+
+    @property
+    def has_money(self) -> bool:
+        """Whether some rule is a budget."""
+        return any(rule.limits.money_micro_per_month is not None for rule in self.rules)
+
+    def for_tier(self, tier: Tier) -> tuple[Rule, ...]:
+        """The rules that a request of this tier is counted in."""
+        return tuple(rule for rule in self.rules if rule.tier is None or rule.tier is tier)

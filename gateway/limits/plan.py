@@ -1,0 +1,131 @@
+"""The counters one request passes, as plain data: what the Lua script and its local twin both decide over."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from operator import attrgetter
+
+import msgspec
+
+from contracts.generation import Tier
+from gateway.limits.cost import Cost
+from gateway.limits.levels import Level, Levels, Limits, Rule
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+NO_LIMIT = -1
+
+
+class Counter(StrEnum):
+    """What is counted; the name in errors, metrics and the table's columns. The order is that of the Lua scripts."""
+
+    REQUESTS = "requests_per_minute"
+    INPUT_TOKENS = "input_tokens_per_minute"
+    OUTPUT_TOKENS = "output_tokens_per_minute"
+    TOKENS = "tokens_per_minute"
+    CONCURRENCY = "max_concurrency"
+    DAY_TOKENS = "tokens_per_day"
+    MONEY = "money_micro_per_month"
+
+
+COUNTERS = tuple(Counter)
+PER_MINUTE = COUNTERS[:4]
+CONCURRENCY, DAY_TOKENS, MONEY = 4, 5, 6
+"""Positions in COUNTERS."""
+_limits_in_order = attrgetter(*(counter.value for counter in COUNTERS))
+
+
+class PlannedRule(msgspec.Struct, frozen=True):
+    """One rule as it is counted. key: of its state in Valkey. limits: in the order of COUNTERS, NO_LIMIT for none."""
+
+    level: Level
+    subject_id: str
+    tier: Tier | None
+    name: str
+    key: str
+    limits: tuple[int, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything one key's requests of one tier are counted in. prefix: begins every key of the organization."""
+
+    organization_id: str
+    prefix: str
+    rules: tuple[PlannedRule, ...]
+
+    @property
+    def money_rules(self) -> tuple[PlannedRule, ...]:
+        """Those that limit money."""
+        return tuple(rule for rule in self.rules if rule.limits[MONEY] != NO_LIMIT)
+
+    def too_expensive(self, cost: Cost) -> tuple[PlannedRule, int] | None:
+        """The rule, and the position of its counter, that this request could never pass; None when there is none."""
+        amounts = amounts_of(1, cost)
+        for rule in self.rules:
+            for position, limit in enumerate(rule.limits):
+                if amounts[position] > limit != NO_LIMIT:
+                    return rule, position
+        return None
+
+
+class Status(IntEnum):
+    """The answer to a reserve; the numbers are reserve.lua's."""
+
+    ADMITTED = 0
+    REFUSED = 1
+    SETTLED = 3
+    """The id was settled or undone before: nothing was taken."""
+    UNSEEDED = 4
+    """A budget's spending is not known (yet): nothing was taken."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a reserve decided.
+
+    rule, counter: numbers from 1 of what refused, or 0. wait_ms: until this request would pass if nobody else came.
+    now_ms: the store's clock, epoch milliseconds. left: seven numbers for each rule, in the order of COUNTERS: units of
+    1/60000 for the first four, requests running for the fifth, tokens, micro; 0 where nothing is limited.
+    """
+
+    status: Status
+    rule: int
+    counter: int
+    wait_ms: int
+    now_ms: int
+    left: tuple[int, ...]
+
+
+def prefix_of(prefix: str, organization_id: str) -> str:
+    """Begins every key of an organization. The braces are Redis Cluster's: one organization, one node."""
+    return f"{prefix}:{{{organization_id}}}:"
+
+
+def plan_of(prefix: str, levels: Levels, tier: Tier, *, share: int = 1, money_percent: int = 100) -> Plan | None:
+    """The plan of one key's requests of one tier; None when nothing limits them.
+
+    share: each limit is divided by it, never below 1, money excepted: of that there is `money_percent` to divide.
+    """
+    rules = levels.for_tier(tier)
+    if not rules:
+        return None
+    tagged = prefix_of(prefix, levels.organization_id)
+    return Plan(levels.organization_id, tagged, tuple(planned(tagged, rule, share, money_percent) for rule in rules))
+
+
+def planned(tagged: str, rule: Rule, share: int = 1, money_percent: int = 100) -> PlannedRule:
+    """One rule as it is counted; tagged: the organization's prefix."""
+    limits = _shared(rule.limits, share, money_percent)
+    return PlannedRule(rule.level, rule.subject_id, rule.tier, rule.name, tagged + rule.name, limits)
+
+
+def amounts_of(requests: int, cost: Cost) -> tuple[int, ...]:
+    """What a request of this cost takes from each counter."""
+    tokens = cost.input_tokens + cost.output_tokens
+    return requests, cost.input_tokens, cost.output_tokens, tokens, requests, tokens, cost.micro
+
+
+def _shared(limits: Limits, share: int, money_percent: int) -> tuple[int, ...]:
+    whole = [NO_LIMIT if limit is None else limit for limit in _limits_in_order(limits)]
+    divided = [limit if limit == NO_LIMIT else max(1, limit // share) for limit in whole[:-1]]
+    money = whole[MONEY] if whole[MONEY] == NO_LIMIT else whole[MONEY] * money_percent // 100 // share
+    return (*divided, money)

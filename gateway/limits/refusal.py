@@ -1,0 +1,114 @@
+"""The errors a limit answers with: which rule, which counter, how much is left and when it frees."""
+
+from __future__ import annotations
+
+from contracts.errors import InsufficientQuota, LimitDetail, RateLimited, RequestTooExpensive
+from gateway.limits.cost import Cost
+from gateway.limits.headers import RateState, go_duration, rfc3339
+from gateway.limits.plan import (
+    CONCURRENCY,
+    COUNTERS,
+    MINUTE_MS,
+    MONEY,
+    Decision,
+    Plan,
+    PlannedRule,
+    amounts_of,
+)
+
+_UNITS = (
+    "requests per minute",
+    "input tokens per minute",
+    "output tokens per minute",
+    "tokens per minute",
+    "requests at a time",
+    "tokens per day",
+    "a month",
+)
+
+
+class LimitReached(RateLimited):
+    """A counter is used up for now. state: all counters, for the headers."""
+
+    limit: LimitDetail
+
+    def __init__(self, message: str, detail: LimitDetail, wait_ms: int, state: RateState) -> None:
+        super().__init__(message, retry_after_s=wait_ms / 1_000)
+        self.limit = detail
+        self.state = state
+        self.wait_ms = wait_ms
+
+
+class BudgetReached(InsufficientQuota):
+    """The month's money does not allow this request. state: all counters, for the headers."""
+
+    limit: LimitDetail
+
+    def __init__(self, message: str, detail: LimitDetail, wait_ms: int, state: RateState) -> None:
+        super().__init__(message, retry_after_s=wait_ms / 1_000)
+        self.limit = detail
+        self.state = state
+        self.wait_ms = wait_ms
+
+
+def refused(plan: Plan, decided: Decision, cost: Cost) -> LimitReached | BudgetReached:
+    """The error for a decision that refused."""
+    rule, position = plan.rules[decided.rule - 1], decided.counter - 1
+    amount = amounts_of(1, cost)[position]
+    left = decided.left[7 * (decided.rule - 1) + position]
+    if position < CONCURRENCY:
+        left //= MINUTE_MS
+    elif position == CONCURRENCY:
+        left = rule.limits[position] - left
+    left, wait_ms = max(0, left), decided.wait_ms
+    detail = _detail(rule, position, left, amount, wait_ms, decided.now_ms)
+    state = RateState(plan, decided.left, decided.now_ms)
+    whose, limit = _whose(rule), rule.limits[position]
+    if position == CONCURRENCY:
+        running = limit - left
+        message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."
+        return LimitReached(message, detail, wait_ms, state)
+    needs = "needs 1" if position == 0 else f"may use up to {_amount(position, amount)}"
+    message = (
+        f"Limit {whose} reached: {_amount(position, limit)} {_UNITS[position]}, of which {_amount(position, left)} "
+        f"{'are' if position != MONEY else 'is'} left; this request {needs}. Try again in {go_duration(wait_ms)}."
+    )
+    kind = BudgetReached if position == MONEY else LimitReached
+    return kind(message, detail, wait_ms, state)
+
+
+def too_expensive(rule: PlannedRule, position: int, cost: Cost) -> RequestTooExpensive:
+    """The error for a request that is larger than the whole limit."""
+    amount, limit = amounts_of(1, cost)[position], rule.limits[position]
+    error = RequestTooExpensive(
+        f"This request may use up to {_amount(position, amount)} (prompt and largest possible output), more than the "
+        f"limit of {_amount(position, limit)} {_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the prompt."
+    )
+    error.limit = _detail(rule, position, None, amount, None, None)
+    return error
+
+
+def _detail(
+    rule: PlannedRule, position: int, left: int | None, amount: int, wait_ms: int | None, now_ms: int | None
+) -> LimitDetail:
+    return LimitDetail(
+        level=rule.level.value,
+        subject_id=rule.subject_id,
+        tier=rule.tier.value if rule.tier else None,
+        counter=COUNTERS[position].value,
+        limit=rule.limits[position],
+        remaining=left,
+        requested=amount,
+        frees_in_ms=wait_ms,
+        frees_at=rfc3339(now_ms + wait_ms) if now_ms is not None and wait_ms is not None else None,
+    )
+
+
+def _whose(rule: PlannedRule) -> str:
+    tier = f" in tier {rule.tier.value}" if rule.tier else ""
+    return f"of this {rule.level.value}{tier}" if rule.level == "key" else f"of your {rule.level.value}{tier}"
+
+
+def _amount(position: int, amount: int) -> str:
+    """A count as people read it; money in whole units of the currency."""
+    return f"{amount / 1_000_000:.6f}".rstrip("0").rstrip(".") if position == MONEY else str(amount)

@@ -1,0 +1,160 @@
+"""What limits need from PostgreSQL: the ledger's sums, the gateways whose journals count, and reported thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import asyncpg
+import msgspec
+
+from contracts.generation import Tier
+from gateway.db.engine import borrow
+from gateway.limits.levels import Level
+from gateway.metering.request_id import first_at
+
+_COLUMNS = {Level.ORGANIZATION: "organization_id", Level.PROJECT: "project_id", Level.KEY: "key_id"}
+# The ids bound the partitions; the two that hold ids without a time are always looked at.
+_SPENT = """
+SELECT coalesce(sum(amount_micro), 0)::bigint
+  FROM gateway.usage_events
+ WHERE {column} = $1 AND ($2::text IS NULL OR tier = $2) AND billed AND requested_at >= $3
+   AND (request_id >= $4 OR request_id < 'req_016f5e66e800') AND request_id <> ALL($5::text[])
+"""
+_AMOUNTS = (
+    "SELECT request_id, sum(amount_micro)::bigint FROM gateway.usage_events WHERE request_id = ANY($1) GROUP BY 1"
+)
+_JOIN = """
+INSERT INTO gateway.limit_gateways (instance, epoch) VALUES ($1, $2)
+    ON CONFLICT (instance) DO UPDATE SET epoch = excluded.epoch, joined_at = now()
+"""
+_CROSSED = """
+INSERT INTO gateway.budget_crossings
+       (level, subject_id, tier, month, percent, organization_id, limit_micro, spent_micro)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+    ON CONFLICT DO NOTHING
+RETURNING percent
+"""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Whose money: an organization's, a project's or a key's, in one tier or in all."""
+
+    level: Level
+    subject_id: str
+    tier: Tier | None
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """A budget of which `percent` is spent. month: `2026-11`."""
+
+    organization_id: str
+    level: str
+    subject_id: str
+    tier: str | None
+    month: str
+    percent: int
+    limit_micro: int
+    spent_micro: int
+
+
+class CrossingSink(Protocol):
+    """Passes a threshold on inside the transaction that records it; the webhook outbox is one."""
+
+    async def __call__(self, connection: asyncpg.Connection[Any], crossing: Crossing) -> None:
+        """Raises when it could not; the crossing is then reported again."""
+        ...
+
+
+class Spending(Protocol):
+    """What limits ask; `LedgerSpending` is the real one. Raises what asyncpg raises."""
+
+    async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
+        """Billed to the subject for requests since `since_ms` (epoch), those in `without` left out."""
+        ...
+
+    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
+        """What each of these requests was billed; those that are in no row are missing."""
+        ...
+
+    async def join(self, instance: str, epoch: str) -> None:
+        """From now on this gateway's journal may hold what the ledger does not."""
+        ...
+
+    async def leave(self, instance: str) -> None:
+        """This gateway's journal is empty and nobody writes it."""
+        ...
+
+    async def instances(self) -> set[str]:
+        """The gateways that have joined and not left."""
+        ...
+
+    async def crossed(self, crossing: Crossing) -> None:
+        """Record it, once."""
+        ...
+
+
+class LedgerSpending:
+    """By an asyncpg pool. on_crossing: see CrossingSink; None: it is only recorded."""
+
+    def __init__(
+        self, pool: asyncpg.Pool[Any], on_crossing: CrossingSink | None = None, timeout_s: float = 30.0
+    ) -> None:
+        self._pool = pool
+        self._on_crossing = on_crossing
+        self._timeout_s = timeout_s
+
+    async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
+        """As promised by Spending."""
+        since = datetime.fromtimestamp(since_ms / 1_000, UTC)
+        async with borrow(self._pool) as connection:
+            spent: int = await connection.fetchval(
+                _SPENT.format(column=_COLUMNS[subject.level]),
+                subject.subject_id,
+                subject.tier.value if subject.tier else None,
+                since,
+                first_at(since_ms / 1_000),
+                list(without),
+                timeout=self._timeout_s,
+            )
+        return spent
+
+    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_AMOUNTS, list(request_ids), timeout=self._timeout_s)
+        return {row[0]: row[1] for row in rows}
+
+    async def join(self, instance: str, epoch: str) -> None:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(_JOIN, instance, epoch, timeout=self._timeout_s)
+
+    async def leave(self, instance: str) -> None:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection:
+            await connection.execute("DELETE FROM gateway.limit_gateways WHERE instance = $1", instance)
+
+    async def instances(self) -> set[str]:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch("SELECT instance FROM gateway.limit_gateways", timeout=self._timeout_s)
+        return {row[0] for row in rows}
+
+    async def crossed(self, crossing: Crossing) -> None:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            new = await connection.fetchval(
+                _CROSSED,
+                crossing.level,
+                crossing.subject_id,
+                crossing.tier or "",
+                crossing.month,
+                crossing.percent,
+                crossing.organization_id,
+                crossing.limit_micro,
+                crossing.spent_micro,
+            )
+            if new is not None and self._on_crossing is not None:
+                await self._on_crossing(connection, crossing)

@@ -1,0 +1,145 @@
+-- What reserve.lua and upkeep.lua share: the clock, and one rule's state. Put before each of them when it is loaded.
+--
+-- Everything of one organization carries its hash tag, so that one script reaches all of it on one cluster node:
+--   epochs   hash: gateway epoch to the ms its lease ends. An epoch is one run of one gateway process.
+--   open     hash: reservation id to {epoch, input, output, micro, {rule names}, day, month it was reserved in}
+--   rule     one per rule: its state, below
+--   tomb     one per settled id, for a while: a reserve that arrives after its undo takes nothing
+--
+-- Arithmetic. A per-minute counter holds what is used in units of 1/60000 of a token (of a request): one millisecond
+-- gives back exactly `limit` units. Every value is therefore a whole number, and nothing drifts however often it is
+-- touched. Lua's numbers are doubles, exact up to 2^53; limits up to 10^9 stay far below. Nothing used is 0, so a refund
+-- can never leave more than a full bucket.
+--
+-- Time is this server's own, read once; callers' clocks never matter. A clock set back gives back nothing and loses
+-- nothing; days and months only go forward.
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local now = server_ms()
+
+local MINUTE, DAY = 60000, 86400000
+local KEPT_MS = 40 * DAY -- every state carries its own times, so expiry only collects garbage
+
+-- A plan's limits, in this order; -1: none. 1 to 4: requests, input, output, tokens per minute.
+local CONCURRENCY, DAILY, MONEY = 5, 6, 7
+
+-- A rule's state. Four counters of what is used follow STAMP. HOLDERS: flat list of {epoch, running, day tokens, micro},
+-- one group for each epoch that has something open. IDS: while money is counted anew, a set of the reservations that
+-- count here and are therefore left out of the ledger's sum.
+local STAMP, TODAY, SPENT_TODAY, MONTH, SPENT_MONTH, SEEDED, ROUND, TOLD, HOLDERS, IDS = 1, 6, 7, 8, 9, 10, 11, 12, 13, 14
+
+local function divide_up(dividend, divisor)
+  local rest = math.fmod(dividend, divisor) -- '%' would divide first and round
+  return (dividend - rest) / divisor + (rest > 0 and 1 or 0)
+end
+
+-- Months of a day number and back, in the proleptic Gregorian calendar: eras of 400 years, years that begin in March.
+local function month_of(day)
+  local shifted = day + 719468
+  local era = math.floor(shifted / 146097)
+  local day_of_era = shifted - era * 146097
+  local leaps = math.floor(day_of_era / 1460) - math.floor(day_of_era / 36524) + math.floor(day_of_era / 146096)
+  local year = math.floor((day_of_era - leaps) / 365)
+  local day_of_year = day_of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local from_march = math.floor((5 * day_of_year + 2) / 153)
+  local month = from_march < 10 and from_march + 3 or from_march - 9
+  return (year + era * 400 + (month <= 2 and 1 or 0)) * 12 + month - 1
+end
+
+local function first_ms(month_number)
+  local year, month = math.floor(month_number / 12), math.fmod(month_number, 12) + 1
+  if month <= 2 then year = year - 1 end
+  local era = math.floor(year / 400)
+  local rest = year - era * 400
+  local day_of_year = math.floor((153 * (month + (month > 2 and -3 or 9)) + 2) / 5)
+  local day_of_era = rest * 365 + math.floor(rest / 4) - math.floor(rest / 100) + day_of_year
+  return (era * 146097 + day_of_era - 719468) * DAY
+end
+
+local today = math.floor(now / DAY)
+local month = month_of(today)
+
+local function read(stored)
+  if stored then return cmsgpack.unpack(stored) end
+  return { now, 0, 0, 0, 0, today, 0, month, 0, 0, '', 0, {}, {} }
+end
+
+local function write(key, state)
+  redis.call('SET', key, cmsgpack.pack(state), 'PX', KEPT_MS)
+end
+
+-- A new day, a new month: what was spent is of the past, what is open stays.
+local function turn_pages(state)
+  if state[TODAY] < today then state[TODAY], state[SPENT_TODAY] = today, 0 end
+  if state[MONTH] < month then state[MONTH], state[SPENT_MONTH], state[TOLD] = month, 0, 0 end
+end
+
+local function refill(state, limits)
+  local elapsed = math.max(0, now - state[STAMP])
+  for counter = 1, 4 do
+    local used = state[STAMP + counter]
+    if used > 0 then
+      used = limits[counter] < 0 and 0 or used - elapsed * limits[counter]
+      state[STAMP + counter] = used > 0 and used or 0
+    end
+  end
+  state[STAMP] = now
+  turn_pages(state)
+end
+
+-- What epochs have open in a rule: requests running and tokens of the day for living ones, money for all of them.
+local function open_in(state, living)
+  local running, tokens, micro = 0, 0, 0
+  local holders = state[HOLDERS]
+  for at = 1, #holders, 4 do
+    if living[holders[at]] then
+      running, tokens = running + holders[at + 1], tokens + holders[at + 2]
+    end
+    micro = micro + holders[at + 3]
+  end
+  return running, tokens, micro
+end
+
+local function hold(state, epoch, running, tokens, micro)
+  local holders = state[HOLDERS]
+  local at = 1
+  while holders[at] and holders[at] ~= epoch do at = at + 4 end
+  if not holders[at] then holders[at], holders[at + 1], holders[at + 2], holders[at + 3] = epoch, 0, 0, 0 end
+  holders[at + 1] = math.max(0, holders[at + 1] + running)
+  holders[at + 2] = math.max(0, holders[at + 2] + tokens)
+  holders[at + 3] = math.max(0, holders[at + 3] + micro)
+  if holders[at + 1] == 0 and holders[at + 2] == 0 and holders[at + 3] == 0 then
+    for _ = 1, 4 do table.remove(holders, at) end
+  end
+end
+
+-- While money is counted anew: this reservation counts here, so the ledger's sum must leave it out.
+local function mark(state, id)
+  if state[SEEDED] == 0 and state[ROUND] ~= '' then state[IDS][id] = 1 end
+end
+
+-- What was used belongs to the day and the month of the reserve, as in the ledger.
+local function charge(state, record, id, tokens, micro)
+  if record[6] == state[TODAY] then state[SPENT_TODAY] = state[SPENT_TODAY] + tokens end
+  if record[7] == state[MONTH] then
+    state[SPENT_MONTH] = state[SPENT_MONTH] + micro
+    mark(state, id)
+  end
+end
+
+local function keep_alive(epochs, epoch, lease_ms)
+  redis.call('HSET', epochs, epoch, string.format('%.0f', now + lease_ms))
+end
+
+local function buried(tomb)
+  local until_ms = redis.call('GET', tomb)
+  return until_ms and tonumber(until_ms) > now
+end
+
+local function bury(tomb, for_ms)
+  redis.call('SET', tomb, string.format('%.0f', now + for_ms), 'PX', for_ms)
+end

@@ -1,0 +1,88 @@
+"""Rules in PostgreSQL: read with a key, read, written and deleted by administrators. Gateways hear of each change."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from gateway.limits.levels import Level, Levels, Limits, Rule
+
+COLUMNS = Limits.__struct_fields__
+_LIST = ", ".join(COLUMNS)
+_OF_KEY = f"""
+SELECT level, subject_id::text, tier, {_LIST}
+  FROM gateway.limits
+ WHERE (level, subject_id) IN (('organization', $1), ('project', $2), ('key', $3))
+"""  # noqa: S608  built from constants of this file
+_OF_SUBJECT = f"""
+SELECT level, subject_id::text, tier, {_LIST}
+  FROM gateway.limits WHERE level = $1 AND subject_id = $2
+ ORDER BY tier NULLS FIRST
+"""  # noqa: S608
+_PUT = f"""
+INSERT INTO gateway.limits (level, subject_id, tier, {_LIST})
+VALUES ($1, $2, $3, {", ".join(f"${number}" for number in range(4, 4 + len(COLUMNS)))})
+    ON CONFLICT (subject_id, level, tier)
+    DO UPDATE SET {", ".join(f"{column} = excluded.{column}" for column in COLUMNS)}, updated_at = now()
+"""  # noqa: S608
+_DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+async def levels_of(
+    connection: Connection, organization_id: UUID | str, project_id: UUID | str, key_id: UUID | str
+) -> Levels:
+    """Everything that limits a key's requests."""
+    rows = await connection.fetch(_OF_KEY, organization_id, project_id, key_id)
+    return Levels.of(str(organization_id), map(_rule, rows))
+
+
+async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:
+    """A subject's rules: for all tiers first."""
+    return [_rule(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+
+
+async def put_rule(
+    connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None, limits: Limits
+) -> Rule:
+    """Make this the subject's rule for the tier, or for all; a rule that limits nothing is deleted.
+
+    Raises InvalidField for a limit out of range.
+    """
+    check(limits)
+    if not limits:
+        await delete_rule(connection, level, subject_id, tier)
+    else:
+        values = msgspec.structs.astuple(limits)
+        await connection.execute(_PUT, level.value, subject_id, tier.value if tier else None, *values)
+    return Rule(level, str(subject_id), tier, limits)
+
+
+async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> bool:
+    """Whether there was one."""
+    done: str = await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
+    return not done.endswith(" 0")
+
+
+def check(limits: Limits) -> None:
+    """Raises InvalidField naming the limit that is out of range."""
+    try:
+        msgspec.convert(msgspec.to_builtins(limits), Limits)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`")
+        value = getattr(limits, name, None)
+        raise InvalidField(
+            f"{name}: {value} is out of range ({reason.rstrip('.')}); leave it out for no limit", param=name
+        ) from None
+
+
+def _rule(row: asyncpg.Record) -> Rule:
+    level, subject_id, tier, *limits = row
+    return Rule(Level(level), subject_id, Tier(tier) if tier else None, Limits(*limits))

@@ -1,0 +1,66 @@
+"""The tables of limits: the rules, the gateways whose journals may hold usage, and budgets that reached a threshold."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Table, Text, UniqueConstraint, func
+from sqlalchemy.dialects.postgresql import UUID
+
+from gateway.db.tables import metadata
+from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE
+
+# No foreign keys: a subject may be an organization, a project or a key.
+limits = Table(
+    "limits",
+    metadata,
+    Column("level", Text, nullable=False),
+    Column("subject_id", UUID(), nullable=False),
+    Column("tier", Text),
+    Column("requests_per_minute", BigInteger),
+    Column("input_tokens_per_minute", BigInteger),
+    Column("output_tokens_per_minute", BigInteger),
+    Column("tokens_per_minute", BigInteger),
+    Column("max_concurrency", BigInteger),
+    Column("tokens_per_day", BigInteger),
+    Column("money_micro_per_month", BigInteger),
+    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    UniqueConstraint("subject_id", "level", "tier", postgresql_nulls_not_distinct=True),
+    CheckConstraint("level IN ('organization', 'project', 'key')", name="level"),
+    CheckConstraint("tier IN ('autocomplete', 'chat')", name="tier"),
+    *(
+        CheckConstraint(f"{column} BETWEEN 1 AND {MAX_PER_MINUTE}", name=column)
+        for column in (
+            "requests_per_minute",
+            "input_tokens_per_minute",
+            "output_tokens_per_minute",
+            "tokens_per_minute",
+            "max_concurrency",
+        )
+    ),
+    CheckConstraint(f"tokens_per_day BETWEEN 1 AND {MAX_PER_DAY}", name="tokens_per_day"),
+    CheckConstraint(f"money_micro_per_month BETWEEN 0 AND {MAX_MICRO}", name="money_micro_per_month"),
+)
+
+# Who must be heard before money is counted anew: a gateway leaves with an empty journal, or is adopted.
+limit_gateways = Table(
+    "limit_gateways",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    Column("epoch", Text, nullable=False),
+    Column("joined_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
+
+# tier: '' for all tiers together.
+budget_crossings = Table(
+    "budget_crossings",
+    metadata,
+    Column("level", Text, primary_key=True),
+    Column("subject_id", UUID(), primary_key=True),
+    Column("tier", Text, primary_key=True),
+    Column("month", Text, primary_key=True),
+    Column("percent", BigInteger, primary_key=True, autoincrement=False),
+    Column("organization_id", UUID(), nullable=False),
+    Column("limit_micro", BigInteger, nullable=False),
+    Column("spent_micro", BigInteger, nullable=False),
+    Column("crossed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "organization_id", "crossed_at"),
+)
