@@ -151,15 +151,16 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
     return after
 
 
-@endpoint("DELETE", "/prices/{price_version}", Permission.PRICES_WRITE, deployment=True, status=204)
-async def delete_price(call: AdminCall, price_version: str) -> None:
-    """Take back a price that has not begun."""
+@endpoint("DELETE", "/prices/{price_version}", Permission.PRICES_WRITE, deployment=True)
+async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
+    """Take back a price that has not begun; returns what it would have been."""
     before = await _find(call, price_version)
     try:
         await call.connection.execute("DELETE FROM gateway.prices WHERE version = $1", before.version)
     except asyncpg.RestrictViolationError:
         raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
     call.audit("price.delete", before.version, organization_id=None, before=before)
+    return before
 
 
 async def _find(call: AdminCall, version: str) -> ModelPrice:

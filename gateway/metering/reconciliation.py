@@ -35,7 +35,6 @@ METRICS_BYTES = 16_777_216
 LONGEST_ATTEMPT_S = 86_400.0
 """A request that arrived earlier than this before a window is not looked for in it."""
 CLOCKS_S = 2.0
-"""How far the clocks of gateways and worker may be apart."""
 AGAIN_FOR = "24 hours"
 
 NEWEST_STATE = "SELECT version, document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1"
@@ -56,11 +55,11 @@ SELECT coalesce(sum(prompt_tokens) FILTER (WHERE inside AND completion_tokens > 
        coalesce(sum(completion_tokens) FILTER (WHERE inside), 0)::bigint,
        coalesce(sum(completion_tokens), 0)::bigint,
        count(*) FILTER (WHERE outcome <> 'exact')
-  FROM (SELECT *, opened_at >= to_timestamp(%(begin)s + {CLOCKS_S}) AND closed_at <= to_timestamp(%(end)s - {CLOCKS_S})
+  FROM (SELECT *, opened_at >= to_timestamp(%(begin)s + %(clocks)s) AND closed_at <= to_timestamp(%(end)s - %(clocks)s)
                   AS inside
           FROM gateway.usage_events
          WHERE {IN_IDS} AND replica_id = %(replica)s
-           AND opened_at < to_timestamp(%(end)s + {CLOCKS_S}) AND closed_at > to_timestamp(%(begin)s - {CLOCKS_S})
+           AND opened_at < to_timestamp(%(end)s + %(clocks)s) AND closed_at > to_timestamp(%(begin)s - %(clocks)s)
        ) AS attempts
 """  # noqa: S608  built from constants of this project
 KEEP = """
@@ -80,7 +79,7 @@ VALUES (%(replica)s, to_timestamp(%(begin)s), to_timestamp(%(end)s), %(prompt)s,
 """
 DOUBTFUL = f"""
 SELECT replica_id, extract(epoch FROM window_from)::float8 AS begin, extract(epoch FROM window_until)::float8 AS end,
-       engine_prompt_tokens AS prompt, engine_completion_tokens AS completion
+       engine_prompt_tokens AS prompt, engine_completion_tokens AS completion, prompt_drift, completion_drift
   FROM gateway.reconciliations
  WHERE (prompt_drift <> 0 OR completion_drift <> 0) AND window_until > now() - interval '{AGAIN_FOR}'
 """  # noqa: S608
@@ -133,12 +132,19 @@ class EngineCounters:
 
 
 def reconcile(
-    database_url: str, ask: Ask, *, window_s: float = 3_600.0, settle_s: float = 600.0, connect_timeout_s: int = 10
+    database_url: str,
+    ask: Ask,
+    *,
+    window_s: float = 3_600.0,
+    settle_s: float = 600.0,
+    clocks_s: float = CLOCKS_S,
+    connect_timeout_s: int = 10,
 ) -> list[Finding]:
     """Sample every engine and compare what has settled; returns the windows that do not agree.
 
     window_s: the least that is compared at once. settle_s: how long after a sample its attempts may still be closing
-    and shipping. Raises psycopg.Error when the database is away.
+    and shipping. clocks_s: how far the clocks of gateways and worker may be apart. Raises psycopg.Error when the
+    database is away.
     """
     with psycopg.connect(database_url, connect_timeout=connect_timeout_s, autocommit=True) as connection:
         with connection.transaction():
@@ -147,13 +153,15 @@ def reconcile(
             replicas = _replicas(connection)
             counts = asyncio.run(_asked(ask, replicas))
             _keep_samples(connection, replicas, counts)
-        findings = [_compared(connection, *doubtful) for doubtful in _doubtful(connection)]
+        known = _doubtful(connection)
+        findings = [_compared(connection, replica_id, window, clocks_s) for replica_id, window in known]
         for (replica_id,) in connection.execute("SELECT DISTINCT replica_id FROM gateway.engine_counts").fetchall():
             for window in _settled_windows(connection, replica_id, window_s, settle_s):
-                findings.append(_compared(connection, replica_id, window))
+                findings.append(_compared(connection, replica_id, window, clocks_s))
     disagreeing = [finding for finding in findings if finding.prompt_drift or finding.completion_drift]
     for finding in disagreeing:
-        logger.error("reconciliation: %s", _told(finding))
+        if known.get((finding.replica_id, finding.window)) != (finding.prompt_drift, finding.completion_drift):
+            logger.error("reconciliation: %s", _told(finding))  # once, not at every look for a day
     return disagreeing
 
 
@@ -188,10 +196,17 @@ def _keep_samples(
         )
 
 
-def _doubtful(connection: Connection) -> list[tuple[str, Window]]:
+def _doubtful(connection: Connection) -> dict[tuple[str, Window], tuple[int, int]]:
+    """Windows that did not agree at the last look, and by how much."""
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(DOUBTFUL.encode()).fetchall()
-    return [(row["replica_id"], Window(row["begin"], row["end"], row["prompt"], row["completion"])) for row in rows]
+    return {
+        (row["replica_id"], Window(row["begin"], row["end"], row["prompt"], row["completion"])): (
+            row["prompt_drift"],
+            row["completion_drift"],
+        )
+        for row in rows
+    }
 
 
 def _settled_windows(connection: Connection, replica_id: str, window_s: float, settle_s: float) -> list[Window]:
@@ -208,9 +223,9 @@ def _settled_windows(connection: Connection, replica_id: str, window_s: float, s
     return list(windows(samples, window_s, compared_until))
 
 
-def _compared(connection: Connection, replica_id: str, window: Window) -> Finding:
-    ids = {"first": first_at(max(0.0, window.begin - LONGEST_ATTEMPT_S)), "last": first_at(window.end + CLOCKS_S)}
-    place = {"replica": replica_id, "begin": window.begin, "end": window.end}
+def _compared(connection: Connection, replica_id: str, window: Window, clocks_s: float) -> Finding:
+    ids = {"first": first_at(max(0.0, window.begin - LONGEST_ATTEMPT_S)), "last": first_at(window.end + clocks_s)}
+    place = {"replica": replica_id, "begin": window.begin, "end": window.end, "clocks": clocks_s}
     found = connection.execute(BOUNDS.encode(), {**ids, **place}).fetchone()
     assert found is not None
     *edges, uncertain = found

@@ -126,8 +126,8 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
 async def _planned_price(people: People) -> int:
     """Of a model of its own; it has not begun."""
     version: int = await people.database.fetchval(
-        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)"
-        " VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+        " output_micro) VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
         f"model {uuid4()}",
     )
     return version

@@ -52,7 +52,7 @@ async def books(people: People, postgres_url: str) -> Books:
     for model, rate in (("small", 200_001), ("large", 3_333_333)):
         await people.database.execute(
             "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
-            " output_micro) VALUES ($1, '2020-01-01Z', $2, $2 / 10, $2, $2 * 4)",
+            " output_micro) VALUES ($1, '2020-01-01Z', $2::bigint, $2::bigint / 10, $2::bigint, $2::bigint * 4)",
             names[model],
             rate,
         )
@@ -186,7 +186,7 @@ async def test_prices_follow_each_other(people: People) -> None:
     assert [price["version"] for price in listed] == [second["version"], first["version"]]
     assert listed[1]["valid_until"] == second["valid_from"]
     assert (await operator.ask("DELETE", f"/prices/{first['version']}")).status == 409
-    assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 204
+    assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 200
     reopened = await operator.change(f"/prices/{first['version']}", {"valid_until": None})
     assert reopened["valid_until"] is None
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
