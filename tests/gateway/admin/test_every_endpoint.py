@@ -101,10 +101,11 @@ async def test_somebody_elses_ids_are_not_found(name: str, people: People) -> No
 
 
 async def test_lists_hold_nothing_of_others(people: People) -> None:
-    theirs = {str(value) for value in (await things_of(people, "theirs")).values()}
+    # Random ids only: a month or a small number is everybody's.
+    theirs = {text for value in (await things_of(people, "theirs")).values() if len(text := str(value)) >= 32}
     owner, ours = await people.owner(), await things_of(people, "ours")
     for endpoint in ENDPOINTS:
-        if endpoint.method == "GET" and endpoint.query is not None:
+        if endpoint.method == "GET" and endpoint.query is not None and not endpoint.deployment:
             answer = await ask(owner, endpoint, ours)
             assert answer.status == 200, (endpoint.name, answer)
             text = msgspec.json.encode(answer.body).decode()
