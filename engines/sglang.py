@@ -109,6 +109,7 @@ class SGLangDriver:
                 waiting=sum(int(rank["num_waiting_reqs"]) for rank in ranks),
                 used_tokens=sum(int(rank.get("num_used_tokens") or 0) for rank in ranks),
                 capacity_tokens=sum(int(rank.get("max_total_num_tokens") or 0) for rank in ranks),
+                retracted=sum(int(rank.get("num_retracted_requests") or 0) for rank in ranks),
             )
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise EngineFailed("The engine's load report cannot be read.") from None

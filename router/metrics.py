@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from contracts.errors import ConfigError
@@ -64,7 +65,7 @@ class _CoreCollector(Collector):
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         fleet = self._dispatcher.fleet
         leases = GaugeMetricFamily("slipstream_router_leases", "Live leases.", labels=["pool", "replica"])
         healthy = GaugeMetricFamily(
@@ -87,6 +88,66 @@ class _CoreCollector(Collector):
         version = GaugeMetricFamily("slipstream_router_desired_state_version", "Version of the desired state held.")
         version.add_metric([], fleet.version)
         yield from (leases, healthy, foreign, queued, gateways, version)
+        yield from self._learnt()
+        yield from self._answers()
+
+    def _learnt(self) -> Iterator[Metric]:
+        """What the core thinks of its replicas."""
+        names = ["pool", "replica"]
+        prefill = GaugeMetricFamily(
+            "slipstream_router_prefill_tokens", "Prompt tokens granted whose first token has not come.", labels=names
+        )
+        headroom = GaugeMetricFamily(
+            "slipstream_router_headroom_tokens", "KV tokens it could still be given, where it reports.", labels=names
+        )
+        ratio = GaugeMetricFamily(
+            "slipstream_router_slowness",
+            "Learnt time to first token relative to its pool; above 1 slower.",
+            labels=names,
+        )
+        breaker = GaugeMetricFamily(
+            "slipstream_router_breaker_open", "1 while its circuit breaker keeps requests away.", labels=names
+        )
+        blocks = GaugeMetricFamily(
+            "slipstream_router_prefix_blocks", "Prompt blocks it is thought to have cached.", labels=names
+        )
+        fleet = self._dispatcher.fleet
+        for replica in fleet.replicas.values():
+            place = [replica.pool, replica.id]
+            prefill.add_metric(place, replica.prefill_tokens)
+            if replica.headroom_tokens is not None:
+                headroom.add_metric(place, replica.headroom_tokens)
+            ratio.add_metric(place, replica.ratio.value)
+            breaker.add_metric(place, float(replica.breaker.open))
+            blocks.add_metric(place, fleet.blocks_of(replica))
+        yield from (prefill, headroom, ratio, breaker, blocks)
+
+    def _answers(self) -> Iterator[Metric]:
+        """Refusals by tier and their objective; how well prefixes were predicted."""
+        rates, config = self._dispatcher.placer.sheds, self._dispatcher.config
+        asks = CounterMetricFamily("slipstream_router_asks", "Asks answered, granted or refused.", labels=["tier"])
+        refused = CounterMetricFamily(
+            "slipstream_router_refusals", "Asks refused for lack of room or of engines.", labels=["tier"]
+        )
+        part = GaugeMetricFamily(
+            "slipstream_router_shed_ratio", "Part of the asks refused, over about the last 2,000.", labels=["tier"]
+        )
+        for tier, count in rates.asks.items():
+            asks.add_metric([tier], count)
+            refused.add_metric([tier], rates.refusals.get(tier, 0))
+            part.add_metric([tier], rates.ratio[tier])
+        objective = GaugeMetricFamily("slipstream_router_shed_objective", "What the shed ratio should stay below.")
+        objective.add_metric([], config.shed_objective)
+        predicted = CounterMetricFamily(
+            "slipstream_router_predicted_cached_tokens", "Prompt tokens expected to be cached.", labels=["pool"]
+        )
+        reported = CounterMetricFamily(
+            "slipstream_router_reported_cached_tokens", "Prompt tokens engines said were cached.", labels=["pool"]
+        )
+        for pool in self._dispatcher.fleet.pools.values():
+            predicted.add_metric([pool.name], pool.predicted_cached_tokens)
+            reported.add_metric([pool.name], pool.reported_cached_tokens)
+        yield from (asks, refused, part, objective, predicted, reported)
 
 
 class MetricsServer:

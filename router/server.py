@@ -23,11 +23,13 @@ from contracts.proto import router_pb2_grpc as rpc
 from engines.base import Driver
 from router import codec, wire
 from router.config import RouterConfig
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, GatewayDisconnected, StatePublished, Tick
 from router.core.replica import Health
+from router.event_log import EventLog
 from router.health import Fetch, HealthPoller, Target
+from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
 from router.policies import registry
 from router.stream import GatewayStream
@@ -54,6 +56,8 @@ class RouterServer:
         self._authorization = wire.bearer(token).encode()
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
         self._metrics_server = MetricsServer(self.metrics)
+        self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
+        self._kv_events = KvSubscriptions(self.handle)
         self._connections = 0
         self._timer: asyncio.TimerHandle | None = None
         self._grpc = grpc.aio.server(options=_SERVER_OPTIONS)
@@ -83,19 +87,25 @@ class RouterServer:
                     await stream.flushed()
         await self._grpc.stop(grace=None)
         await self._poller.stop()
+        self._kv_events.stop()
         await self._metrics_server.stop()
+        if self._event_log is not None:
+            self._event_log.close()
         if self._timer is not None:
             self._timer.cancel()
 
     def handle(self, event: Event) -> None:
         """Put one event through the core and act on what it decides."""
         loop = asyncio.get_running_loop()
+        now = loop.time()
         if type(event) is Acquire:
             started = time.perf_counter()
-            decisions = self.dispatcher.handle(event, loop.time())
+            decisions = self.dispatcher.handle(event, now)
             self.metrics.decision_seconds.observe(time.perf_counter() - started)
         else:
-            decisions = self.dispatcher.handle(event, loop.time())
+            decisions = self.dispatcher.handle(event, now)
+        if self._event_log is not None:
+            self._event_log.write(now, event, decisions)
         for decision in decisions:
             self._act(decision)
         if type(event) is StatePublished:
@@ -197,6 +207,9 @@ class RouterServer:
         if isinstance(decision, ProbeNow):
             self._poller.probe_now(decision.replica_id)
             return
+        if isinstance(decision, ReplayKvEvents):
+            self._kv_events.ask_replay(decision.replica_id, decision.first)
+            return
         stream = self.streams.get(decision.connection)
         if stream is None:
             return
@@ -210,6 +223,12 @@ class RouterServer:
     def _follow_fleet(self) -> None:
         replicas = self.dispatcher.fleet.replicas.values()
         self._poller.follow({replica.id: Target(replica.url, replica.driver) for replica in replicas if replica.wanted})
+        state = self.dispatcher.fleet.state
+        wanted = () if state is None else [replica for pool in state.pools for replica in pool.replicas]
+        try:
+            self._kv_events.follow({one.id: (one.kv_events, one.kv_events_replay) for one in wanted if one.kv_events})
+        except ConfigError as error:
+            logger.error("KV events are not followed: %s", error.message)  # noqa: TRY400  says all there is to say
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         wakeup = self.dispatcher.next_wakeup()

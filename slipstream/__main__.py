@@ -15,13 +15,15 @@ from slipstream.commands.logs import logs
 from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
 from slipstream.commands.organizations import organizations
-from slipstream.commands.processes import engine, gateway, router, worker
+from slipstream.commands.processes import engine, gateway, worker
 from slipstream.commands.projects import projects
 from slipstream.commands.quantization import quantization
 from slipstream.commands.requests import requests
+from slipstream.commands.router import router
 from slipstream.commands.running import down, status
 from slipstream.commands.simulate import simulate
 from slipstream.commands.up import up
+from slipstream.commands.usage import usage
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -30,7 +32,7 @@ def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""
 
 
-for command in (up, status, down, logs, keys, requests, config, migrate, gateway, router, engine, worker):
+for command in (up, status, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
 for command in (organizations, projects, members, admin_keys, audit, quantization, simulate):
     cli.add_command(command)

@@ -44,4 +44,11 @@ class ProbeNow(msgspec.Struct, frozen=True):
     replica_id: str
 
 
-Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow
+class ReplayKvEvents(msgspec.Struct, frozen=True):
+    """Ask this replica to repeat its KV events from a number on: some were missed."""
+
+    replica_id: str
+    first: int
+
+
+Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow | ReplayKvEvents

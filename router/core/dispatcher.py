@@ -13,11 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from contracts.errors import RouterUnavailable
+from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
 from router.core import learning
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.events import (
     Acquire,
     Cancel,
@@ -26,12 +29,14 @@ from router.core.events import (
     GatewayConnected,
     GatewayDisconnected,
     HeldLease,
+    KvBatch,
     Release,
     ReplicaProbed,
     StatePublished,
     Tick,
 )
 from router.core.fleet import Fleet
+from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
 from router.core.record import RecordBook
@@ -65,6 +70,8 @@ class Dispatcher:
         """By gateway id: one epoch of a gateway at a time."""
         self.connections: dict[int, Session] = {}
         self._over_epochs: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._mirrors: dict[str, KvMirror] = {}
+        """Of replicas that publish KV events."""
         self._resting: dict[str, Replica] = {}
         """Replicas whose breaker is open."""
         self._handlers: dict[type, Callable[[Any, float, list[Decision]], None]] = {
@@ -76,6 +83,7 @@ class Dispatcher:
             Release: self._release,
             StatePublished: self._published,
             ReplicaProbed: self._probed,
+            KvBatch: self._kv_events,
             Tick: self._tick,
         }
 
@@ -219,8 +227,8 @@ class Dispatcher:
         pool = self._pool_of(replica)
         if pool is None or live.ask is None:
             return
-        # measured here when the gateway does not say
-        ttft_s = event.ttft_s if event.ttft_s > 0 else now - live.since
+        # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
+        ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
         learning.first_token(pool, replica, live, ttft_s, event.cached_tokens)
         self.records.began(live.ask.request_id, live.lease_id, ttft_s)
         self._eject_if_outlier(pool, replica, now)
@@ -277,6 +285,7 @@ class Dispatcher:
         for waiting in asks:
             self.placer.unqueue(waiting)
         self.fleet.apply(event.state)
+        self._mirrors = {name: mirror for name, mirror in self._mirrors.items() if name in self.fleet.replicas}
         self._resting = {name: one for name, one in self.fleet.replicas.items() if one.breaker.open}
         # everyone who waited is judged anew, in order of arrival: models may have moved, pools shrunk
         for waiting in sorted(asks, key=lambda one: (one.asked_at, one.number)):
@@ -303,6 +312,7 @@ class Dispatcher:
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
             # what died comes back empty; what was only unreachable is learnt again from its first answers
             pool.index.forget(replica.slot)
+            self._mirrors.pop(replica.id, None)
         pool.refresh(replica)
         if replica.usable:
             self.placer.serve(pool, now, out)
@@ -311,6 +321,30 @@ class Dispatcher:
                 if not self.placer.hopeful(pool, waiting.ask):
                     self.placer.unqueue(waiting)
                     self.placer.refuse_no_engine(pool, waiting, now, out)
+
+    def _kv_events(self, event: KvBatch, now: float, out: list[Decision]) -> None:
+        replica = self.fleet.replicas.get(event.replica_id)
+        pool = None if replica is None else self._pool_of(replica)
+        if replica is None or pool is None or self.fleet.state is None:
+            return
+        mirror = self._mirrors.get(replica.id)
+        if mirror is None:
+            served = [model.name for model in self.fleet.state.models if model.pool == pool.name]
+            mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "")
+        try:
+            changes, first = mirror.take(event.number, event.payload, event.repeated)
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
+            return  # another format, or a torn message: the index goes on without
+        index = pool.index
+        for change in changes:
+            if not change.hashes:
+                index.forget(replica.slot)
+            elif change.gone:
+                index.cut(replica.slot, index.match(change.hashes), len(change.hashes) // HASH_BYTES - 1)
+            else:
+                index.hold(replica.slot, index.match(change.hashes))
+        if first is not None:
+            out.append(ReplayKvEvents(replica.id, first))
 
     def _eject_if_outlier(self, pool: PoolState, replica: Replica, now: float) -> None:
         ratio = replica.ratio

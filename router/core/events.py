@@ -38,7 +38,12 @@ class GatewayDisconnected(msgspec.Struct, frozen=True):
 
 
 class Acquire(msgspec.Struct, frozen=True):
-    """A gateway asks for a place."""
+    """A gateway asks for a place.
+
+    What placement reads from the ask: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole
+    blocks of the prompt, also those nobody has seen), organization_id and share (fairness), tier (promise), priority
+    (class), session_id (canary side and affinity; may be empty), deadline_s (longest wait for a grant).
+    """
 
     connection: int
     ask: Ask
@@ -52,7 +57,11 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class FirstToken(msgspec.Struct, frozen=True):
-    """The engine began to answer."""
+    """The engine began to answer.
+
+    ttft_s: from the grant to the first event, as the gateway saw it; 0: the core takes its own clock. cached_tokens: of
+    the prompt, as the engine says with its first usage; 0 where it has not said yet, the release then tells.
+    """
 
     connection: int
     lease_id: str
@@ -61,7 +70,11 @@ class FirstToken(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A lease is over."""
+    """A lease is over.
+
+    Of the end's usage the core learns: prompt_tokens (0: unknown, nothing is learnt), cached_tokens (the truth about
+    the prefix), completion_tokens (expected lengths, time per token). A fault counts against the replica.
+    """
 
     connection: int
     end: LeaseEnd
@@ -74,12 +87,29 @@ class StatePublished(msgspec.Struct, frozen=True):
 
 
 class ReplicaProbed(msgspec.Struct, frozen=True):
-    """One poll of a replica. load: None when it reports none."""
+    """One poll of a replica. load: None when it reports none.
+
+    Of the load the core uses: running and waiting (requests that are not ours), capacity_tokens (KV pool; 0 switches
+    the arithmetic off), used_tokens (held by running requests, evictable cache not counted), retracted (a rising
+    count).
+    """
 
     replica_id: str
     healthy: bool
     detail: str = ""
     load: Load | None = None
+
+
+class KvBatch(msgspec.Struct, frozen=True):
+    """One message of an engine's KV events, as it came: number, and the MessagePack payload SGLang and vLLM publish.
+
+    repeated: it answers a ReplayKvEvents.
+    """
+
+    replica_id: str
+    number: int
+    payload: bytes
+    repeated: bool = False
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -95,5 +125,6 @@ Event = (
     | Release
     | StatePublished
     | ReplicaProbed
+    | KvBatch
     | Tick
 )

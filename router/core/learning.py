@@ -48,6 +48,8 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
     if end.finish is Finish.COMPLETE:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
         pool.ended_well()
+    pool.predicted_cached_tokens += live.prompt_tokens - live.uncached_tokens
+    pool.reported_cached_tokens += usage.cached_tokens
     if pool.reports_cached:
         _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
 

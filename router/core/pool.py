@@ -50,6 +50,9 @@ class PoolState:
         """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
         self.open_at = float("inf")
         """When a pool that was closed for the sake of its streams opens again; known once somebody waits for it."""
+        self.predicted_cached_tokens = 0
+        self.reported_cached_tokens = 0
+        """Of all leases that ended with a usage."""
         self.safety = 1.0
         """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
         self._prompt_tokens = 0.0

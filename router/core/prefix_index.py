@@ -174,7 +174,7 @@ class PrefixIndex:
             if hold == NONE or keep >= self._count[hold]:
                 continue
             # whatever hangs from here is older: everything of this replica below `node` goes with it
-            for below in self._below(slot, hold):
+            for below in self._below(slot, hold) if self._kids[node] else ():
                 self._shorten(below, self._count[below])
             self._shorten(hold, self._count[hold] - max(keep, 0))
 

@@ -19,7 +19,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
     """Run one gateway instance."""
     from gateway.main import GatewayPlace, main
 
-    _log_to_stderr()
+    log_to_stderr()
     settings = load_settings(config_file, local__data=data)
     folder = settings.data
     place = GatewayPlace(
@@ -39,18 +39,6 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
 @click.command()
 @config_option
 @data_option
-def router(config_file: Path | None, data: str | None) -> None:
-    """Run the router."""
-    from router.service import main
-
-    _log_to_stderr()
-    settings = load_settings(config_file, local__data=data)
-    main(settings.router, token=settings.token)
-
-
-@click.command()
-@config_option
-@data_option
 @click.option("--model", "engine__model", metavar="FOLDER", help="Hugging Face Llama folder.")
 @click.option("--name", "engine__name", help="Name it is served under. Default: the folder's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
@@ -59,7 +47,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     """Run one embedded engine."""
     from engines.embedded.server import main
 
-    _log_to_stderr()
+    log_to_stderr()
     settings = load_settings(config_file, local__data=data, **overrides)
     main(settings.engine, token=settings.token)
 
@@ -71,9 +59,10 @@ def worker(config_file: Path | None, data: str | None) -> None:
     """Run the background worker with its schedule."""
     from slipstream.worker import main
 
-    _log_to_stderr()
+    log_to_stderr()
     main(load_settings(config_file, local__data=data))
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """What a process of ours logs, its supervisor reads from here."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

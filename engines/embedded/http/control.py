@@ -123,6 +123,7 @@ class ControlHandlers:
             "num_used_tokens": used_tokens,
             "max_total_num_tokens": store.total_tokens,
             "token_usage": used_tokens / store.total_tokens,
+            "num_retracted_requests": scheduler.preemptions,
             "gen_throughput": engine.stats.throughput,
             "spec_accept_length": engine.stats.accept_length,
             "max_running_requests": self._service.config.scheduler.max_running,

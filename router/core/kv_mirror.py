@@ -1,0 +1,163 @@
+"""Follows an engine's KV events (the format SGLang and vLLM share): which of our token blocks came and went.
+
+Events speak the engine's own pages and hashes. The mirror keeps, for each page, where in our chain it lies: after which
+whole blocks, and the tokens since. A page that completes one of our blocks gives us its hash. Only
+prompts that reached the router as token ids can be compared, and only under a root that is known: the model's and the
+salt that stands in the event. Messages are numbered; a gap asks for a replay, and a restart begins anew.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from contracts.prefix import BLOCK_TOKENS, root
+
+PAGES_LIMIT = 2_000_000
+"""Pages remembered per replica; an engine with more is no longer followed beyond it."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a page ends. Chains share their beginnings: `blocks` is a linked list, newest first."""
+
+    digest: bytes
+    """Hash of the last whole block, or the root."""
+    blocks: tuple[Any, ...] | None
+    """(hash, the blocks before it), or None at the root."""
+    rest: tuple[int, ...]
+    """Tokens after the last whole block."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """hashes: the chain up to a block that is now held; or, when `gone`, up to and with one that is not any more."""
+
+    hashes: bytes
+    gone: bool
+
+
+EVERYTHING = Change(b"", True)
+
+
+class KvMirror:
+    """One replica's. model: the public name under which prompts are hashed."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._places: dict[int | bytes, Place] = {}
+        self.next_number = 0
+        """Of the message expected next."""
+        self.unplaced = 0
+        """Pages whose parent is not known: stored before we listened, or lost."""
+        self._asked_from = -1
+        self._page_tokens = 1
+        self._newest_at = 0.0
+        """The engine's own time of the last message taken in."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def forget(self) -> None:
+        """The engine has begun anew, or cleared its cache."""
+        self._places.clear()
+
+    def take(self, number: int, payload: bytes, repeated: bool) -> tuple[list[Change], int | None]:
+        """Take in one message: what changed, and from which number a replay is needed (None: none).
+
+        repeated: it comes from a replay. Raises msgspec.MsgspecError, ValueError, TypeError, LookupError for what is
+        no message of this format.
+        """
+        at, events, *_ = msgspec.msgpack.decode(payload)
+        changes: list[Change] = []
+        if number < self.next_number:
+            if repeated or at <= self._newest_at:
+                return [], None
+            # a lower number at a later time: the engine counts from the beginning again
+            self.next_number, self._asked_from = 0, -1
+            self.forget()
+            changes.append(EVERYTHING)
+        if number > self.next_number and not repeated:
+            if self._asked_from == self.next_number:
+                return changes, None
+            self._asked_from = self.next_number
+            return changes, self.next_number
+        if number > self.next_number and self.next_number:
+            # what lies between is no longer kept: whatever was removed there would stay for ever
+            self.forget()
+            changes.append(EVERYTHING)
+        self.next_number, self._newest_at = number + 1, at
+        for event in events:
+            changes += self._event(event)
+        return changes, None
+
+    def _event(self, event: Any) -> list[Change]:
+        kind = event["type"] if isinstance(event, dict) else event[0]
+        if kind == "AllBlocksCleared":
+            self.forget()
+            return [EVERYTHING]
+        if kind == "BlockRemoved":
+            hashes = event["block_hashes"] if isinstance(event, dict) else event[1]
+            return [change for page in hashes if (change := self._removed(page)) is not None]
+        change = self._stored(_Stored.of(event)) if kind == "BlockStored" else None
+        return [] if change is None else [change]
+
+    def _stored(self, event: _Stored) -> Change | None:
+        place = self._places.get(event.parent) if event.parent is not None else None
+        if place is None:
+            if event.parent is not None:
+                self.unplaced += len(event.hashes)
+                return None
+            place = Place(root(self._model, salt=event.salt), None, ())
+        deepest = None
+        self._page_tokens = event.page_tokens
+        for at, page in enumerate(event.hashes):
+            tokens = (*place.rest, *event.tokens[at * event.page_tokens : (at + 1) * event.page_tokens])
+            digest, blocks = place.digest, place.blocks
+            while len(tokens) >= BLOCK_TOKENS:
+                digest = xxhash.xxh3_128_digest(digest + array("I", tokens[:BLOCK_TOKENS]).tobytes())
+                blocks = (digest, blocks)
+                tokens = tokens[BLOCK_TOKENS:]
+                deepest = blocks
+            place = Place(digest, blocks, tokens)
+            if len(self._places) < PAGES_LIMIT:
+                self._places[page] = place
+        return None if deepest is None else Change(_chain(deepest), False)
+
+    def _removed(self, page: int | bytes) -> Change | None:
+        """A page that ends in a block takes the rest of that block with it, whether or not the event says so."""
+        place = self._places.pop(page, None)
+        if place is None or place.blocks is None or len(place.rest) >= self._page_tokens:
+            return None  # it lies wholly inside a block that is not complete yet
+        return Change(_chain(place.blocks), True)
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    hashes: Sequence[int | bytes]
+    parent: int | bytes | None
+    tokens: Sequence[int]
+    page_tokens: int
+    salt: str
+
+    @classmethod
+    def of(cls, event: Any) -> _Stored:
+        """From an array or a map: both are in use."""
+        if isinstance(event, dict):
+            hashes, parent = event["block_hashes"], event.get("parent_block_hash")
+            tokens, size = event["token_ids"], event["block_size"]
+            extra = event.get("extra_keys")
+        else:
+            hashes, parent, tokens, size = event[1:5]
+            extra = event[8] if len(event) > 8 else None
+        salt = extra[0][0] if extra and extra[0] else ""
+        return cls(hashes, parent, tokens, size, salt if isinstance(salt, str) else "")
+
+
+def _chain(blocks: tuple[Any, ...] | None) -> bytes:
+    hashes = []
+    while blocks is not None:
+        digest, blocks = blocks
+        hashes.append(digest)
+    return b"".join(reversed(hashes))

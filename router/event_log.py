@@ -1,0 +1,130 @@
+"""Writes down every event of the core, so that a day can be replayed: the core decides by its events and nothing else.
+
+A file of MessagePack records, each behind its length (4 bytes, big endian): [time, kind, event, decisions]. Writing is
+buffered and stops at a size; a log that cannot be written is closed, the router goes on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from contracts.errors import ConfigError
+from router.config import RouterConfig
+from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.dispatcher import Dispatcher
+from router.core.events import (
+    Acquire,
+    Cancel,
+    Event,
+    FirstToken,
+    GatewayConnected,
+    GatewayDisconnected,
+    KvBatch,
+    Release,
+    ReplicaProbed,
+    StatePublished,
+    Tick,
+)
+from router.policies import registry
+
+logger = logging.getLogger(__name__)
+KINDS: tuple[type[Event], ...] = (
+    GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaProbed, Tick,
+    KvBatch,
+)  # fmt: skip
+"""The place of a kind in this list is its number in the file: append only."""
+_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+LENGTH_BYTES = 4
+BUFFER_BYTES = 1 << 20
+
+
+class EventLog:
+    """One file, begun anew. limit_bytes: where it stops. Raises ConfigError when it cannot be written."""
+
+    def __init__(self, path: str, limit_bytes: int) -> None:
+        try:
+            self._file: BinaryIO | None = Path(path).open("wb", buffering=BUFFER_BYTES)  # noqa: SIM115  kept open
+        except OSError as error:
+            raise ConfigError(
+                f"router.event_log: cannot write {path} ({error.strerror}); give another file or none",
+                param="router.event_log",
+            ) from None
+        self._left = limit_bytes
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def write(self, now: float, event: Event, decisions: list[Decision]) -> None:
+        """Append one event with what was decided. Never raises."""
+        if self._file is None:
+            return
+        record = self._encoder.encode((now, _NUMBERS[type(event)], event, summary(decisions)))
+        self._left -= len(record) + LENGTH_BYTES
+        try:
+            if self._left < 0:
+                logger.warning("the event log has reached its size limit and ends here")
+                self.close()
+                return
+            self._file.write(len(record).to_bytes(LENGTH_BYTES, "big") + record)
+        except OSError as error:
+            logger.warning("the event log cannot be written (%s) and ends here", error)
+            self.close()
+
+    def close(self) -> None:
+        """Write what is buffered. Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """One event of a log, decided again."""
+
+    number: int
+    now: float
+    event: Event
+    logged: list[str]
+    decided: list[str]
+
+
+def replay(path: Path, config: RouterConfig) -> Iterator[Replayed]:
+    """Put a log through a fresh core with these settings. A record torn by a crash ends it."""
+    dispatcher = Dispatcher(config, registry.create(config.policy))
+    for number, (now, event, logged) in enumerate(read(path)):
+        yield Replayed(number, now, event, logged, summary(dispatcher.handle(event, now)))
+
+
+def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
+    """The records of a log."""
+    decoder = msgspec.msgpack.Decoder(tuple[float, int, msgspec.Raw, list[str]])
+    decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
+    with path.open("rb") as file:
+        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+            length = int.from_bytes(head, "big")
+            record = file.read(length)
+            if len(record) < length:
+                return
+            now, kind, event, decisions = decoder.decode(record)
+            yield now, decoders[kind].decode(event), decisions
+
+
+def summary(decisions: list[Decision]) -> list[str]:
+    """Decisions as short texts that can be compared."""
+    return [_summary(decision) for decision in decisions]
+
+
+def _summary(decision: Decision) -> str:
+    if isinstance(decision, Granted):
+        return f"granted {decision.lease.lease_id} {decision.lease.engine.replica_id} {decision.lease.queued_s:.6f}"
+    if isinstance(decision, Refused):
+        return f"refused {decision.lease_id} {decision.code}"
+    if isinstance(decision, Welcomed):
+        return f"welcomed {decision.connection} {decision.version}"
+    if isinstance(decision, Disconnect):
+        return f"disconnected {decision.connection}"
+    if isinstance(decision, ProbeNow):
+        return f"probe {decision.replica_id}"
+    return f"replay kv events of {decision.replica_id} from {decision.first}"

@@ -1,0 +1,79 @@
+"""Asks a running router about one request, and puts the answer into words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import msgspec
+
+from contracts.errors import RouterUnavailable
+from contracts.proto import router_pb2 as pb
+from contracts.proto import router_pb2_grpc as rpc
+from router import wire
+from router.core.record import Record
+
+TIMEOUT_S = 5.0
+
+
+def ask(address: str, token: str, request_id: str) -> list[Record]:
+    """Every decision the router remembers about it, oldest first. Raises RouterUnavailable."""
+    with grpc.insecure_channel(address) as channel:
+        metadata = ((wire.AUTHORIZATION, wire.bearer(token)),)
+        try:
+            found = rpc.RouterStub(channel).Explain(
+                pb.ExplainRequest(request_id=request_id), metadata=metadata, timeout=TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            said = error.details() if isinstance(error, grpc.Call) else str(error)
+            raise RouterUnavailable(f"The router at {address} does not answer: {said}") from None
+    return msgspec.json.decode(found.records, type=list[Record])
+
+
+def told(records: Sequence[Record]) -> str:
+    """For people."""
+    if not records:
+        return "Nothing is remembered: too long ago, not sampled, or another router's."
+    return "\n\n".join(_told(record) for record in records)
+
+
+def _told(record: Record) -> str:
+    lines = [
+        f"attempt {record.attempt} of {record.request_id} ({record.lease_id}), {record.model} in pool {record.pool}",
+        f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
+        f"  promise {_ms(record.promise_s)} to the first token; waited {_ms(record.queued_s)}"
+        + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
+    ]
+    if record.refused:
+        back = "" if record.retry_after_s is None else f"; come back in {record.retry_after_s:.2g} s"
+        return "\n".join([*lines, f"  refused, {record.refused}{back}"])
+    lines.append(f"  {record.policy} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:")
+    head = ("replica", "cached blocks", "to compute", "ahead", "leases", "predicted", "cost")
+    rows = [
+        (
+            ("> " if one.replica_id == record.chosen else "  ") + one.replica_id,
+            str(one.overlap_blocks),
+            f"{one.uncached_tokens:,}",
+            f"{one.ahead_tokens:,}",
+            str(one.leases),
+            _ms(one.predicted_s),
+            f"{one.cost:.3f}",
+        )
+        for one in sorted(record.candidates, key=lambda one: one.cost)
+    ]
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    lines += [
+        "    " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
+    ]
+    if record.actual_s is not None:
+        lines.append(f"  first token came after {_ms(record.actual_s)}; regret {_ms(record.regret_s or 0.0)}")
+    if record.actual_cached_tokens is not None:
+        lines.append(
+            f"  cached: predicted {record.predicted_cached_tokens:,}, the engine says {record.actual_cached_tokens:,}; "
+            f"{record.completion_tokens:,} tokens generated"
+        )
+    return "\n".join(lines)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f} ms"

@@ -1,0 +1,130 @@
+"""Hears engines' KV events over ZeroMQ and hands them to the core as they come. The rules are in `core/kv_mirror.py`.
+
+One SUB and one DEALER socket per replica, read by the event loop. A publisher that is away costs nothing: ZeroMQ
+connects when it comes. Needs pyzmq, which only deployments with `kv_events` in their desired state must have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from contracts.errors import ConfigError
+from router.core.events import KvBatch
+
+logger = logging.getLogger(__name__)
+
+END_OF_REPLAY = b"\xff" * 8
+HIGH_WATER_MESSAGES = 100_000
+BURST = 256
+"""Messages read before everybody else gets a turn of the event loop."""
+
+
+class KvSubscriptions:
+    """tell: takes each message, on the event loop."""
+
+    def __init__(self, tell: Callable[[KvBatch], None]) -> None:
+        self._tell = tell
+        self._context: Any = None
+        self._followed: dict[str, _Subscription] = {}
+
+    def follow(self, endpoints: Mapping[str, tuple[str, str]]) -> None:
+        """Listen to exactly these: replica to (events, replay). Raises ConfigError when pyzmq is not installed."""
+        for replica_id in [known for known, one in self._followed.items() if endpoints.get(known) != one.endpoints]:
+            self._followed.pop(replica_id).close()
+        for replica_id, (events, replay) in endpoints.items():
+            if replica_id not in self._followed:
+                self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._tell)
+
+    def ask_replay(self, replica_id: str, first: int) -> None:
+        """Have the engine repeat its messages from this number on, where it can."""
+        subscription = self._followed.get(replica_id)
+        if subscription is not None:
+            subscription.ask_replay(first)
+
+    def stop(self) -> None:
+        """Close everything."""
+        for subscription in self._followed.values():
+            subscription.close()
+        self._followed.clear()
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+    def _zmq(self) -> Any:
+        if self._context is None:
+            try:
+                import zmq
+            except ImportError:
+                raise ConfigError(
+                    "pools[].replicas[].kv_events needs pyzmq: install slipstream[engine], or leave kv_events empty",
+                    param="pools[].replicas[].kv_events",
+                ) from None
+            self._context = zmq.Context()
+        return self._context
+
+
+class _Subscription:
+    """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: after a wake-up all that is there is read."""
+
+    def __init__(
+        self, context: Any, replica_id: str, events: str, replay: str, tell: Callable[[KvBatch], None]
+    ) -> None:
+        import zmq
+
+        self.endpoints = (events, replay)
+        self._replica_id = replica_id
+        self._tell = tell
+        self._again = zmq.Again
+        self._no_wait = zmq.NOBLOCK
+        self._loop = asyncio.get_running_loop()
+        self._live = context.socket(zmq.SUB)
+        self._live.set_hwm(HIGH_WATER_MESSAGES)
+        self._live.subscribe(b"")
+        self._live.connect(events)
+        self._replay: Any = None
+        sockets = [self._live]
+        if replay:
+            self._replay = context.socket(zmq.DEALER)
+            self._replay.set_hwm(HIGH_WATER_MESSAGES)
+            self._replay.connect(replay)
+            sockets.append(self._replay)
+        self._sockets = sockets
+        for socket in sockets:
+            self._loop.add_reader(socket.getsockopt(zmq.FD), self._read)
+        self._loop.call_soon(self._read)
+
+    def ask_replay(self, first: int) -> None:
+        if self._replay is None:
+            logger.info("replica %s: KV events from %d on were missed and it repeats none", self._replica_id, first)
+            return
+        try:
+            self._replay.send_multipart((b"", first.to_bytes(8, "big")), self._no_wait)
+        except self._again:
+            logger.info("replica %s does not take a request for a replay now", self._replica_id)
+
+    def close(self) -> None:
+        import zmq
+
+        for socket in self._sockets:
+            self._loop.remove_reader(socket.getsockopt(zmq.FD))
+            socket.close(linger=0)
+        self._sockets = []
+
+    def _read(self) -> None:
+        left = BURST
+        for socket in self._sockets:
+            repeated = socket is self._replay
+            while left:
+                try:
+                    frames = socket.recv_multipart(self._no_wait)
+                except self._again:
+                    break
+                left -= 1
+                if len(frames) == 3 and len(frames[1]) == 8 and frames[1] != END_OF_REPLAY:
+                    number = int.from_bytes(frames[1], "big")
+                    self._tell(KvBatch(self._replica_id, number, frames[2], repeated))
+        if not left:
+            self._loop.call_soon(self._read)

@@ -1,0 +1,81 @@
+"""Why a request went where it went, asked of a running router; and a day decided again from its log."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from contracts.lease import LeaseEnd
+from contracts.usage import Finish, Usage
+from router import event_log, explain
+from router.core.record import RecordBook
+from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+
+
+async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
+    start_router: StartRouter, connect: Connect
+) -> None:
+    router = await start_router(policy="prefix")
+    client = await connect(router.port)
+    client.publish(fleet())
+    hashes = bytes(range(48))
+    for number in range(2):
+        wanted = msgspec.structs.replace(ask(f"l{number}", tokens=300), prefix_hashes=hashes)
+        lease = await client.acquire(wanted)
+        client.first_token(f"l{number}", 0.05, 100 * number)
+        client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(300, 7, 100 * number)))
+        await until(lambda: router.dispatcher.records.of(wanted.request_id)[0].completion_tokens is not None)
+    (record,) = await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l1")
+    assert record.chosen == lease.engine.replica_id
+    assert {one.replica_id for one in record.candidates} == {"r1", "r2"}
+    warm = next(one for one in record.candidates if one.replica_id == record.chosen)
+    assert warm.overlap_blocks == record.blocks == 3
+    assert (record.actual_cached_tokens, record.completion_tokens) == (100, 7)
+    assert record.actual_s is not None
+    text = explain.told([record])
+    assert f"> {record.chosen}" in text
+    assert "the engine says 100" in text
+
+
+async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connect) -> None:
+    router = await start_router(explain_share=0.0)
+    client = await connect(router.port)
+    client.publish(fleet(replicas=("r1",), max_concurrency=1))
+    await client.acquire(ask("l1"))
+    await asyncio.gather(client.acquire(ask("l2", deadline_s=0.0)), return_exceptions=True)
+    (record,) = await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l2")
+    assert record.refused.startswith("overloaded: ")
+    assert record.retry_after_s
+    assert "come back in" in explain.told([record])
+    assert await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l1") == []
+
+
+def test_records_are_bounded_and_sampled_by_request() -> None:
+    book = RecordBook(3, 0.5)
+    wanted = [number for number in range(1_000) if book.wants(f"req_{number}")]
+    assert 400 < len(wanted) < 600
+    assert all(book.wants(f"req_{number}") for number in wanted)
+
+
+async def test_a_recorded_day_is_decided_again_alike(
+    start_router: StartRouter, connect: Connect, engines: FakeEngines, tmp_path: Path
+) -> None:
+    log = tmp_path / "events"
+    router = await start_router(policy="prefix", event_log=str(log))
+    client = await connect(router.port)
+    client.publish(fleet(max_concurrency=2))
+    for number in range(40):
+        hashes = b"".join(bytes([number % 3, block] * 8) for block in range(1 + number % 5))
+        wanted = msgspec.structs.replace(ask(f"l{number}", tokens=80), prefix_hashes=hashes)
+        await client.acquire(wanted)
+        client.first_token(f"l{number}", 0.01, 0)
+        client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(80, 5, 0)))
+    await until(lambda: not any(replica.leases for replica in router.dispatcher.fleet.replicas.values()))
+    await router.stop()
+    steps = list(event_log.replay(log, router.config))
+    assert sum(decided.startswith("granted") for step in steps for decided in step.decided) == 40
+    assert [step.decided for step in steps] == [step.logged for step in steps]
+    log.write_bytes(log.read_bytes()[:-3])  # torn by a crash
+    assert len(list(event_log.replay(log, router.config))) == len(steps) - 1
