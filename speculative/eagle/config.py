@@ -29,12 +29,13 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_layers(layers: int) -> tuple[int, int, int]:
-    """Early, middle and late layer of a target with that many. Raises ValueError below 3 layers.
+    """Early, middle and late layer of a target with that many. Raises ValueError below 4 layers.
 
     From 8 layers on it is the choice SGLang, TensorRT-LLM and vLLM make by themselves; a smaller target's must be said.
+    Never the last one: SGLang takes a layer's output as the next layer's input, and there is none after the last.
     """
-    if layers < 3:
-        raise ValueError(f"a target of {layers} layers has no three different hidden states")
+    if layers < 4:
+        raise ValueError(f"a target of {layers} layers has no three hidden states between layers")
     if layers >= 8:
         return (1, layers // 2 - 1, layers - 4)
-    return (0, layers // 2, layers - 1) if layers > 3 else (0, 1, 2)
+    return (0, (layers - 1) // 2, layers - 2)
