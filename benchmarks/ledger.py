@@ -30,6 +30,7 @@ from gateway.metering.journal import Journal
 from gateway.metering.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.records import Closed, Opened, Placed
+from gateway.metering.request_id import mint
 from gateway.metering.shipper import Shipper
 from infra.local.child import Child
 from infra.local.config import LocalConfig
@@ -39,6 +40,10 @@ from infra.local.postgres_wire import execute
 from migrations.run import upgrade
 
 CONCURRENT = 200
+PRICE = """
+INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
+VALUES ('slipstream-chat', '2020-01-01Z', 200000, 20000, 250000, 800000)
+"""
 ROUNDS = 3
 
 
@@ -51,7 +56,7 @@ class Cost(msgspec.Struct):
 
 def _request() -> tuple[Opened, Placed, Closed]:
     tenant = str(uuid.uuid4())
-    name = f"req_{uuid.uuid4().hex}"
+    name = mint()
     opened = Opened(
         name,
         0,
@@ -85,8 +90,10 @@ def _request() -> tuple[Opened, Placed, Closed]:
         replica_id="chat-0",
         phases_ms=phases,
         billed=True,
+        pool="chat",
+        driver="embedded",
     )
-    return opened, Placed(name, 0, "chat-0", "http://127.0.0.1:30000", "embedded"), closed
+    return opened, Placed(name, 0, "chat-0", "http://127.0.0.1:30000", "embedded", "chat"), closed
 
 
 async def _measure(count: int, work: Callable[[], Awaitable[None]]) -> Cost:
@@ -152,6 +159,7 @@ async def _run(folder: Path, count: int) -> None:
         journal_costs, ledger_costs, journal_twins, ledger_twins = [], [], [], []
         async with lazy_pool(url, size=2, connect_timeout_s=5) as pool:
             ledger = Ledger(pool)
+            await pool.execute(PRICE)
             for number in range(ROUNDS):
                 requests = [_request() for _ in range(count)]
                 journal_costs.append(await _measure(count, lambda r=requests: _journalled(journal, r)))  # type: ignore[misc]
@@ -165,7 +173,9 @@ async def _run(folder: Path, count: int) -> None:
                 )
                 rows = [closed for _, _, closed in few]
                 ledger_twins.append(await _measure(len(few), lambda r=rows: _shipped_naively(ledger, r)))  # type: ignore[misc]
-            stored = await pool.fetchval("SELECT count(*) FROM gateway.usage_events WHERE gateway_id = 'gateway-0'")
+            stored = await pool.fetchval(
+                "SELECT count(*) FROM gateway.usage_events WHERE gateway_id = 'gateway-0' AND amount_micro > 0"
+            )
         await journal.stop()
     finally:
         await child.stop()

@@ -209,7 +209,7 @@ async def test_an_engine_that_does_not_answer_or_has_no_counters_is_left_out(her
 
 
 def long_ago(tokens: int) -> Closed:
-    """An attempt that began an hour ago and ends now; its prompt is as long as its output: the counters keep in step."""
+    """An attempt that began an hour ago and ends now; its prompt is as long as its output, as both counters show."""
     began = time.time() - 3_600
     row = closed(msgspec.structs.replace(opened(mint(began)), opened_at=began), tokens)
     usage = msgspec.structs.replace(row.usage, prompt_tokens=tokens, completion_tokens=tokens)

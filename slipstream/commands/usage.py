@@ -1,0 +1,60 @@
+"""`slipstream usage`: invoices, and whether totals agree with the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from slipstream.commands.options import config_option, data_option, running_settings
+
+
+@click.group()
+def usage() -> None:
+    """Invoices and checks of the ledger."""
+
+
+@usage.command()
+@data_option
+@config_option
+@click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="How many days before today.")
+def verify(config_file: Path | None, data: str | None, days: int) -> None:
+    """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
+    from gateway.metering.verification import last_days
+    from gateway.metering.verification import verify as run
+
+    found = run(running_settings(config_file, data).database_url, *last_days(days))
+    print(msgspec.json.encode(found).decode())
+    if not found.right:
+        print("the totals do not agree with the events; see docs/runbooks/drift.md", file=sys.stderr)
+        sys.exit(1)
+
+
+@usage.command()
+@data_option
+@config_option
+@click.option("--organization", required=True, type=click.UUID, help="Its id.")
+@click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of CSV.")
+def invoice(config_file: Path | None, data: str | None, organization: UUID, month: str, as_json: bool) -> None:
+    """Write what an organization owes for a month: a line for each project, key, model, tier and price."""
+    from gateway.admin.moments import month as period_of
+    from gateway.metering.invoice import Invoice, as_csv, invoice_of
+    from slipstream.database import connected
+
+    period = period_of(month)
+    if period is None:
+        raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
+
+    async def run(begin: datetime, end: datetime) -> Invoice:
+        async with connected(running_settings(config_file, data)) as connection:
+            return await invoice_of(connection, organization, begin, end)
+
+    found: Any = asyncio.run(run(*period))
+    print(msgspec.json.encode(found).decode() if as_json else as_csv(found), end="\n" if as_json else "")
