@@ -1,0 +1,292 @@
+"""Budgets: never overshot, counted from the ledger when Valkey does not know, held by the dead until reconciled."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from contracts.errors import BudgetUnavailable, LimiterUnavailable, RequestTooExpensive
+from contracts.generation import Tier
+from gateway.limits.cost import Cost
+from gateway.limits.levels import Level, Limits
+from gateway.limits.limiter import Reservation
+from gateway.limits.refusal import BudgetReached, LimitReached
+from tests.gateway.limits.ledgers import Platform, die
+from tests.gateway.limits.store import AnyStore, Eventually, MakeLimiter, Store
+
+
+async def test_200_way_race_on_a_budget_for_one_request_has_one_winner(
+    store: AnyStore, make_limiter: MakeLimiter
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateways = [await platform.gateway(name) for name in "abc"]
+    levels = platform.budget(1_000)
+    results = await asyncio.gather(
+        *(platform.reserve(gateways[number % 3], levels, 1_000) for number in range(200)), return_exceptions=True
+    )
+    assert sum(isinstance(result, Reservation) for result in results) == 1
+    assert sum(isinstance(result, BudgetReached) for result in results) == 199
+
+
+async def test_a_new_budget_begins_with_what_the_ledger_says(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateway = await platform.gateway()
+    for tier, micro in ((Tier.CHAT, 300), (Tier.AUTOCOMPLETE, 50)):
+        platform.ledger.close("a", Reservation(uuid.uuid4().hex, platform.caller, tier, Cost()), micro)
+    whole = platform.budget(1_000, Level.PROJECT)
+    with pytest.raises(BudgetReached) as caught:
+        await platform.reserve(gateway, whole, 651)
+    refused = caught.value
+    assert (refused.code, refused.limit.level, refused.limit.counter) == (
+        "insufficient_quota",
+        "project",
+        "money_micro_per_month",
+    )
+    assert (refused.limit.remaining, refused.limit.requested, refused.limit.limit) == (650, 651, 1_000)
+    assert refused.limit.subject_id == platform.caller.project_id
+    await platform.reserve(gateway, whole, 650)
+    one_tier = platform.levels((Level.PROJECT, Tier.CHAT, Limits(money_micro_per_month=1_000)))
+    await platform.reserve(gateway, one_tier, 0)
+    with pytest.raises(BudgetReached) as caught:
+        await platform.reserve(gateway, one_tier, 701)
+    assert caught.value.limit.remaining == 700 - 650  # what is open counts from the day the budget is made
+    assert caught.value.limit.tier == "chat"
+
+
+async def test_only_what_is_free_passes_a_budget_of_nothing(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateway = await platform.gateway()
+    await platform.reserve(gateway, platform.budget(0), 0)
+    with pytest.raises(RequestTooExpensive) as caught:
+        await platform.reserve(gateway, platform.budget(0), 1)
+    assert caught.value.limit is not None
+    assert caught.value.limit.counter == "money_micro_per_month"
+
+
+async def test_waiting_for_the_running_or_for_the_month(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateway = await platform.gateway()
+    levels = platform.budget(100)
+    running = await platform.reserve(gateway, levels, 100)
+    with pytest.raises(BudgetReached) as caught:
+        await platform.reserve(gateway, levels, 10)
+    assert caught.value.wait_ms == 1_000  # it may be given back any moment
+    await platform.finish("a", running, 95)
+    with pytest.raises(BudgetReached) as caught:
+        await platform.reserve(gateway, levels, 10)
+    assert caught.value.wait_ms > 1_000  # until the month is over
+    assert caught.value.limit.frees_at is not None
+    assert caught.value.limit.frees_at[8:] == "01T00:00:00Z"
+    await platform.reserve(gateway, levels, 5)
+
+
+async def test_requests_that_run_when_a_budget_is_made_count_in_it(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateways = [await platform.gateway(name) for name in "ab"]
+    before = platform.levels((Level.KEY, None, Limits(max_concurrency=10)))
+    elder = await platform.reserve(gateways[1], before, 400)
+    after = platform.levels(
+        (Level.KEY, None, Limits(max_concurrency=10)), (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000))
+    )
+    with pytest.raises(BudgetReached):
+        await platform.reserve(gateways[0], after, 601)
+    await platform.reserve(gateways[0], after, 600)
+    await platform.finish("b", elder, 150)
+    await platform.reserve(gateways[0], after, 250)
+    assert await platform.left_micro(gateways[0], after) == 0
+
+
+async def test_lost_data_under_load_is_counted_again_exactly(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
+    platform = Platform(make_limiter, own_store.url)
+    for name in "abc":
+        await platform.gateway(name)
+    budget_micro = 150_000
+    levels = platform.levels(
+        (Level.ORGANIZATION, None, Limits(money_micro_per_month=budget_micro)),
+        (Level.KEY, Tier.CHAT, Limits(money_micro_per_month=budget_micro * 2, max_concurrency=100)),
+    )
+    counts = {"admitted": 0, "refused": 0, "counting": 0}
+    highest = 0
+
+    async def load(instance: str, number: int) -> None:
+        nonlocal highest
+        while not counts["refused"]:
+            try:
+                reservation = await platform.reserve(platform.gateways[instance], levels, 100 + number)
+            except BudgetReached:
+                counts["refused"] += 1
+            except (BudgetUnavailable, LimiterUnavailable):
+                counts["counting"] += 1
+                await asyncio.sleep(0.01)
+            else:
+                counts["admitted"] += 1
+                await asyncio.sleep(0.002 * (number % 4))
+                await platform.finish(instance, reservation, 60 + number)
+                highest = max(highest, platform.ledger.total_micro)
+
+    tasks = [asyncio.create_task(load(name, number)) for name in "abc" for number in range(6)]
+    with own_store.client() as client:
+        for target in (300, 900):
+            await eventually(lambda target=target: counts["admitted"] > target)  # type: ignore[misc]
+            client.flushall()
+    await asyncio.gather(*tasks)
+    assert highest == platform.ledger.total_micro <= budget_micro  # overshoot 0, over two losses
+    assert platform.ledger.total_micro > budget_micro - 18 * 200  # and it was really used up
+    gateway = platform.gateways["a"]
+    assert await platform.left_micro(gateway, levels) == budget_micro - platform.ledger.total_micro
+    assert sum(each.metric("seeded_total", heard="all") for each in platform.gateways.values()) >= 4
+    assert all(each.metric("seeded_total", heard="without") == 0 for each in platform.gateways.values())
+    assert all(each.open_reservations == 0 for each in platform.gateways.values())
+
+
+async def test_nothing_is_spent_while_the_ledger_or_a_gateway_cannot_be_heard(
+    store: AnyStore, make_limiter: MakeLimiter
+) -> None:
+    platform = Platform(make_limiter, store.url, seed_wait_s=0.1)
+    gateway, other = await platform.gateway("a"), await platform.gateway("b")
+    levels = platform.budget(1_000)
+    platform.ledger.away = True
+    with pytest.raises(BudgetUnavailable) as caught:
+        await platform.reserve(gateway, levels, 1)
+    assert caught.value.retry_after_s is not None
+    await platform.reserve(gateway, levels, 0)  # what costs nothing is not held up
+    platform.ledger.away = False
+    platform.ledger.close("b", Reservation(uuid.uuid4().hex, platform.caller, Tier.CHAT, Cost()), 990)
+    await die(other)  # with a closed attempt on its disk that is not in the ledger
+    with pytest.raises(BudgetUnavailable):
+        await platform.reserve(gateway, levels, 11)
+    await platform.gateway("b")  # starts again, ships, is heard
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await platform.reserve(gateway, levels, 11)
+            except BudgetUnavailable:
+                await asyncio.sleep(0.02)
+            except BudgetReached as reached:
+                assert reached.limit.remaining == 10
+                break
+
+
+async def test_a_gateway_that_never_answers_is_left_out_loudly(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url, seed_wait_s=5, seed_patience_s=0.2)
+    gateway = await platform.gateway("a")
+    platform.ledger.joined["gone"] = "gone.1"
+    await platform.reserve(gateway, platform.budget(1_000), 1)
+    assert gateway.metric("seeded_total", heard="without") == 1
+
+
+async def test_a_dead_gateways_rates_and_places_lapse_and_its_money_stays(
+    store: AnyStore, make_limiter: MakeLimiter
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    dead, alive = await platform.gateway("a"), await platform.gateway("b")
+    levels = platform.levels(
+        (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000, max_concurrency=2, tokens_per_day=100)),
+    )
+    finished, running = [await platform.reserve(dead, levels, 300, tokens=50) for _ in range(2)]
+    await die(dead)
+    async with asyncio.timeout(20):
+        while True:  # until the lease has ended
+            try:
+                probe = await platform.reserve(alive, levels, 0, tokens=100)
+                break
+            except LimitReached as refused:
+                assert refused.limit.counter in ("max_concurrency", "tokens_per_day")
+                await asyncio.sleep(0.02)
+    await alive.settle(probe, Cost())
+    assert await platform.left_micro(alive, levels) == 400  # two times 300 are still held
+    # its journal knows one of them; the other never ran
+    platform.ledger.close("a", finished, 120)
+    again = await platform.gateway("a")
+    async with asyncio.timeout(20):
+        while await platform.left_micro(alive, levels) != 880:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert again.metric("retired_total") == 2
+    await again.reconciled("a")
+    assert again.metric("retired_total") == 2
+    await dead.settle(running, Cost())  # whoever comes too late changes nothing
+    assert await platform.left_micro(alive, levels) == 880
+
+
+async def test_an_adopted_journal_frees_its_gateways_money(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    dead, adopter = await platform.gateway("a"), await platform.gateway("b")
+    levels = platform.budget(1_000)
+    await platform.reserve(dead, levels, 700)
+    await die(dead)
+    await adopter.adopted("a")
+    assert await platform.left_micro(adopter, levels) == 1_000
+    assert set(platform.ledger.joined) == {"b"}
+
+
+async def test_without_valkey_no_more_is_spent_than_the_local_share(
+    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
+    settings = {"when_unavailable": "local", "expected_instances": 2, "local_money_percent": 10}
+    platform = Platform(make_limiter, own_store.url, **settings)
+    gateways = [await platform.gateway(name) for name in "ab"]
+    levels = platform.budget(1_000)
+    first = await platform.reserve(gateways[0], levels, 900)
+    await platform.finish("a", first, 900)
+    own_store.kill()
+    await eventually(lambda: not any(gateway.connected for gateway in gateways))
+    admitted = []
+    for name, gateway in platform.gateways.items():
+        for _ in range(20):
+            try:
+                admitted.append((name, await platform.reserve(gateway, levels, 10)))
+            except (BudgetReached, LimiterUnavailable):
+                continue
+    assert len(admitted) == 10  # 10 % of 1,000, in two shares of 50
+    for name, reservation in admitted[1:]:
+        await platform.finish(name, reservation, 10)
+    own_store.start()
+    for gateway in gateways:
+        await gateway.wait_connected()
+    with pytest.raises(BudgetReached) as caught:
+        await platform.reserve(gateways[0], levels, 91)
+    assert caught.value.limit.remaining == 0
+    await platform.finish(*admitted[0], 10)
+    assert await platform.left_micro(gateways[1], levels) == 1_000 - platform.ledger.total_micro == 0
+
+
+async def test_without_valkey_and_without_a_share_only_what_is_free_passes(
+    make_limiter: MakeLimiter, own_store: Store, eventually: Eventually
+) -> None:
+    platform = Platform(make_limiter, own_store.url, when_unavailable="local")
+    gateway = await platform.gateway()
+    own_store.kill()
+    await eventually(lambda: not gateway.connected)
+    await platform.reserve(gateway, platform.budget(1_000), 0)
+    with pytest.raises(LimiterUnavailable):
+        await platform.reserve(gateway, platform.budget(1_000), 1)
+
+
+async def test_each_threshold_is_reported_once_a_month_by_whichever_gateway_reaches_it(
+    store: AnyStore, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateways = [await platform.gateway(name) for name in "ab"]
+    levels = platform.budget(1_000)
+    reported = platform.ledger.crossings
+
+    async def spend(number: int, micro: int) -> None:
+        name = "ab"[number % 2]
+        await platform.finish(name, await platform.reserve(gateways[number % 2], levels, micro), micro)
+
+    await spend(0, 499)
+    assert reported == []
+    platform.ledger.away = True  # it cannot be recorded: the next settlement says it again
+    await spend(1, 1)
+    platform.ledger.away = False
+    await spend(0, 10)
+    await eventually(lambda: [each.percent for each in reported] == [50])
+    await asyncio.gather(*(spend(number, 29) for number in range(10)))
+    await eventually(lambda: [each.percent for each in reported] == [50, 80])
+    await spend(0, 200)
+    await eventually(lambda: [each.percent for each in reported] == [50, 80, 100])
+    assert {each.organization_id for each in reported} == {platform.caller.organization_id}
