@@ -73,7 +73,10 @@ class Placer:
                 if waiting in tried:
                     continue
                 if not self._open(pool, waiting, now):
-                    return
+                    tried.add(waiting)
+                    if len(tried) >= TRIES:
+                        return
+                    continue
                 if self._place(pool, waiting, now, out, leave=True):
                     pool.pace.served(now)
                     break  # counters have moved: whose turn it is must be asked anew
@@ -87,9 +90,10 @@ class Placer:
         """The pool's streams can bear another prompt now; else `pool.open_at` says when."""
         if not waiting.tempo_s or not pool.leases:
             return True
-        opens_in_s = pool.opens_in(waiting.tempo_s, now)
+        tenant = pool.queue.tenant(waiting.ask.organization_id)
+        opens_in_s = pool.opens_in(waiting.tempo_s, now, pool.queue.over_share(tenant))
         if opens_in_s > 0:
-            pool.open_at = now + opens_in_s + SOON_S
+            pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
             waiting.why = "running streams would wait too long for their next token"
         return opens_in_s <= 0
 

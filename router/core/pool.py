@@ -18,6 +18,8 @@ LEAST_RATE = 0.3
 """Engines too slow for their promise still compute prompts."""
 DEBT_S = 1.0
 """Streams make up for a pause of this length later."""
+OVER_SHARE_DEBT_S = 0.25
+"""The same for a tenant with more than its share: the rest is for the others."""
 RETRACTION_STEP = 1.25
 SAFETY_LIMIT = 3.0
 SAFETY_DECAY = 0.995
@@ -78,7 +80,7 @@ class PoolState:
         """As learnt from prompts whose tokens and blocks are both known."""
         return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
 
-    def opens_in(self, tempo_s: float, now: float) -> float:
+    def opens_in(self, tempo_s: float, now: float, over_share: bool) -> float:
         """Until running streams can bear one more prompt and still get a token every `tempo_s`; 0: at once.
 
         While an engine computes a prompt its streams all but stand still. What is granted is a debt of the whole pool,
@@ -92,7 +94,8 @@ class PoolState:
         rate = usable * min(max(TEMPO * spare, LEAST_RATE), 1.0)
         self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         self._debt_at = now
-        return max(0.0, (self.debt_s - DEBT_S * usable) / rate)
+        allowed_s = (OVER_SHARE_DEBT_S if over_share else DEBT_S) * usable
+        return max(0.0, (self.debt_s - allowed_s) / rate)
 
     def saw_prompt(self, tokens: int, blocks: int) -> None:
         """A prompt of so many tokens made so many whole blocks."""

@@ -20,8 +20,9 @@ STUCK_FACTOR = 3.0
 STUCK_S = 1.0
 """A first token that is late by more than this and by this factor says the engine may hang."""
 LATE_SHARE = 0.25
-"""Work in front of a request whose promise is broken, or whose tenant has more than its share, relative to the promise:
-enough to keep engines busy, little enough to leave room for those who can still be in time."""
+"""Work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy, little
+enough to leave room for those who can still be in time. A tenant with more than its share gets an engine only when
+nobody's prompt is in front of it."""
 SHORT_WORK_S = 0.1
 """So much work in front never keeps anyone back: reports and grants are under way for about as long."""
 SHARED_RESERVE = 0.1
@@ -110,9 +111,12 @@ class Question:
         # work is not counted down while it is computed: who may go changes with events, never by itself
         work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
         ahead_s = replica.ratio.value * work_s
+        if self._over_share:
+            self.why = "its tenant has more than its share, and others are being served"
+            return False
         if ahead_s <= SHORT_WORK_S:
             return True
-        if self._late or self._over_share:
+        if self._late:
             kept = ahead_s <= LATE_SHARE * waiting.promise_s
         else:
             left_s = waiting.asked_at + waiting.promise_s - self.now
