@@ -63,10 +63,12 @@ class SlipstreamError(Exception):
     """Root of the tree.
 
     message: a sentence for the person who can act on it. param: the field at fault, as the client wrote it
-    (`messages[2].role`). retry_after_s: when trying again makes sense; None says that it does not.
+    (`messages[2].role`). retry_after_s: when trying again makes sense; None says that it does not. caller: who was
+    refused, where that is known; for the books only.
     """
 
     code: ClassVar[str] = "internal_error"
+    caller: Caller | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -198,10 +200,9 @@ class IdempotencyInFlight(RequestError):
 
 
 class AuthError(SlipstreamError):
-    """The key does not open this door. caller: whose key it is, where that is known, for the books only."""
+    """The key does not open this door."""
 
     code = "invalid_api_key"
-    caller: Caller | None = None
 
 
 class MissingKey(AuthError):

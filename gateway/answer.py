@@ -17,7 +17,7 @@ JSON: Headers = [(b"content-type", b"application/json")]
 class Answer:
     """One response. `headers` may grow until the start. Writing never waits: see `Channel.full`."""
 
-    __slots__ = ("_channel", "_streaming", "error_code", "headers", "status")
+    __slots__ = ("_channel", "_streaming", "error", "error_code", "headers", "status")
 
     def __init__(self, channel: Channel, headers: Headers) -> None:
         self._channel = channel
@@ -25,6 +25,7 @@ class Answer:
         self.headers = headers
         self.status = 0
         self.error_code: str | None = None
+        self.error: SlipstreamError | None = None
 
     @property
     def started(self) -> bool:
@@ -57,6 +58,7 @@ class Answer:
     def fail(self, error: SlipstreamError, extra: Headers | None = None) -> None:
         """Report an error: as a status while that is possible, else as one last event without [DONE]."""
         self.error_code = error.code
+        self.error = error
         if self.ended:
             return
         if not self.started:

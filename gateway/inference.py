@@ -14,6 +14,7 @@ from contracts.generation import Caller
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer
 from gateway.auth.key_record import KeyRecord
+from gateway.auth.scopes import Scope
 from gateway.call import Call, mint_request_id
 from gateway.channel import SCOPE_KEY
 from gateway.openai.prepare import Prepared, Target
@@ -39,18 +40,21 @@ class Inference(Generic[AskedT]):
     ) -> None:
         self._services = services
         self._endpoint = endpoint
+        self._scope = Scope.CHAT if endpoint == "chat" else Scope.COMPLETIONS
         self._decode = decode
         self._prepare = prepare
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
-        clock, request_id = PhaseClock(), mint_request_id()
+        clock, request_id, headers = PhaseClock(), mint_request_id(), dict(scope["headers"])
         answer = Answer(scope[SCOPE_KEY], [(b"x-request-id", request_id.encode())])
+        asked_for: list[str] = []
         try:
-            call = await self._begin(dict(scope["headers"]), receive, clock, request_id)
+            call = await self._begin(headers, receive, clock, request_id, asked_for)
         except SlipstreamError as error:
-            self._services.count_refusal(self._endpoint, error)
+            model = asked_for[0] if asked_for else None
+            self._services.refused(self._endpoint, error, request_id, _client_request_id(headers), model, clock)
             answer.fail(error)
         except Exception:
             logger.exception("request %s failed", request_id)
@@ -59,16 +63,28 @@ class Inference(Generic[AskedT]):
             await self._services.exchange.run(call, scope[SCOPE_KEY], answer)
 
     async def _begin(
-        self, headers: Mapping[bytes, bytes], receive: Receive, clock: PhaseClock, request_id: str
+        self,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        clock: PhaseClock,
+        request_id: str,
+        asked_for: list[str],
     ) -> Call:
-        """Steps 1 and 2 of a request."""
+        """Steps 1 and 2 of a request. asked_for: is given the model's name as soon as it is known."""
         services = self._services
         key = await authenticate(headers.get(b"authorization", b""), services)
-        asked = self._decode(await whole_body(headers, receive, self._max_body_bytes))
-        target = services.fleet.find(asked.model)
-        clock.end(Phase.AUTH)
-        salt = services.salts.of(key.caller.organization_id)
-        prepared = await self._prepare(asked, request_id, key.caller, salt, target)
+        try:
+            key.require_scope(self._scope)
+            asked = self._decode(await whole_body(headers, receive, self._max_body_bytes))
+            asked_for.append(asked.model)
+            target = services.fleet.find(asked.model)
+            key.require_model(target.model)
+            clock.end(Phase.AUTH)
+            salt = services.salts.of(key.caller.organization_id)
+            prepared = await self._prepare(asked, request_id, key.caller, salt, target)
+        except SlipstreamError as error:
+            error.caller = key.caller
+            raise
         return Call(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
 
 

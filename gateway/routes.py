@@ -10,6 +10,8 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
+from gateway.auth.key_record import KeyRecord
+from gateway.auth.scopes import Scope
 from gateway.inference import authenticate
 from gateway.services import Services
 
@@ -36,14 +38,18 @@ class InferenceController(Controller):
     @get("/models")
     async def models(self, request: AnyRequest, services: Services) -> dict[str, Any]:
         """GET /v1/models."""
-        await _authenticate(request, services)
-        return {"object": "list", "data": [_model(model) for model in services.fleet.models]}
+        key = await _authenticate(request, services)
+        key.require_scope(Scope.MODELS)
+        return {"object": "list", "data": [_model(model) for model in services.fleet.models if key.may_use(model)]}
 
     @get("/models/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
-        await _authenticate(request, services)
-        return _model(services.fleet.find(name.removeprefix("/")).model)
+        key = await _authenticate(request, services)
+        key.require_scope(Scope.MODELS)
+        model = services.fleet.find(name.removeprefix("/")).model
+        key.require_model(model)
+        return _model(model)
 
 
 class SystemController(Controller):
@@ -68,8 +74,8 @@ class SystemController(Controller):
         return Response(body, headers={"content-type": content_type})
 
 
-async def _authenticate(request: AnyRequest, services: Services) -> None:
-    await authenticate(request.headers.get("authorization", "").encode("latin-1"), services)
+async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
+    return await authenticate(request.headers.get("authorization", "").encode("latin-1"), services)
 
 
 def _model(model: Model) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 from litestar.types import ASGIApp
 
 from contracts.errors import SlipstreamError
+from contracts.phases import Phase, PhaseClock
 from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.call import Salts
@@ -17,6 +18,7 @@ from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.metrics import GatewayMetrics
 from gateway.openai.decode import Decoder
+from gateway.traces import Traces
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -28,6 +30,7 @@ class Services(msgspec.Struct, kw_only=True):
     exchange: Exchange
     admin: AdminApi
     metrics: GatewayMetrics
+    traces: Traces
     salts: Salts
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
@@ -44,6 +47,23 @@ class Services(msgspec.Struct, kw_only=True):
         """Metrics of all instances and their content type; reading the files takes milliseconds, so in a thread."""
         self.metrics.tallies.pour()
         return await asyncio.to_thread(self.render_metrics)
+
+    def refused(
+        self,
+        endpoint: str,
+        error: SlipstreamError,
+        request_id: str,
+        client_request_id: str | None,
+        model: str | None,
+        clock: PhaseClock,
+    ) -> None:
+        """Count a request that was refused before it became a call, and record it when its caller is known."""
+        self.count_refusal(endpoint, error)
+        if error.caller is not None:
+            clock.end(Phase.AUTH)
+            self.traces.refused(
+                request_id, error.caller, client_request_id, endpoint, model, status_of(error), error, clock
+            )
 
     def count_refusal(self, endpoint: str, error: SlipstreamError) -> None:
         """Count a request that was refused before its tier was known."""

@@ -15,6 +15,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from gateway.limits.spending import Crossing
+
 INSERT = """
 INSERT INTO gateway.webhook_events (organization_id, type, data, once) VALUES ($1, $2, $3::text::jsonb, $4)
     ON CONFLICT (organization_id, once) DO NOTHING RETURNING id
@@ -44,3 +46,13 @@ async def emit(
         INSERT, organization_id, kind.value, msgspec.json.encode(data).decode(), once
     )
     return event_id
+
+
+async def tell_crossing(connection: asyncpg.Connection[Any], crossing: Crossing) -> None:
+    """A budget has reached a threshold: what the limits call, in the transaction that records it."""
+    data = msgspec.structs.asdict(crossing)
+    organization_id = UUID(data.pop("organization_id"))
+    kind = EventType.BUDGET_EXHAUSTED if crossing.percent >= 100 else EventType.BUDGET_THRESHOLD_REACHED
+    place = f"{crossing.level}:{crossing.subject_id}:{crossing.tier or ''}"
+    once = f"budget:{place}:{crossing.month}:{crossing.percent}:{crossing.limit_micro}"
+    await emit(connection, organization_id, kind, data, once)

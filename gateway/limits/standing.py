@@ -1,0 +1,36 @@
+"""Where every counter of a plan stood when one of them refused, for the record of the request."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.limits.headers import RateState
+from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, NO_LIMIT
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One counter of one rule. remaining: what was left of the limit; of money in millionths."""
+
+    level: str
+    subject_id: str
+    tier: str | None
+    counter: str
+    limit: int
+    remaining: int
+
+
+def counters_of(state: RateState) -> list[Standing]:
+    """All that limit the request, the organization's first."""
+    found = []
+    for number, rule in enumerate(state.plan.rules):
+        for position, counter in enumerate(COUNTERS):
+            limit, left = rule.limits[position], state.left[len(COUNTERS) * number + position]
+            if limit == NO_LIMIT:
+                continue
+            if position < CONCURRENCY:
+                left //= MINUTE_MS
+            elif position == CONCURRENCY:  # of this one the script says how many run
+                left = limit - left
+            tier = rule.tier.value if rule.tier is not None else None
+            found.append(Standing(rule.level.value, rule.subject_id, tier, str(counter), limit, max(0, left)))
+    return found
