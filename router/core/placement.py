@@ -174,6 +174,7 @@ class Placer:
             waits_for_first_token=True,
             pool=pool,
             stratum=waiting.stratum,
+            tempo_s=waiting.tempo_s,
         )
         work_s = question.work_s(replica, prospect)
         replica.worked_s += work_s

@@ -12,8 +12,11 @@ from router.core.ring import Ring
 
 TOKENS_PER_BLOCK = 64.0
 """Before any prompt has been seen: 256 bytes at four to the token."""
-TEMPO = 1.0
-"""Part of the time that streams can spare which is given to new prompts."""
+SLOW_ALLOWED = 0.15
+"""Part of the streams that may miss their time per token before fewer prompts are let in."""
+SLOW_STEP = 0.02
+TEMPO_STEP = 0.01
+LEAST_TEMPO = 0.6
 LEAST_RATE = 0.3
 """Engines too slow for their promise still compute prompts."""
 DEBT_S = 1.0
@@ -50,6 +53,10 @@ class PoolState:
         self.debt_s = 0.0
         self._debt_at = 0.0
         """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
+        self.tempo = 1.0
+        """Part of the time that streams can spare which is given to new prompts; learnt from how they fared."""
+        self.slow = 0.0
+        """Part of the streams that missed their time per token, moving."""
         self.open_at = float("inf")
         """When a pool that was closed for the sake of its streams opens again; known once somebody waits for it."""
         self.predicted_cached_tokens = 0
@@ -91,11 +98,16 @@ class PoolState:
         if not usable or not self.rates.trusted:
             return 0.0
         spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
-        rate = usable * min(max(TEMPO * spare, LEAST_RATE), 1.0)
+        rate = usable * min(max(self.tempo * spare, LEAST_RATE), 1.0)
         self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         self._debt_at = now
         allowed_s = (OVER_SHARE_DEBT_S if over_share else DEBT_S) * usable
         return max(0.0, (self.debt_s - allowed_s) / rate)
+
+    def saw_pace(self, kept: bool) -> None:
+        """A stream ended, with its time per token as promised or not."""
+        self.slow += SLOW_STEP * ((not kept) - self.slow)
+        self.tempo = min(max(self.tempo * (1 - TEMPO_STEP * (self.slow - SLOW_ALLOWED)), LEAST_TEMPO), 1.0)
 
     def saw_prompt(self, tokens: int, blocks: int) -> None:
         """A prompt of so many tokens made so many whole blocks."""

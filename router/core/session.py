@@ -56,6 +56,8 @@ class LiveLease(msgspec.Struct):
     pool: PoolState | None = None
     """Whose queue counts it for its tenant."""
     stratum: int = 0
+    tempo_s: float = 0.0
+    """Promised time per token; 0: none."""
 
 
 class Session:
