@@ -26,7 +26,7 @@ from contracts.errors import (
 )
 from gateway.admin import audit_log
 from gateway.admin.arguments import Arguments
-from gateway.admin.call import AdminCall
+from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
@@ -75,11 +75,15 @@ class AdminAnswer(msgspec.Struct, frozen=True):
 class AdminApi:
     """One per gateway process; owns a small pool of connections."""
 
-    def __init__(self, url: str, pepper: bytes, config: AdminConfig, fleet: Fleet) -> None:
+    def __init__(
+        self, url: str, pepper: bytes, config: AdminConfig, fleet: Fleet, counters: Counters | None = None
+    ) -> None:
+        """counters: where limits are counted; None: nowhere, and asking for them is refused."""
         self._url = url
         self._pepper = pepper
         self._config = config
         self._fleet = fleet
+        self._counters = counters or NoCounters()
         self._pool: asyncpg.Pool[Any] | None = None
         self._arguments: dict[str, Arguments] = {}
 
@@ -121,7 +125,15 @@ class AdminApi:
         principal = await authenticate(connection, request.secret, self._pepper)
         principal.require(endpoint.permission, deployment=endpoint.deployment)
         arguments = self._arguments_of(endpoint).of(request.path, request.query, request.body, request.content_type)
-        call = AdminCall(connection, principal, request.request_id, self._pepper, self._fleet, self._config.webhooks)
+        call = AdminCall(
+            connection,
+            principal,
+            request.request_id,
+            self._pepper,
+            self._fleet,
+            self._config.webhooks,
+            self._counters,
+        )
         if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are
             return await self._work(endpoint, call, arguments, None)
         key = Idempotency.check(request.idempotency_key)

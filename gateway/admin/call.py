@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
 import asyncpg
 
 from contracts.desired_state import Model
-from contracts.errors import NotFound, PermissionDenied
+from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
 from gateway.admin.audit_log import Change
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
+from gateway.limits.levels import Rule
+from gateway.limits.standing import Standing
 from gateway.tenants.roles import Role, covers
 
 
@@ -20,6 +23,22 @@ class KnownModels(Protocol):
     """What serves models: a gateway's fleet."""
 
     models: tuple[Model, ...]
+
+
+class Counters(Protocol):
+    """Where limits are counted: a gateway's limiter."""
+
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+        """What is left of these rules, and whether all money in it is counted. Raises LimiterUnavailable."""
+        ...
+
+
+class NoCounters:
+    """For an admin API without a limiter."""
+
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+        """As promised by Counters."""
+        raise LimiterUnavailable("Nothing is counted here.", retry_after_s=1.0)
 
 
 class AdminCall:
@@ -33,6 +52,7 @@ class AdminCall:
         pepper: bytes,
         fleet: KnownModels,
         webhooks: WebhooksConfig,
+        counters: Counters,
     ) -> None:
         self.connection = connection
         self.principal = principal
@@ -40,6 +60,7 @@ class AdminCall:
         self.pepper = pepper
         self.fleet = fleet
         self.webhooks = webhooks
+        self.counters = counters
         self.changes: list[Change] = []
 
     def audit(

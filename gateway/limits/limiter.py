@@ -27,14 +27,15 @@ from gateway.limits.counting import STORE_FAILURES, Counting, Round
 from gateway.limits.crossings import Crossings
 from gateway.limits.epoch import new_epoch
 from gateway.limits.headers import RateState
-from gateway.limits.levels import Levels
+from gateway.limits.levels import Levels, Rule
 from gateway.limits.local import LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
-from gateway.limits.plan import COUNTERS, Decision, Plan, PlannedRule, Status, plan_of
+from gateway.limits.plan import COUNTERS, Decision, Plan, PlannedRule, Status, plan_of, planned, prefix_of
 from gateway.limits.refusal import refused, too_expensive
 from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
 from gateway.limits.spending import Spending
+from gateway.limits.standing import Standing, counters_of
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
 
 PLANS_KEPT = 10_000
@@ -225,10 +226,17 @@ class Limiter:
         calls = self._calls(levels, tier) if levels.identity else None
         if calls is None:
             return None
-        try:
-            return calls.plan, decision(await self._call(calls.look()))  # type: ignore[arg-type]
-        except (ConnectionLost, CallTimeout, hiredis.ReplyError):
-            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
+        return calls.plan, await self._look(calls)
+
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+        """What is left of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
+        tagged = prefix_of(self._config.key_prefix, organization_id)
+        plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))
+        counted = not plan.money_rules
+        if not counted and self._counting is not None and self.connected:
+            counted = await self._counting.count(plan.money_rules)
+        decided = await self._look(Calls(self._script, plan))
+        return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
     async def adopted(self, instance: str) -> None:
         """As `reconciled`, and its journal is gone: nobody need wait for it any more."""
@@ -288,6 +296,12 @@ class Limiter:
             self._running().post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             raise
         return decision(reply)  # type: ignore[arg-type]
+
+    async def _look(self, calls: Calls) -> Decision:
+        try:
+            return decision(await self._call(calls.look()))  # type: ignore[arg-type]
+        except STORE_FAILURES:
+            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
 
     async def _call(self, command: bytes) -> object:
         try:

@@ -82,7 +82,8 @@ def too_expensive(rule: PlannedRule, position: int, cost: Cost) -> RequestTooExp
     amount, limit = amounts_of(1, cost)[position], rule.limits[position]
     error = RequestTooExpensive(
         f"This request may use up to {_amount(position, amount)} (prompt and largest possible output), more than the "
-        f"limit of {_amount(position, limit)} {_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the prompt."
+        f"limit of {_amount(position, limit)} {_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the "
+        "prompt."
     )
     error.limit = _detail(rule, position, None, amount, None, None)
     return error

@@ -28,6 +28,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_key": {"name": "key"},
     "update_key": {"scopes": ["chat"]},
     "rotate_key": {},
+    "put_organization_limits": {"max_concurrency": 1_000},
+    "put_project_limits": {"tokens_per_minute": 1_000_000},
+    "put_key_limits": {"money_micro_per_month": 5_000_000},
     "create_webhook": {"url": "https://example.com/hook"},
     "update_webhook": {"events": ["budget.exhausted"]},
     "rotate_webhook_secret": {},
@@ -115,6 +118,7 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
         "webhook_id": webhook,
         "delivery_id": delivery,
         "request_id": request,
+        "tier_name": "chat",
         "month_name": "2026-11",
         "price_version": await _planned_price(people),
     }
