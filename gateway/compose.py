@@ -32,6 +32,7 @@ from gateway.limits.spending import LedgerSpending
 from gateway.main import GatewayPlace
 from gateway.metering.adoption import Adoption
 from gateway.metering.asking import EngineUsage
+from gateway.metering.drift_watch import DriftWatch
 from gateway.metering.journal import Journal
 from gateway.metering.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
@@ -100,6 +101,9 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         )
         adoption.start()
         stack.push_async_callback(adoption.stop)
+        drift = DriftWatch(pool, metering)
+        drift.start()
+        stack.push_async_callback(drift.stop)
 
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()

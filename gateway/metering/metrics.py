@@ -99,6 +99,19 @@ class MeteringMetrics:
             "Rows recorded as not billed because another attempt of the request is billed already.",
             registry=registry,
         )
+        self.drift_tokens = Gauge(
+            "slipstream_ledger_drift_tokens",
+            "How far engines' own counters and the ledger are apart, over the last day; 0 when all agree.",
+            ["kind"],
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
+        self.wrong_totals = Gauge(
+            "slipstream_ledger_wrong_totals",
+            "Hours, days and amounts that the last verification found to differ from the events.",
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
 
     def without_gauges(self) -> MeteringMetrics:
         """The same counters for a second journal in this process, whose state must not overwrite the first one's."""

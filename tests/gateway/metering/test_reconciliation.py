@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
@@ -22,13 +23,15 @@ from engines.counting import EngineCounts
 from engines.sglang import SGLangDriver
 from gateway.db.engine import lazy_pool
 from gateway.desired import document
+from gateway.metering.drift_watch import DriftWatch
 from gateway.metering.ledger import Ledger
+from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.reconciliation import EngineCounters, Finding, reconcile
 from gateway.metering.records import Closed
 from gateway.metering.request_id import mint
 from gateway.metering.windows import Sample, continues, drift, windows
 from tests.fakes.process import WAIT_S, FakeEngineProcess, fake_engine
-from tests.gateway.metering.samples import closed, opened
+from tests.gateway.metering.samples import closed, opened, until, value
 
 
 def sample(at: float, tokens: int, *, on: bool = True) -> Sample:
@@ -176,6 +179,21 @@ async def test_rows_that_are_missing_or_invented_are_drift(here: Deployment) -> 
     await here.ledger.insert([msgspec.structs.replace(closed(opened(), 500), replica_id="one")], "g")
     [found] = await here.reconcile()
     assert found.completion_drift == -500
+
+
+async def test_what_was_found_is_shown_in_metrics(here: Deployment) -> None:
+    registry = CollectorRegistry()
+    watch = DriftWatch(here.pool, MeteringMetrics(registry), every_s=0.01)
+    await here.reconcile()
+    await here.generate("r1", 10)  # its row is lost
+    await here.reconcile()
+    watch.start()
+    await until(lambda: value(registry, "slipstream_ledger_drift_tokens", kind="completion") == 10)
+    await here.pool.execute(
+        "INSERT INTO gateway.usage_verifications VALUES (now(), '2026-03-01', '2026-03-02', 5, 2, 1, 0)"
+    )
+    await until(lambda: value(registry, "slipstream_ledger_wrong_totals") == 3)
+    await watch.stop()
 
 
 async def test_an_engine_that_starts_again_is_no_drift(here: Deployment) -> None:

@@ -1,0 +1,59 @@
+"""Shows in this gateway's metrics what the worker's checks of the ledger have found; the worker has no such page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import asyncpg
+
+from gateway.db.engine import FAILURES, borrow
+from gateway.metering.metrics import MeteringMetrics
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+TIMEOUT_S = 10.0
+FOUND = """
+SELECT (SELECT coalesce(sum(abs(prompt_drift)), 0)::float8 FROM gateway.reconciliations
+         WHERE window_from > now() - interval '2 days' AND window_until > now() - interval '1 day'),
+       (SELECT coalesce(sum(abs(completion_drift)), 0)::float8 FROM gateway.reconciliations
+         WHERE window_from > now() - interval '2 days' AND window_until > now() - interval '1 day'),
+       (SELECT (wrong_hours + wrong_days + wrong_amounts)::float8 FROM gateway.usage_verifications
+         ORDER BY checked_at DESC LIMIT 1)
+"""
+
+
+class DriftWatch:
+    """A background task of one gateway instance."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], metrics: MeteringMetrics, every_s: float = EVERY_S) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look now and every so often."""
+        self._task = asyncio.create_task(self._run(), name="drift watch")
+
+    async def stop(self) -> None:
+        """Stop looking. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
+                    prompt, completion, wrong = await connection.fetchrow(FOUND)
+            except FAILURES as error:
+                logger.info("what the checks of the ledger found is not known: %r", error)
+            else:
+                self._metrics.drift_tokens.labels("prompt").set(prompt)
+                self._metrics.drift_tokens.labels("completion").set(completion)
+                self._metrics.wrong_totals.set(wrong or 0)
+            await asyncio.sleep(self._every_s)
