@@ -84,6 +84,12 @@ SELECT replica_id, extract(epoch FROM window_from)::float8 AS begin, extract(epo
  WHERE (prompt_drift <> 0 OR completion_drift <> 0) AND window_until > now() - interval '{AGAIN_FOR}'
 """  # noqa: S608
 
+FORGET = (
+    "DELETE FROM gateway.engine_counts WHERE sampled_at < now() - interval '35 days'",
+    "DELETE FROM gateway.reconciliations WHERE window_until < now() - interval '400 days'",
+    "DELETE FROM gateway.usage_verifications WHERE checked_at < now() - interval '400 days'",
+)
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 Ask = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
 """Asks these engines; what does not answer is left out of the result, by replica id."""
@@ -158,6 +164,8 @@ def reconcile(
         for (replica_id,) in connection.execute("SELECT DISTINCT replica_id FROM gateway.engine_counts").fetchall():
             for window in _settled_windows(connection, replica_id, window_s, settle_s):
                 findings.append(_compared(connection, replica_id, window, clocks_s))
+        for statement in FORGET:
+            connection.execute(statement)
     disagreeing = [finding for finding in findings if finding.prompt_drift or finding.completion_drift]
     for finding in disagreeing:
         if known.get((finding.replica_id, finding.window)) != (finding.prompt_drift, finding.completion_drift):

@@ -24,7 +24,7 @@ from tests.fakes.process import FakeEngineProcess, fake_engine
 TOKEN = "token-of-the-books"
 EXACT, CLOSED_ONLY = "exact", "closed-only"
 AT_ONCE = 40
-MAX_TOKENS = 24
+MAX_TOKENS = 12
 LEAVING = 0.3
 """Share of requests whose customer leaves before the end."""
 Kills = tuple[tuple[float, str], ...]
@@ -123,7 +123,7 @@ async def billing_deployment(records: int) -> AsyncIterator[tuple[Deployment, li
         }
         for engine in engines:
             # a stream ends where its max_tokens say
-            await engine.control(tokens=10_000, inter_token_s=0.005, cached_tokens=3, prompt_tokens=17)
+            await engine.control(tokens=10_000, inter_token_s=0.008, cached_tokens=3, prompt_tokens=17)
         running = await stack.enter_async_context(
             deployment(options=["--gateways", "2"], environment=environment, token=TOKEN)
         )
@@ -202,7 +202,7 @@ class Trial:
     def _next(self) -> tuple[bytes, int | None, float | None]:
         """A request and when its customer leaves: after so many events, or seconds."""
         choose = self._choose
-        stream, tokens = choose.random() < 0.8, choose.randint(3, MAX_TOKENS)
+        stream, tokens = choose.random() < 0.8, choose.randint(2, MAX_TOKENS)
         leaves = choose.random() < LEAVING
         body = msgspec.json.encode(
             {
