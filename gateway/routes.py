@@ -13,6 +13,7 @@ from contracts.desired_state import Model
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.inference import authenticate
+from gateway.openai.document import document
 from gateway.services import Services
 
 AnyRequest = Request[Any, Any, State]
@@ -66,6 +67,11 @@ class SystemController(Controller):
         parts = services.readiness()
         ready = all(parts.values())
         return Response({"ready": ready, "parts": parts}, status_code=200 if ready else 503)
+
+    @get("/openapi.json", sync_to_thread=False)
+    def openapi(self) -> Response[bytes]:
+        """What the inference API takes and gives."""
+        return Response(document(), media_type="application/json")
 
     @get("/metrics")
     async def metrics(self, services: Services) -> Response[bytes]:

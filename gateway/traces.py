@@ -95,7 +95,9 @@ class Traces:
 
     def add(self, call: Call, answer: Answer) -> None:
         """Remember one request that became a call, whether it was served or refused by a limit."""
-        error, generation = answer.error, call.generation
+        # Taken away: its traceback holds the answer, a cycle that would wait for the collector.
+        error, answer.error = answer.error, None
+        generation = call.generation
         trace = _trace(
             call.request_id,
             call.key.caller,

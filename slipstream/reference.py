@@ -1,4 +1,4 @@
-"""Writes docs/reference: settings, metrics and error codes, from the code that defines them.
+"""Writes docs/reference: settings, metrics, error codes and the admin API, from the code that defines them.
 
 `python -m slipstream.reference docs/reference`. A test fails while the committed pages differ from what this gives.
 """
@@ -26,7 +26,15 @@ HEAD = "<!-- Written by `python -m slipstream.reference docs/reference`; changes
 
 def pages() -> dict[str, str]:
     """File name to content of every generated page."""
-    return {"settings.md": settings_page(), "metrics.md": metrics_page(), "errors.md": errors_page()}
+    from slipstream.admin_reference import api_page, roles_page
+
+    return {
+        "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
+        "errors.md": errors_page(),
+        "admin-api.md": HEAD + api_page(),
+        "admin-roles.md": HEAD + roles_page(),
+    }
 
 
 SETTINGS = """# Settings
@@ -69,13 +77,15 @@ def metrics_page() -> str:
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
     from gateway.metrics import GatewayMetrics
+    from gateway.tally import Tallies
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
     from router.metrics import RouterMetrics
     from router.policies import registry
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, LimitsMetrics, MeteringMetrics):
+    GatewayMetrics(gateway, Tallies())
+    for kind in (LimitsMetrics, MeteringMetrics):
         kind(gateway)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry

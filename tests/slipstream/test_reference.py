@@ -8,7 +8,7 @@ from slipstream.reference import pages
 from tests.deployment import ROOT
 
 
-@pytest.mark.parametrize("name", ["settings.md", "metrics.md", "errors.md"])
+@pytest.mark.parametrize("name", ["settings.md", "metrics.md", "errors.md", "admin-api.md", "admin-roles.md"])
 def test_the_committed_page_is_what_the_code_gives(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text()
     assert committed == pages()[name], "run `make docs` and commit what changes"

@@ -1,0 +1,92 @@
+"""The shape of answers, for the OpenAPI document only: `Collector` and `Relay` write them byte by byte.
+
+What engines add beyond these fields stays in the answers, so no object here is closed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class PromptDetails(msgspec.Struct):
+    """cached_tokens: found in the prefix cache, and priced apart."""
+
+    cached_tokens: int = 0
+
+
+class TokenUsage(msgspec.Struct):
+    """The engine's count, which is also what is billed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class ChatAnswerMessage(msgspec.Struct):
+    """What the assistant said, or the tools it wants called."""
+
+    role: Literal["assistant"]
+    content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class ChatChoice(msgspec.Struct):
+    """One of `n` answers."""
+
+    index: int
+    message: ChatAnswerMessage
+    finish_reason: str | None
+    logprobs: dict[str, Any] | None = None
+
+
+class ChatCompletion(msgspec.Struct):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: TokenUsage | None = None
+
+
+class TextChoice(msgspec.Struct):
+    """One continuation."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextCompletion(msgspec.Struct):
+    """A whole answer."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: TokenUsage | None = None
+
+
+class ModelEntry(msgspec.Struct):
+    """A model that the key may use."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    tier: Literal["autocomplete", "chat"]
+    context_tokens: int
+    aliases: list[str]
+
+
+class ModelList(msgspec.Struct):
+    """All of them."""
+
+    object: Literal["list"]
+    data: list[ModelEntry]

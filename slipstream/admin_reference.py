@@ -1,0 +1,96 @@
+"""The pages about the admin API, from the endpoints themselves: who may do what, and what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.endpoints import ENDPOINTS
+from gateway.admin.handlers import PREFIX
+from gateway.tenants.roles import PERMISSIONS, Permission, Role
+
+ROLES = """# Roles of the admin API
+
+A role holds in the organization its member or service account belongs to. A principal of the operating organization
+has its role's permissions in every organization; endpoints marked *deployment* are for those alone. Nobody can give,
+change or take a role that may do more than their own, nor make an admin key for somebody who has one.
+
+## Permissions
+
+"""
+ENDPOINT_HEAD = """
+## Endpoints
+
+"""
+API = """# The admin API
+
+Below `/admin/v1`, with an admin key: `Authorization: Bearer sk-slip-admin-…`. The same as OpenAPI:
+`/admin/v1/openapi.json`. Who may call what: [roles](admin-roles.md). How to use it:
+[customers](../guides/customers.md).
+
+Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body ([errors](errors.md)); what belongs to
+another organization is a 404. Lists are pages, newest first: `limit` (at most 100) and `cursor`, which is the page's
+`next_cursor`. A POST with an `Idempotency-Key` is done once: for 24 hours the same key and body get the same answer
+(`idempotent-replayed: true`), another body 409, and so does a second request while the first is running.
+"""
+
+
+def roles_page() -> str:
+    """Role × permission, and role × endpoint."""
+    names = [role.value for role in Role]
+    lines = [ROLES, f"| permission | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"]
+    for permission in Permission:
+        marks = ["yes" if permission in PERMISSIONS[role] else "–" for role in Role]
+        lines.append(f"| `{permission.value}` | {' | '.join(marks)} |\n")
+    lines.append(ENDPOINT_HEAD)
+    lines.append(f"| endpoint | permission | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}\n")
+    for endpoint in ENDPOINTS:
+        needed = f"`{endpoint.permission.value}`" if endpoint.permission else "any"
+        needed += ", *deployment*" if endpoint.deployment else ""
+        marks = [
+            "yes" if endpoint.permission is None or endpoint.permission in PERMISSIONS[role] else "–" for role in Role
+        ]
+        lines.append(f"| `{endpoint.method} {endpoint.path}` | {needed} | {' | '.join(marks)} |\n")
+    return "".join(lines)
+
+
+def api_page() -> str:
+    """Every endpoint with what it takes and gives."""
+    parts = [API]
+    for module, endpoints in groupby(ENDPOINTS, key=lambda endpoint: endpoint.module):
+        parts.append(f"\n## {module.replace('_', ' ').capitalize()}\n")
+        for endpoint in endpoints:
+            parts += _endpoint(endpoint)
+    return "".join(parts)
+
+
+def _endpoint(endpoint: Endpoint) -> Iterator[str]:
+    yield f"\n### `{endpoint.method} {PREFIX}{endpoint.path}`\n\n{endpoint.summary}"
+    yield f"\n\n{endpoint.description}\n" if endpoint.description else "\n"
+    needed = f"`{endpoint.permission.value}`" if endpoint.permission else "any admin key"
+    yield f"\nNeeds {needed}{', in the operating organization' if endpoint.deployment else ''}."
+    yield f" Answers {endpoint.status} with {_name(endpoint.returns)}.\n"
+    for title, kind in (("Query", endpoint.query), ("Body", endpoint.body)):
+        if kind is not None:
+            fields = ", ".join(_field(field) for field in msgspec.structs.fields(kind))
+            yield f"\n{title}: {fields}.\n"
+
+
+def _field(field: msgspec.structs.FieldInfo) -> str:
+    text = f"`{field.encode_name}`"
+    if field.required:
+        return f"{text} (required)"
+    if field.default in (None, msgspec.UNSET, msgspec.NODEFAULT):
+        return text
+    return f"{text} (default {msgspec.json.encode(field.default).decode()})"
+
+
+def _name(kind: Any) -> str:
+    arguments = get_args(kind)
+    if arguments:
+        return f"a page of {_name(arguments[0])}" if get_origin(kind) else str(kind)
+    return f"`{getattr(kind, '__name__', kind)}`"
