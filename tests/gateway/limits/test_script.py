@@ -187,12 +187,12 @@ def cluster_url() -> Iterator[str]:
             deadline_s = time.monotonic() + 20
             while True:
                 try:
-                    client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+                    client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)  # type: ignore[no-untyped-call]
                     break
                 except redis.ConnectionError:
                     assert time.monotonic() < deadline_s
                     time.sleep(0.01)
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):  # type: ignore[no-untyped-call]
                 assert time.monotonic() < deadline_s
                 time.sleep(0.01)
             yield f"redis://127.0.0.1:{port}/0"
