@@ -1,7 +1,7 @@
-"""Lays one step's work out as flat tensors and an attention plan.
+"""Lays one step's work out as flat tensors and attention plans.
 
-Sequences that generate stand first, those with as many drafts together and similar context lengths next to each other;
-then chunks of prompts, as the attention layer wants it.
+Prompts and generated tokens are two batches, because they may be computed in different number formats. Which one a
+token gets depends on whether it is a prompt's, never on how it comes to be computed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
-from engines.layers.attention import AttentionPlan, Chunk, TokenGroup
+from engines.layers.attention import AttentionPlan, Chunk, MirrorGroup, TokenGroup
 
 
 class Scored(NamedTuple):
@@ -28,7 +29,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step, ready for the model."""
+    """Tokens that are computed together, ready for the model."""
 
     ids: Tensor
     """(tokens,)"""
@@ -36,107 +37,205 @@ class Batch:
     """(tokens,)"""
     plan: AttentionPlan
     sampled: tuple[Sequence, ...]
-    """Sequences whose computed tokens catch up in this step: each gets a new token. One with k drafts stands here
-    k + 1 times in a row."""
-    sampled_rows: Tensor
-    """(sampled,) the row of each one's last token, then of its drafts."""
-    order: tuple[Work, ...]
-    """The works as their rows stand in the batch."""
+    """Sequences whose computed tokens catch up here: each gets a new token. One with k drafts stands here k + 1 times
+    in a row."""
+    sampled_rows: tuple[int, ...]
+    """The row of each one's last token, then of its drafts."""
+    order: tuple[Span, ...]
+    """What is computed, as its rows stand in the batch."""
     scored: tuple[Scored, ...] = ()
 
 
+class Layout(NamedTuple):
+    """One step."""
+
+    prompts: Batch | None
+    generated: Batch | None
+    """To be computed after the prompts: a sequence may have both."""
+
+
 class BatchBuilder:
-    """Builds batches for one page size and one bias format."""
+    """Builds batches for one page size."""
 
-    def __init__(self, page_tokens: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        page_tokens: int,
+        dtype: torch.dtype,
+        mirror: ContextMirror | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        """dtype: in which to attend. mirror: None: contexts are gathered from pages."""
         self._page_tokens = page_tokens
+        self._device = device
         self._dtype = dtype
+        self._mirror = mirror
 
-    def build(self, works: list[Work]) -> Batch:
+    def build(self, works: list[Work]) -> Layout:
         """works: a sequence with drafts computes them all."""
-        generating = sorted((w for w in works if w.tokens == 1 or w.drafts), key=lambda w: (w.tokens, _pages(w)))
-        chunks = [w for w in works if w.tokens > 1 and not w.drafts]
+        prompts: list[Span] = []
+        resumed: list[Span] = []
+        generating: list[Span] = []
+        forks: dict[Sequence, tuple[Sequence, ...]] = {}
+        for sequence, tokens, drafts, followers in works:
+            start, stop, border = sequence.computed, sequence.computed + tokens, sequence.prompt_tokens
+            if start < border:
+                prompts.append(Span(sequence, start, min(stop, border)))
+                if stop > border:
+                    # the context is not in its pages yet, so it cannot be mirrored
+                    resumed.append(Span(sequence, border, stop))
+            else:
+                # one that was preempted has many
+                (generating if tokens == 1 or drafts else resumed).append(Span(sequence, start, stop))
+            if followers:
+                forks[sequence] = followers
+        return Layout(self._prompts(prompts, forks), self._generated(generating, resumed, forks))
+
+    def _prompts(self, spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]) -> Batch | None:
+        if not spans:
+            return None
+        scored: list[Scored] = []
+        row = 0
+        for sequence, start, stop in spans:
+            if sequence.sampling.score_prompt and (unscored := sequence.unscored(start, stop)):
+                scored.append(Scored(sequence, row + unscored.start - start, row + unscored.stop - start))
+            row += stop - start
+        rows = self._rows(spans)
+        plan = AttentionPlan(rows[2], chunks=self._chunks(spans, 0))
+        return Batch(rows[0], rows[1], plan, *_sampled(spans, forks), tuple(spans), tuple(scored))
+
+    def _generated(
+        self, generating: list[Span], resumed: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
+    ) -> Batch | None:
+        placed = None if self._mirror is None else self._mirror.arrange(generating)
+        if not generating and not resumed:
+            return None
+        groups: tuple[TokenGroup, ...] = ()
+        group: MirrorGroup | None = None
+        if placed is not None:
+            generating, group = placed, self._mirrored(placed)
+        elif generating:
+            generating = sorted(generating, key=lambda span: (span.stop - span.start, _pages(span)))
+            groups = self._groups(generating)
+        spans = [*generating, *resumed]
+        rows = self._rows(spans)
+        first = sum(span.stop - span.start for span in generating)
+        chunks = self._chunks(resumed, first)
+        plan = AttentionPlan(rows[2], groups, chunks, group)
+        return Batch(rows[0], rows[1], plan, *_sampled(spans, forks), tuple(spans))
+
+    def _rows(self, spans: list[Span]) -> Tensor:
+        """(3, tokens): ids, positions and slots."""
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
-        sampled: list[Sequence] = []
-        sampled_rows: list[int] = []
-        scored: list[Scored] = []
         page_tokens = self._page_tokens
-        for sequence, tokens, drafts, forks in (*generating, *chunks):
-            start, stop = sequence.computed, sequence.computed + tokens
+        for sequence, start, stop in spans:
             pages = sequence.pages
-            if sequence.sampling.score_prompt and (unscored := sequence.unscored(start, stop)):
-                scored.append(Scored(sequence, len(ids) + unscored.start - start, len(ids) + unscored.stop - start))
+            if stop - start == 1 and not sequence.drafts:
+                ids.append(sequence.tokens[start])
+                positions.append(start)
+                slots.append(pages[start // page_tokens] * page_tokens + start % page_tokens)
+                continue
             ids += sequence.tokens[start:stop]
-            if drafts:
+            if stop > len(sequence.tokens):
                 ids += sequence.drafts
             positions += range(start, stop)
             slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
-            if stop == len(sequence.tokens) + drafts:
-                sampled += [sequence] * (1 + drafts)
-                sampled_rows += range(len(ids) - 1 - drafts, len(ids))
-                sampled += forks
-                sampled_rows += [len(ids) - 1] * len(forks)
-        first_chunk = sum(work.tokens for work in generating)
-        plan = AttentionPlan(torch.tensor(slots), self._groups(generating), self._chunks(chunks, first_chunk))
-        return Batch(
-            torch.tensor(ids),
-            torch.tensor(positions),
-            plan,
-            tuple(sampled),
-            torch.tensor(sampled_rows),
-            (*generating, *chunks),
-            tuple(scored),
-        )
+        return torch.tensor((ids, positions, slots), device=self._device)
 
-    def _groups(self, works: list[Work]) -> tuple[TokenGroup, ...]:
-        """Cut the sorted works where they have more tokens each, or where the context has more than doubled: padding
+    def _mirrored(self, spans: list[Span]) -> MirrorGroup:
+        mirror = self._mirror
+        assert mirror is not None
+        counts = [span.stop - span.start for span in spans]
+        tokens, positions = max(counts), max(span.stop for span in spans)
+        bases = [mirror.base(place, at) for place, (_, start, stop) in enumerate(spans) for at in range(start, stop)]
+        places = (torch.tensor(bases)[:, None] + mirror.offsets).flatten()
+        bias = spread = back = None
+        if tokens > 1 or min(span.stop for span in spans) < positions:
+            seen = torch.tensor([span.start + 1 for span in spans])[:, None] + torch.arange(tokens)
+            bias = _bias(torch.arange(positions) >= seen[:, None, :, None], self._dtype)
+        if min(counts) < tokens:
+            firsts = torch.tensor(counts).cumsum(0) - torch.tensor(counts)
+            within = torch.arange(tokens)
+            last = torch.tensor(counts)[:, None] - 1
+            spread = (firsts[:, None] + torch.minimum(within, last)).flatten()
+            back = torch.tensor([place * tokens + at for place, count in enumerate(counts) for at in range(count)])
+        return MirrorGroup(len(bases), len(spans), tokens, positions, places, bias, spread, back)
+
+    def _groups(self, spans: list[Span]) -> tuple[TokenGroup, ...]:
+        """Cut the sorted spans where they have more tokens each, or where the context has more than doubled: padding
         then costs at most half of the work."""
         groups: list[TokenGroup] = []
         first = row = 0
-        for stop in range(1, len(works) + 1):
-            tokens = works[first].tokens
+        for stop in range(1, len(spans) + 1):
+            tokens = spans[first].stop - spans[first].start
             if (
-                stop == len(works)
-                or works[stop].tokens > tokens
-                or _pages(works[stop]) > 2 * max(_pages(works[first]), 4)
+                stop == len(spans)
+                or spans[stop].stop - spans[stop].start > tokens
+                or _pages(spans[stop]) > 2 * max(_pages(spans[first]), 4)
             ):
-                groups.append(self._group(row, works[first:stop]))
+                groups.append(self._group(row, spans[first:stop]))
                 row += tokens * (stop - first)
                 first = stop
         return tuple(groups)
 
-    def _group(self, row: int, works: list[Work]) -> TokenGroup:
-        width = _pages(works[-1])  # sorted: the last has the most
-        tokens = works[0].tokens
+    def _group(self, row: int, spans: list[Span]) -> TokenGroup:
+        width = _pages(spans[-1])  # sorted: the last has the most
+        tokens = spans[0].stop - spans[0].start
         numbers: list[int] = []
-        for work in works:
-            pages = work.sequence.pages
+        for span in spans:
+            pages = span.sequence.pages
             numbers += pages
             numbers += [0] * (width - len(pages))
-        lengths = torch.tensor([work.sequence.computed + 1 for work in works])
-        if tokens > 1:
-            lengths = (lengths[:, None] + torch.arange(tokens)).flatten()  # a draft sees those before it
-        hidden = torch.arange(width * self._page_tokens) >= lengths[:, None]  # (rows, positions)
-        bias = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, float("-inf"))
-        return TokenGroup(
-            row, row + tokens * len(works), tokens, torch.tensor(numbers), bias.view(len(works), 1, tokens, -1)
-        )
+        # a draft sees those before it
+        seen = torch.tensor([span.start + 1 for span in spans])[:, None] + torch.arange(tokens)
+        hidden = torch.arange(width * self._page_tokens) >= seen[:, None, :, None]
+        bias = _bias(hidden, self._dtype).to(self._device)
+        return TokenGroup(row, row + tokens * len(spans), tokens, torch.tensor(numbers, device=self._device), bias)
 
-    def _chunks(self, works: list[Work], start: int) -> tuple[Chunk, ...]:
+    def _chunks(self, spans: list[Span], row: int) -> tuple[Chunk, ...]:
         chunks: list[Chunk] = []
-        for sequence, tokens, _, _ in works:
-            past = sequence.computed
+        for sequence, start, stop in spans:
             bias = None
-            if past:
-                positions = torch.arange(len(sequence.pages) * self._page_tokens)
-                hidden = positions > torch.arange(past, past + tokens)[:, None]  # (rows, positions)
-                bias = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, float("-inf"))
-            chunks.append(Chunk(start, start + tokens, torch.tensor(sequence.pages), bias))
-            start += tokens
+            # a prompt's pages may reach further than what is computed now
+            pages = sequence.pages[: -(-stop // self._page_tokens)]
+            if start:
+                positions = torch.arange(len(pages) * self._page_tokens)
+                hidden = positions > torch.arange(start, stop)[:, None]
+                bias = _bias(hidden, self._dtype).to(self._device)
+            numbers = torch.tensor(pages, device=self._device)
+            chunks.append(Chunk(row, row + stop - start, numbers, bias, self._dtype))
+            row += stop - start
         return tuple(chunks)
 
 
-def _pages(work: Work) -> int:
-    return len(work.sequence.pages)
+def _sampled(
+    spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
+) -> tuple[tuple[Sequence, ...], tuple[int, ...]]:
+    sampled: list[Sequence] = []
+    rows: list[int] = []
+    row = 0
+    for sequence, start, stop in spans:
+        row += stop - start
+        drafts = len(sequence.drafts)
+        if stop != len(sequence.tokens) + drafts:
+            continue
+        if not drafts:
+            sampled.append(sequence)
+            rows.append(row - 1)
+        else:
+            sampled += [sequence] * (1 + drafts)
+            rows += range(row - 1 - drafts, row)
+        followers = forks.get(sequence, ())
+        sampled += followers
+        rows += [row - 1] * len(followers)
+    return tuple(sampled), tuple(rows)
+
+
+def _bias(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where `hidden` is false, -inf where it is true."""
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
+
+
+def _pages(span: Span) -> int:
+    return len(span.sequence.pages)

@@ -8,6 +8,7 @@ import torch
 
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
+from engines.embedded.device import device_of
 from engines.embedded.engine import Engine
 from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.store import KVStore
@@ -22,13 +23,14 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     Raises ConfigError naming what is wrong with the model folder or the settings.
     """
     torch.set_num_threads(config.threads)
-    model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype))
+    device = device_of(config)
+    model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype, device), device)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
             f"{config.model}: tokenizer.json has {tokenizer.vocabulary_size} tokens, config.json says vocab_size "
             f"{model.config.vocab_size}; they do not belong together"
         )
-    store = KVStore(model.config, config.kv, model.dtype, context_tokens)
+    store = KVStore(model.config, config.kv, model.dtype, context_tokens, device)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
 
 

@@ -114,6 +114,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, Meta(ge=1, le=256)] = 1
     """CPU threads for the model."""
 
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where the model runs. auto: on a CUDA GPU where there is one."""
+
+    cuda_graphs: bool = True
+    """On a GPU, replay recorded steps where every running sequence generates one token."""
+
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of weights and activations. auto: bfloat16 where the checkpoint has it and the CPU computes it
     natively, else float32."""

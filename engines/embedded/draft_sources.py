@@ -71,4 +71,4 @@ def make_source(config: SpeculationConfig, model: Model) -> DraftSource | None:
         return NgramSource(config)
     if not config.head:
         raise ConfigError("speculation.head: method eagle needs the folder of a head", param="speculation.head")
-    return EagleSource(load(Path(config.head), model.dtype), model)
+    return EagleSource(load(Path(config.head), model.dtype).to(model.device), model)

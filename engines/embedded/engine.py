@@ -11,6 +11,7 @@ from collections.abc import Callable
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
+from engines.embedded.graphs import make_graphs
 from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
@@ -46,7 +47,8 @@ class Engine:
         self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model))
-        self._runner = Runner(model, store, self._drafter.layers)
+        graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
+        self._runner = Runner(model, store, self._drafter.layers, graphs)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
@@ -100,6 +102,15 @@ class Engine:
         self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         self.events.flush()
         return deltas
+
+    def flush_cache(self) -> bool:
+        """Forget everything cached. False, and nothing is done, while anything runs or waits."""
+        if self.busy:
+            return False
+        self.cache.clear()
+        self.events.cleared()
+        self.events.flush()
+        return True
 
     def close(self) -> None:
         """Nothing will be asked of it any more."""

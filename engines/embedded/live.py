@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from engines.embedded.history import RequestUsage
 from engines.embedded.output import Delta
@@ -21,6 +22,8 @@ class LiveRequest:
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
+        self.relay: Callable[[], bool] | None = None
+        """Called when there is news, instead of waking whoever waits; false: wake them."""
         self._news: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -30,7 +33,7 @@ class LiveRequest:
         return self._unfinished == 0
 
     def put(self, delta: Delta) -> None:
-        """Add news; called by the service for every delta of this request."""
+        """Add news; called by the service for every delta of this request, before one `tell`."""
         self._completion[delta.index] = delta.completion_tokens
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
@@ -38,21 +41,39 @@ class LiveRequest:
             if self.finished:
                 self.ended.set()
         self._news.append(delta)
-        self._wake()
 
     def fail(self) -> None:
         """The engine broke down."""
         self.failed = True
         self.ended.set()
-        self._wake()
+        self.tell()
+
+    def tell(self) -> None:
+        """Hand on the news that were put."""
+        if self.relay is not None and self.relay():
+            return
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def peek(self) -> list[Delta]:
+        """What `take` would give."""
+        return self._news
+
+    def take(self) -> list[Delta]:
+        """Everything since the last call."""
+        taken, self._news = self._news, []
+        return taken
+
+    async def wait(self) -> None:
+        """Return when something was told that no relay took care of."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
 
     async def news(self) -> list[Delta]:
         """Everything since the last call, at least one delta unless the engine failed; waits if there is none."""
         while not self._news and not self.failed:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        taken, self._news = self._news, []
-        return taken
+            await self.wait()
+        return self.take()
 
     def usage(self) -> RequestUsage:
         """Counts so far."""
@@ -61,7 +82,3 @@ class LiveRequest:
         completion = sum(self._completion)
         # the first choice of a prompt tells how much of it was cached before this request
         return RequestUsage(prompt, prompt + completion, completion, sum(self._cached[::per_prompt]))
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

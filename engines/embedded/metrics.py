@@ -27,7 +27,6 @@ class EngineCollector(Collector):
             return
         stats, scheduler, store, pages = engine.stats, engine.scheduler, engine.store, engine.pages
         used = scheduler.used_pages * store.page_tokens
-        hits = stats.cached_tokens / stats.prompt_tokens if stats.prompt_tokens else 0.0
         yield self._gauge("num_running_reqs", "Sequences running", len(scheduler.running))
         yield self._gauge("num_queue_reqs", "Sequences waiting", len(scheduler.waiting))
         yield self._gauge("num_used_tokens", "KV tokens in use", used)
@@ -36,7 +35,7 @@ class EngineCollector(Collector):
         yield self._gauge("kv_available_tokens", "KV tokens in free pages", pages.free * store.page_tokens)
         yield self._gauge("kv_evictable_tokens", "KV tokens that only the cache holds", pages.idle * store.page_tokens)
         yield self._gauge("kv_used_tokens", "KV tokens in pages that sequences own", used)
-        yield self._gauge("cache_hit_rate", "Share of prompt tokens found in the prefix cache", hits)
+        yield self._gauge("cache_hit_rate", "Share of the last prompts found in the prefix cache", stats.hit_rate)
         yield self._gauge("gen_throughput", "Tokens generated per second", stats.throughput)
         yield self._counter("prompt_tokens", "Prompt tokens of started requests", stats.prompt_tokens)
         yield self._counter("cached_tokens", "Prompt tokens found in the prefix cache", stats.cached_tokens)

@@ -1,13 +1,16 @@
-"""Runs one step: batch, model, sampler."""
+"""Runs one step: batches, model, sampler."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Rows
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from engines.embedded.batch import BatchBuilder
+from engines.embedded.batch import Batch, BatchBuilder
+from engines.embedded.graphs import DecodeGraphs
+from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
 from engines.embedded.prompt_scores import score_prompts
@@ -28,35 +31,92 @@ class Ran(NamedTuple):
 class Runner:
     """Owns the model and its key and value memory."""
 
-    def __init__(self, model: Model, store: KVStore, layers: tuple[int, ...] = ()) -> None:
-        """layers: whose outputs are wanted."""
+    def __init__(
+        self, model: Model, store: KVStore, layers: tuple[int, ...] = (), graphs: DecodeGraphs | None = None
+    ) -> None:
+        """layers: whose outputs are wanted. graphs: replay plain decode steps; None: never."""
         self._layers = layers
         self._model = model
         self._store = store
-        self._builder = BatchBuilder(store.page_tokens, model.dtype)
+        self._graphs = graphs
+        self._mirror: ContextMirror | None = None
+        attention = model.dtype
+        if model.device.type == "cpu" and graphs is None:
+            # sums in bf16 would depend on what else is in the batch
+            attention = torch.float32
+            self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
+        self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> Ran:
         """Do the plan. Sequences keep their tokens; what changes is the scores of their prompts."""
         for source, target in plan.copies:
             self._store.copy(source, target)
-        batch = self._builder.build(plan.works)
-        hidden, outputs = self._model.hidden_and_outputs(
-            batch.ids, batch.positions, self._store.pages, batch.plan, self._layers
-        )
         states: dict[Sequence, Tensor] = {}
-        if outputs:
-            parts = torch.split(torch.cat(outputs, -1), [work.tokens for work in batch.order])
-            states = {work.sequence: part for work, part in zip(batch.order, parts, strict=True)}
-        if batch.scored:
-            score_prompts(self._model, hidden, batch.scored)
-        if not batch.sampled:
+        if self._graphs is not None and all(work.tokens == 1 and not work.sequence.is_new for work in plan.works):
+            return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states)
+        layout = self._builder.build(plan.works)
+        rows: list[Tensor] = []
+        sampled: tuple[Sequence, ...] = ()
+        if layout.prompts is not None:
+            hidden = self._compute(layout.prompts, self._model.dtype, None, states)
+            if layout.prompts.scored:
+                score_prompts(self._model, hidden, layout.prompts.scored)
+            sampled += self._keep(layout.prompts, hidden, rows)
+        if layout.generated is not None:
+            dtype = self._model.generation_dtype
+            mirrored = self._mirror is not None and layout.generated.plan.mirror is not None
+            mirror = self._mirror.layers if self._mirror is not None and mirrored else None
+            hidden = self._compute(layout.generated, dtype, mirror, states)
+            sampled += self._keep(layout.generated, hidden, rows)
+        if not sampled:
             return Ran([], states)
-        logits = self._model.logits(hidden.index_select(0, batch.sampled_rows))
-        picks: list[tuple[Sequence, list[Picked]]] = []
-        for sequence, picked in zip(batch.sampled, pick(logits, batch.sampled), strict=True):
-            if picks and picks[-1][0] is sequence:
-                picks[-1][1].append(picked)
-            else:
-                picks.append((sequence, [picked]))
-        return Ran(picks, states)
+        logits = self._model.logits(rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows]))
+        return Ran(_by_sequence(logits, sampled), states)
+
+    def _replay(
+        self, plan: StepPlan, graphs: DecodeGraphs, states: dict[Sequence, Tensor]
+    ) -> tuple[Tensor, tuple[Sequence, ...]]:
+        spans = [Span(work.sequence, work.sequence.computed, work.sequence.computed + 1) for work in plan.works]
+        decoded = graphs.decode(spans)
+        if decoded.outputs:
+            # a copy: the next replay writes over them
+            parts = torch.split(torch.cat(decoded.outputs, -1), 1)
+            states.update({span.sequence: part for span, part in zip(spans, parts, strict=True)})
+        # a sequence that is catching up has more to compute, and nothing to sample from yet
+        ready = [row for row, span in enumerate(spans) if span.stop == len(span.sequence.tokens)]
+        logits = decoded.logits if len(ready) == len(spans) else decoded.logits[ready]
+        return logits, tuple(spans[row].sequence for row in ready)
+
+    def _compute(
+        self, batch: Batch, dtype: torch.dtype, mirror: Rows[Tensor] | None, states: dict[Sequence, Tensor]
+    ) -> Tensor:
+        """The final states of a batch; adds to `states`."""
+        hidden, outputs = self._model.hidden_and_outputs(
+            batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
+        )
+        if outputs:
+            parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in batch.order])
+            for (sequence, _, _), part in zip(batch.order, parts, strict=True):
+                before = states.get(sequence)
+                # a sequence that resumes may have tokens of its prompt and others
+                states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
+        return hidden
+
+    def _keep(self, batch: Batch, hidden: Tensor, rows: list[Tensor]) -> tuple[Sequence, ...]:
+        """Put aside the rows that are sampled from."""
+        if batch.sampled:
+            whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
+            rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
+        return batch.sampled
+
+
+def _by_sequence(logits: Tensor, sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:
+    """Pick a token for every row; the rows of a sequence stand together."""
+    picks: list[tuple[Sequence, list[Picked]]] = []
+    for sequence, picked in zip(sampled, pick(logits, sampled) if sampled else (), strict=True):
+        if picks and picks[-1][0] is sequence:
+            picks[-1][1].append(picked)
+        else:
+            picks.append((sequence, [picked]))
+    return picks

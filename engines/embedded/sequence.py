@@ -102,6 +102,11 @@ class Sequence:
             for id_, value in sampling.logit_bias:
                 self.bias[id_] = value
 
+        greedy = sampling.temperature == 0 or sampling.top_k == 1
+        adjusted = self.bias is not None or self.counts is not None or self.guide is not None
+        self.greedy_only = greedy and not adjusted and sampling.logprobs is None
+        """The likeliest token is all that is wanted of its logits."""
+
     @property
     def pending(self) -> int:
         """Tokens not computed yet."""

@@ -91,6 +91,12 @@ class Service:
         """End requests before the engine's next step; unknown ids are ignored, as SGLang does."""
         self._worker.abort(rid, prefix=prefix)
 
+    async def flush_cache(self) -> bool:
+        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when there is no engine."""
+        if self.engine is None or self.failure is not None:
+            raise EngineFailed("The engine is not ready.", retry_after_s=1.0)
+        return await self._worker.ask(lambda engine: engine.flush_cache())
+
     def stop(self) -> None:
         """Begin to drain: refuse new requests, let the others finish for `drain_s`, abort what is left, set `stopped`.
 
@@ -137,14 +143,18 @@ class Service:
         )
 
     def _deliver(self, deltas: list[Delta]) -> None:
+        told: dict[str, LiveRequest] = {}
         for delta in deltas:
             live = self.live.get(delta.rid)
             if live is None:
                 continue
             live.put(delta)
+            told[delta.rid] = live
             if live.finished:
                 self.history.put(delta.rid, live.usage())
                 del self.live[delta.rid]
+        for live in told.values():
+            live.tell()
         if not self.live:
             self._idle.set()
 

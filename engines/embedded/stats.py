@@ -96,8 +96,13 @@ class Stats:
         self.queue_s = Histogram(REQUEST_BOUNDS_S)
         self.throughput = 0.0
         """Generated tokens per second over the last whole window."""
+        self.hit_rate = 0.0
+        """Share of prompt tokens found in the cache, over the prompts of the last step that had any: what SGLang's
+        gauge of this name shows."""
         self._window_start_s: float | None = None
         self._window_first = 0
+        self._counted_prompt = self._counted_cached = 0
+        """`prompt_tokens` and `cached_tokens` when `hit_rate` was set."""
 
     @property
     def accept_length(self) -> float:
@@ -119,6 +124,9 @@ class Stats:
         """One step ended; its tokens are counted already."""
         self.steps += 1
         self.step_s += elapsed_s
+        if new := self.prompt_tokens - self._counted_prompt:
+            self.hit_rate = (self.cached_tokens - self._counted_cached) / new
+            self._counted_prompt, self._counted_cached = self.prompt_tokens, self.cached_tokens
         if self._window_start_s is None:
             self._window_start_s = now_s - elapsed_s
         window_s = now_s - self._window_start_s

@@ -59,6 +59,22 @@ class EngineWorker:
         """End requests before the next step; see `Engine.abort`."""
         self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
 
+    async def ask(self, question: Callable[[Engine], ArgumentT]) -> ArgumentT:
+        """What the engine answers between two steps."""
+        answer: asyncio.Future[ArgumentT] = asyncio.get_running_loop().create_future()
+
+        def tell(value: ArgumentT) -> None:
+            # whoever asked may be gone
+            if not answer.done():
+                answer.set_result(value)
+
+        def command(engine: Engine) -> list[Delta]:
+            self._call(tell, question(engine))
+            return []
+
+        self._commands.put(command)
+        return await answer
+
     async def stop(self) -> None:
         """End the thread after its current step."""
         self._commands.put(None)

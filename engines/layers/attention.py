@@ -1,8 +1,7 @@
 """Attention over keys and values that lie in pages, for a batch that mixes single tokens and chunks of prompts.
 
-The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token (and drafts), sorted so that
-similar context lengths stand together, then the chunks. `AttentionPlan` says which rows belong to what; this module
-knows no requests.
+The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token (and drafts), then the chunks.
+`AttentionPlan` says which rows belong to what; this module knows no requests.
 """
 
 from __future__ import annotations
@@ -24,7 +23,31 @@ class TokenGroup:
     pages: Tensor
     """(sequences * pages per sequence,) page numbers; those with fewer repeat any page, hidden by the bias."""
     bias: Tensor
-    """(sequences, 1, tokens, positions): 0 where the token may look, -inf elsewhere."""
+    """(sequences, 1, tokens, positions): 0 where the token may look, -inf elsewhere. In the format to compute in."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorGroup:
+    """The same for sequences whose keys and values lie side by side as well, so that none are gathered.
+
+    They are the first rows of the batch. Where they compute different numbers of tokens each is given as many queries
+    as the largest, and the surplus is thrown away.
+    """
+
+    rows: int
+    sequences: int
+    tokens: int
+    """Queries per sequence."""
+    positions: int
+    """Of the longest context."""
+    places: Tensor
+    """(rows * 2 * kv_heads,) where each row's keys and values go, a head each, in a layer's mirror."""
+    bias: Tensor | None
+    """(sequences, 1, tokens, positions); None: every query sees everything."""
+    spread: Tensor | None
+    """(sequences * tokens,) the row of each query; None: all rows in order."""
+    back: Tensor | None
+    """(rows,) the query of each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +60,8 @@ class Chunk:
     """(pages,) page numbers of the context, this chunk included."""
     bias: Tensor | None
     """(rows, positions); None when nothing precedes the chunk, so that it is plainly causal and needs no pages."""
+    dtype: torch.dtype = torch.float32
+    """In which to compute; the bias has it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,60 +70,85 @@ class AttentionPlan:
 
     slots: Tensor
     """(tokens,) page * page_tokens + offset."""
-    groups: tuple[TokenGroup, ...]
-    chunks: tuple[Chunk, ...]
+    groups: tuple[TokenGroup, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
+    mirror: MirrorGroup | None = None
 
 
 class PagedAttention:
-    """Grouped-query attention of one model shape."""
+    """Grouped-query attention of one model shape. Queries may be float32 over pages of a narrower format."""
 
     def __init__(self, heads: int, kv_heads: int, head_dim: int) -> None:
         self._heads = heads
         self._kv_heads = kv_heads
         self._head_dim = head_dim
 
-    def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
+    def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan, mirror: Tensor | None) -> Tensor:
         """Write the batch's keys and values to their slots, then attend.
 
         q: (tokens, heads * head_dim); kv: (tokens, 2 * kv_heads * head_dim), keys then values; pages: one layer's
-        store, (pages, page_tokens, 2, kv_heads, head_dim). Returns (tokens, heads * head_dim).
+        store, (pages, page_tokens, 2, kv_heads, head_dim); mirror: one layer's, (2, sequences, kv_heads, positions,
+        head_dim). Returns (tokens, heads * head_dim).
         """
-        pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kv)
-        outputs = [self._group(q[group.start : group.stop], pages, group) for group in plan.groups]
-        outputs += [self._chunk(q[c.start : c.stop], kv[c.start : c.stop], pages, c) for c in plan.chunks]
+        kept = kv.to(pages.dtype)
+        pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kept)
+        if plan.mirror is not None and mirror is not None:
+            out = self._mirrored(q[: plan.mirror.rows], kept[: plan.mirror.rows], mirror, plan.mirror)
+            if plan.mirror.rows == q.shape[0]:
+                return out
+            outputs = [out]
+        else:
+            outputs = []
+        outputs += [self._group(q[group.start : group.stop], pages, group) for group in plan.groups]
+        outputs += [self._chunk(q[c.start : c.stop], kept[c.start : c.stop], pages, c) for c in plan.chunks]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
+    def _mirrored(self, q: Tensor, kept: Tensor, mirror: Tensor, group: MirrorGroup) -> Tensor:
+        # what the pages keep, rounded as it is there: a context read back from them is the same
+        mirror.view(-1, self._head_dim).index_copy_(0, group.places, kept.to(mirror.dtype).reshape(-1, self._head_dim))
+        context = mirror[:, : group.sequences, :, : group.positions]
+        if group.spread is not None:
+            q = q.index_select(0, group.spread)
+        out = self._attend(q.to(mirror.dtype), context[0], context[1], group.tokens, group.bias).to(q.dtype)
+        return out if group.back is None else out.index_select(0, group.back)
+
     def _group(self, q: Tensor, pages: Tensor, group: TokenGroup) -> Tensor:
-        tokens, shared = group.tokens, self._heads // self._kv_heads
-        sequences = q.shape[0] // tokens
-        keys, values = self._gather(pages, group.pages, sequences)
+        dtype = group.bias.dtype
+        keys, values = self._gather(pages, group.pages, q.shape[0] // group.tokens, dtype)
+        return self._attend(q.to(dtype), keys, values, group.tokens, group.bias).to(q.dtype)
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, tokens: int, bias: Tensor | None) -> Tensor:
+        """q: (sequences * tokens, heads * head_dim); keys, values: (sequences, kv_heads, positions, head_dim)."""
         # the query heads that share a kv head act as its query positions: no key is repeated in memory
+        shared = self._heads // self._kv_heads
         if tokens == 1:
-            queries = q.view(sequences, self._kv_heads, shared, self._head_dim)
-            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=group.bias)
-            return out.reshape(sequences, -1)
+            queries = q.view(-1, self._kv_heads, shared, self._head_dim)
+            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+            return out.reshape(q.shape[0], -1)
+        sequences = q.shape[0] // tokens
         queries = q.view(sequences, tokens, self._kv_heads, shared, self._head_dim).transpose(1, 2)
         queries = queries.reshape(sequences, self._kv_heads, tokens * shared, self._head_dim)
-        bias = group.bias.repeat_interleave(shared, 2)
-        out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        wide = None if bias is None else bias.repeat_interleave(shared, 2)
+        out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=wide)
         out = out.view(sequences, self._kv_heads, tokens, shared, self._head_dim).transpose(1, 2)
         return out.reshape(sequences * tokens, -1)
 
-    def _chunk(self, q: Tensor, kv: Tensor, pages: Tensor, chunk: Chunk) -> Tensor:
+    def _chunk(self, q: Tensor, kept: Tensor, pages: Tensor, chunk: Chunk) -> Tensor:
         rows = q.shape[0]
-        queries = q.view(1, rows, self._heads, self._head_dim).transpose(1, 2)
+        queries = q.view(1, rows, self._heads, self._head_dim).transpose(1, 2).to(chunk.dtype)
         if chunk.bias is None:
-            own = kv.view(1, rows, 2, self._kv_heads, self._head_dim)
+            own = kept.to(chunk.dtype).reshape(1, rows, 2, self._kv_heads, self._head_dim)
             keys, values = own[:, :, 0].transpose(1, 2), own[:, :, 1].transpose(1, 2)
-            out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
-            keys, values = self._gather(pages, chunk.pages, 1)
-            out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=chunk.bias, enable_gqa=True)
-        return out.transpose(1, 2).reshape(rows, -1)
+            keys, values = self._gather(pages, chunk.pages, 1, chunk.dtype)
+        out = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=chunk.bias, is_causal=chunk.bias is None, enable_gqa=True
+        )
+        return out.transpose(1, 2).reshape(rows, -1).to(q.dtype)
 
-    def _gather(self, pages: Tensor, numbers: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    def _gather(self, pages: Tensor, numbers: Tensor, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of whole pages, each (rows, kv_heads, positions, head_dim)."""
         # flat rows of a page make one memcpy each; gathering single positions is several times slower
-        flat = pages.view(pages.shape[0], -1).index_select(0, numbers)
+        flat = pages.view(pages.shape[0], -1).index_select(0, numbers).to(dtype)
         both = flat.view(rows, -1, 2, self._kv_heads, self._head_dim)
         return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)

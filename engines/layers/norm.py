@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,17 @@ class RMSNorm:
         self._weight = weight
         self._epsilon = epsilon
         self._shape = (weight.shape[0],)
+        # sqrt(mean(x^2) + e) = hypot(|x|, sqrt(width * e)) / sqrt(width)
+        width = weight.shape[0]
+        self._scaled = weight.float() * math.sqrt(width)
+        self._floor = torch.tensor(math.sqrt(width * epsilon), device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (..., width). Same shape and dtype back."""
+        if x.dtype is torch.float32:
+            # torch has no single kernel for this on a CPU: three of these take half the time of `rms_norm`
+            length = torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)
+            return (x * self._scaled).div_(length)
         return torch.rms_norm(x, self._shape, self._weight, self._epsilon)
 
 
@@ -30,4 +40,4 @@ class HeadNorm:
 
     def apply_(self, x: Tensor) -> None:
         """Normalise x: (tokens, heads, head_dim) in place."""
-        x.copy_(torch.rms_norm(x, self._shape, None, self._epsilon).mul_(self._weight))
+        x.copy_(torch.rms_norm(x, self._shape, None, self._epsilon) * self._weight)

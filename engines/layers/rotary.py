@@ -9,24 +9,42 @@ from torch import Tensor
 
 
 class Rotary:
-    """Rotates halves of each head by angles that grow with the position (Su et al. 2021, in Llama's half-split)."""
+    """Rotates pairs of numbers of each head by angles that grow with the position (Su et al. 2021).
 
-    def __init__(self, frequencies: Tensor, max_positions: int, dtype: torch.dtype, scale: float = 1.0) -> None:
+    The two of a pair lie side by side, so that a pair is one complex number and rotating a product. Checkpoints of the
+    Llama family have the first half of a head's numbers paired with the second; `side_by_side` reorders their weights.
+    """
+
+    def __init__(self, frequencies: Tensor, max_positions: int, scale: float = 1.0) -> None:
         """frequencies: (head_dim / 2,) float32, see `plain_frequencies`. scale: multiplies cos and sin (YaRN)."""
         angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies)
-        cos, sin = angles.cos() * scale, angles.sin() * scale
-        self._half = frequencies.shape[0]
-        self._cos = torch.cat((cos, cos), -1).to(dtype)  # (positions, head_dim)
-        # the sign of the rotation sits in the table, so that the swap of halves is a plain roll
-        self._sin = torch.cat((-sin, sin), -1).to(dtype)  # (positions, head_dim)
+        self._turns = torch.polar(torch.full_like(angles, scale), angles)  # (positions, head_dim / 2) complex
 
-    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin for a batch, each (tokens, 1, head_dim); taken once per step, used by every layer."""
-        return self._cos.index_select(0, positions).unsqueeze(1), self._sin.index_select(0, positions).unsqueeze(1)
+    def to(self, device: torch.device) -> None:
+        """Keep the table there."""
+        self._turns = self._turns.to(device)
 
-    def rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    def at(self, positions: Tensor) -> Tensor:
+        """The rotations of a batch, (tokens, 1, head_dim / 2); taken once per step, used by every layer."""
+        return self._turns.index_select(0, positions).unsqueeze(1)
+
+    def rotate_(self, x: Tensor, turns: Tensor) -> None:
         """Rotate x: (tokens, heads, head_dim) in place."""
-        x.copy_(torch.addcmul(x * cos, x.roll(self._half, -1), sin))
+        if x.dtype is torch.float32:
+            torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)).mul_(turns)
+            return
+        wide = x.float()
+        torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2)).mul_(turns)
+        x.copy_(wide)
+
+
+def side_by_side(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder what makes queries or keys, (heads * head_dim, …), so that the pairs of a rotation are neighbours.
+
+    Scores stay the same: they are products of queries and keys, both reordered.
+    """
+    halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])  # (heads, half, pair, …)
+    return halves.transpose(1, 2).reshape(rows.shape)
 
 
 def plain_frequencies(head_dim: int, theta: float) -> Tensor:

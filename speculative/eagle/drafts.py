@@ -47,12 +47,14 @@ class EagleDrafts:
         if len(tokens) != self._next + 1:
             return []
         if self._states:
-            states = torch.cat(self._states)
+            # prompts and generated tokens may have been computed in different formats
+            states = torch.cat([part.to(self._embedding.dtype) for part in self._states])
             stop = self._first + states.shape[0]
-            following = torch.tensor(tokens[self._first + 1 : stop + 1])
-            outputs, self._past = self._head.extend(
-                self._embedding[following], self._head.features(states), torch.arange(self._first, stop), self._past
-            )
+            device = states.device
+            following = torch.tensor(tokens[self._first + 1 : stop + 1], device=device)
+            positions = torch.arange(self._first, stop, device=device)
+            features = self._head.features(states)
+            outputs, self._past = self._head.extend(self._embedding[following], features, positions, self._past)
             self._output, self._states = outputs[-1], []
         if self._output is None or self._past is None:
             return []

@@ -68,7 +68,7 @@ class EagleHead(nn.Module):
         if past is not None:
             own = KeysValues(torch.cat((past.keys, own.keys)), torch.cat((past.values, own.values)))
         count, total = q.shape[0], own.keys.shape[0]
-        visible = torch.ones(count, total, dtype=torch.bool).tril(total - count)
+        visible = torch.ones(count, total, dtype=torch.bool, device=q.device).tril(total - count)
         attended = functional.scaled_dot_product_attention(
             q.transpose(0, 1)[None],
             own.keys.transpose(0, 1)[None],
@@ -94,7 +94,8 @@ class EagleHead(nn.Module):
             if len(ids) == count:
                 return ids
             position += 1
-            outputs, past = self.extend(embedding[ids[-1:]], outputs, torch.tensor([position]), past)
+            at = torch.tensor([position], device=embedding.device)
+            outputs, past = self.extend(embedding[ids[-1:]], outputs, at, past)
 
 
 class _Layer(nn.Module):
@@ -142,7 +143,7 @@ class _Layer(nn.Module):
 
     def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         half = self._config.head_dim // 2
-        frequencies = 1.0 / self._config.rope_theta ** (torch.arange(half) / half)
+        frequencies = 1.0 / self._config.rope_theta ** (torch.arange(half, device=positions.device) / half)
         angles = positions[:, None, None] * frequencies  # (tokens, 1, half)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         first, second = x[..., :half], x[..., half:]

@@ -39,6 +39,7 @@ class App:
             "/get_server_info": {"GET": control.server_info},
             "/server_info": {"GET": control.server_info},
             "/abort_request": {"POST": control.abort},
+            "/flush_cache": {"POST": control.flush_cache, "GET": control.flush_cache},
             "/usage": {"GET": control.usage},
             "/metrics": {"GET": control.metrics},
         }

@@ -89,6 +89,12 @@ class ControlHandlers:
             self._service.abort("" if body.abort_all else body.rid, prefix=True)
         await exchange.answer(200, b"")
 
+    async def flush_cache(self, exchange: Exchange) -> None:
+        """Forget all cached prefixes: 200, or 400 while requests run or wait, as SGLang answers."""
+        flushed = await self._service.flush_cache()
+        text = b"Cache flushed.\n" if flushed else b"Cache not flushed: requests are running or waiting.\n"
+        await exchange.answer(200 if flushed else 400, text, (b"content-type", b"text/plain; charset=utf-8"))
+
     async def usage(self, exchange: Exchange) -> None:
         """What a request used in the end. One that still runs is waited for: its gateway has just died, and the engine
         is about to notice. 404 when it is not known, no longer, or goes on for `USAGE_WAIT_S`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,7 +12,7 @@ import msgspec
 from contracts.errors import BodyTooLarge
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 Header = tuple[bytes, bytes]
 JSON: Header = (b"content-type", b"application/json")
 EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
@@ -79,6 +79,20 @@ class Exchange:
         """Begin an event stream."""
         self.started = True
         await self._send({"type": "http.response.start", "status": 200, "headers": list(EVENT_STREAM)})
+
+    def try_write(self, data: bytes) -> bool:
+        """Send a part of an event stream now. False: the client is slow and nothing was sent; `write` waits for it.
+
+        uvicorn's `send` waits before it writes, never after: a coroutine that does not end at its first step has
+        written nothing.
+        """
+        attempt = self._send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            attempt.send(None)
+        except StopIteration:
+            return True
+        attempt.close()
+        return False
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Send a part of an event stream."""

@@ -18,6 +18,10 @@ class BlockEvents(Protocol):
         """A page is cached no longer."""
         ...
 
+    def cleared(self) -> None:
+        """Nothing is cached any more; every page was reported as removed before."""
+        ...
+
     def flush(self) -> None:
         """A step is over."""
         ...
@@ -38,6 +42,9 @@ class NoEvents:
         """Nothing."""
 
     def removed(self, page: int) -> None:
+        """Nothing."""
+
+    def cleared(self) -> None:
         """Nothing."""
 
     def flush(self) -> None:

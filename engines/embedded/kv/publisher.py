@@ -67,6 +67,11 @@ class EventPublisher:
         else:
             self._events.append(["BlockRemoved", [hash_], MEDIUM])
 
+    def cleared(self) -> None:
+        """See `BlockEvents`. One event in the place of those that told of each page."""
+        self._hashes.clear()
+        self._events = [["AllBlocksCleared"]]
+
     def flush(self) -> None:
         """Publish what happened since the last call, if anything did."""
         if self._events:

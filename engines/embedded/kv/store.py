@@ -13,7 +13,14 @@ from engines.embedded.models.config import ModelConfig
 class KVStore:
     """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim). The budget decides the number of pages."""
 
-    def __init__(self, model: ModelConfig, config: KVConfig, dtype: torch.dtype, context_tokens: int) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        config: KVConfig,
+        dtype: torch.dtype,
+        context_tokens: int,
+        device: torch.device | None = None,
+    ) -> None:
         """Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
         self.page_tokens = config.page_tokens
         self.token_bytes = model.kv_elements_per_token * dtype.itemsize
@@ -30,13 +37,19 @@ class KVStore:
         # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
         self.pages: Tensor = torch.zeros(
             model.num_hidden_layers,
-            self.total_pages,
+            self.total_pages + 1,
             config.page_tokens,
             2,
             model.num_key_value_heads,
             model.head_dim,
             dtype=dtype,
+            device=device,
         )
+
+    @property
+    def spare_page(self) -> int:
+        """A page that nobody is ever given, for rows that pad a batch."""
+        return self.total_pages
 
     def copy(self, source: int, target: int) -> None:
         """Copy a page, all layers."""

@@ -11,13 +11,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engines.layers.linear import Linear, Projection
+from engines.layers.linear import Linear, Projection, wide_is_fast
 
+CPU = torch.device("cpu")
 HEAD = "head"
 
 
 class Linears(Protocol):
     """Makes the linear layers of one model."""
+
+    wide: bool
+    """Whether they take float32 inputs too, and better than by rounding them."""
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """weight: (out, in), and bias: (out,), in the checkpoint's own precision or float32."""
@@ -27,9 +31,12 @@ class Linears(Protocol):
 class PlainLinears:
     """No quantization."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, device: torch.device = CPU) -> None:
         self._dtype = dtype
+        self._device = device
+        self.wide = dtype is torch.bfloat16 and wide_is_fast(device)
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """See `Linears`."""
-        return Linear(weight.to(self._dtype), None if bias is None else bias.to(self._dtype))
+        weight = weight.to(self._device, self._dtype)
+        return Linear(weight, None if bias is None else bias.to(self._device, self._dtype), wide=self.wide)

@@ -5,25 +5,41 @@ Mistral, Qwen2 and Qwen3 differ in biases and in a norm on queries and keys only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
-from engines.embedded.models.linears import HEAD, Linears
+from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention
 from engines.layers.linear import Projection
 from engines.layers.norm import HeadNorm, RMSNorm
-from engines.layers.rotary import Rotary
+from engines.layers.rotary import Rotary, side_by_side
+
+
+class Memory(NamedTuple):
+    """One layer's keys and values."""
+
+    pages: Tensor
+    mirror: Tensor | None
 
 
 class LlamaLayer:
     """One block. Query, key and value projections are one matrix, and so are gate and up: fewer calls per step."""
 
     def __init__(
-        self, config: ModelConfig, checkpoint: Checkpoint, index: int, dtype: torch.dtype, linears: Linears
+        self,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        index: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        linears: Linears,
     ) -> None:
         hidden, head_dim = config.hidden_size, config.head_dim
         self._q_width = config.num_attention_heads * head_dim
@@ -36,11 +52,16 @@ class LlamaLayer:
         prefix = f"model.layers.{index}"
 
         def norm(name: str) -> RMSNorm:
-            return RMSNorm(checkpoint.take(f"{prefix}.{name}.weight", (hidden,), dtype), config.rms_norm_eps)
+            weight = checkpoint.take(f"{prefix}.{name}.weight", (hidden,), dtype).to(device)
+            return RMSNorm(weight, config.rms_norm_eps)
+
+        def read(name: str, *shape: int) -> Tensor:
+            rows = checkpoint.read(f"{prefix}.{name}", shape)
+            return side_by_side(rows, head_dim) if name.startswith(("self_attn.q_", "self_attn.k_")) else rows
 
         def linear(group: str, parts: dict[str, int], inputs: int, bias: bool) -> Projection:
-            weights = [checkpoint.read(f"{prefix}.{name}.weight", (out, inputs)) for name, out in parts.items()]
-            biases = [checkpoint.read(f"{prefix}.{name}.bias", (out,)) for name, out in parts.items()] if bias else []
+            weights = [read(f"{name}.weight", out, inputs) for name, out in parts.items()]
+            biases = [read(f"{name}.bias", out) for name, out in parts.items()] if bias else []
             whole = torch.cat(biases) if biases else None
             return linears.make(f"layers.{index}.{group}", torch.cat(weights), whole)
 
@@ -55,23 +76,21 @@ class LlamaLayer:
         )
         self._qk_norm: HeadNorm | None = None
         if config.qk_norm:
-            q, k = (checkpoint.take(f"{prefix}.self_attn.{n}_norm.weight", (head_dim,), dtype) for n in "qk")
+            q, k = (read(f"self_attn.{name}_norm.weight", head_dim).to(device, dtype) for name in "qk")
             rows = [q] * config.num_attention_heads + [k] * config.num_key_value_heads
             self._qk_norm = HeadNorm(torch.stack(rows), config.rms_norm_eps)
         self._output = linear("output", {"self_attn.o_proj": hidden}, self._q_width, config.output_bias)
         self._gate_up = linear("gate_up", {"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
         self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
-    def __call__(
-        self, x: Tensor, rotary: Rotary, cos: Tensor, sin: Tensor, pages: Tensor, plan: AttentionPlan
-    ) -> Tensor:
-        """x: (tokens, hidden). pages: this layer's store."""
+    def __call__(self, x: Tensor, rotary: Rotary, turns: Tensor, memory: Memory, plan: AttentionPlan) -> Tensor:
+        """x: (tokens, hidden), in the model's format or float32."""
         qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
         rotated = qkv[:, : self._qk_width].view(-1, self._qk_heads, self._head_dim)
         if self._qk_norm is not None:
             self._qk_norm.apply_(rotated)
-        rotary.rotate_(rotated, cos, sin)
-        attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], pages, plan)
+        rotary.rotate_(rotated, turns)
+        attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], memory.pages, plan, memory.mirror)
         x = x + self._output(attended)
         gate_up = self._gate_up(self._post_norm(x))  # (tokens, gate | up)
         return x + self._down(functional.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :]))
@@ -80,41 +99,69 @@ class LlamaLayer:
 class Llama:
     """A whole decoder: token ids in, logits out. It keeps no state between steps; keys and values are the caller's."""
 
-    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype, linears: Linears) -> None:
-        """linears: makes the linear layers, rounded or not.
+    def __init__(
+        self,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        linears: Linears,
+        device: torch.device = CPU,
+    ) -> None:
+        """linears: makes the linear layers, rounded or not, on the same device.
 
         Raises ConfigError naming a tensor that is missing or has the wrong shape.
         """
         self.config = config
         self.dtype = dtype
+        self.device = device
+        self.generation_dtype = torch.float32 if linears.wide else dtype
         table = (config.vocab_size, config.hidden_size)
-        self.embedding = checkpoint.take("model.embed_tokens.weight", table, dtype)
-        self._layers = [LlamaLayer(config, checkpoint, i, dtype, linears) for i in range(config.num_hidden_layers)]
-        self._norm = RMSNorm(checkpoint.take("model.norm.weight", (config.hidden_size,), dtype), config.rms_norm_eps)
+        self.embedding = checkpoint.take("model.embed_tokens.weight", table, dtype).to(device)
+        self._layers = [
+            LlamaLayer(config, checkpoint, index, dtype, device, linears) for index in range(config.num_hidden_layers)
+        ]
+        norm = checkpoint.take("model.norm.weight", (config.hidden_size,), dtype).to(device)
+        self._norm = RMSNorm(norm, config.rms_norm_eps)
         head = self.embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
         self._head = linears.make(HEAD, head, None)
         self._rotary = make_rotary(
-            config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings, dtype
+            config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings
         )
+        self._rotary.to(device)
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
-        """Run a flat batch. ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim),
-        written to. Returns the normalised final states, (tokens, hidden)."""
+        """The normalised final states of a flat batch alone: see `hidden_and_outputs`."""
         return self.hidden_and_outputs(ids, positions, pages, plan, ())[0]
 
     def hidden_and_outputs(
-        self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan, layers: tuple[int, ...]
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        pages: Tensor,
+        plan: AttentionPlan,
+        layers: tuple[int, ...],
+        *,
+        dtype: torch.dtype | None = None,
+        mirror: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """`hidden`, and what these layers (from 0, ascending) gave out, (tokens, hidden) each."""
+        """Run a flat batch.
+
+        ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: in
+        which to compute, `dtype` unless said otherwise; mirror: by layer, where the plan has one. Returns the
+        normalised final states, (tokens, hidden), and what `layers` (from 0, ascending) gave out, as wide each.
+        """
         x = self.embedding.index_select(0, ids)
-        cos, sin = self._rotary.at(positions)
+        if dtype is not None:
+            x = x.to(dtype)
+        turns = self._rotary.at(positions)
         outputs: list[Tensor] = []
-        for index, (layer, layer_pages) in enumerate(zip(self._layers, pages, strict=True)):
-            x = layer(x, self._rotary, cos, sin, layer_pages, plan)
+        for index, layer in enumerate(self._layers):
+            memory = Memory(pages[index], None if mirror is None else mirror[index])
+            x = layer(x, self._rotary, turns, memory, plan)
             if index in layers:
                 outputs.append(x)
         return self._norm(x), outputs
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden: (rows, hidden), only the rows that are sampled from. Returns (rows, vocabulary) float32."""
-        return self._head(hidden).float()
+        return self._head(hidden.to(self.generation_dtype)).float()

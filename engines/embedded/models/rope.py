@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import torch
 from msgspec import Meta
 
 from contracts.errors import ConfigError
@@ -73,19 +72,17 @@ def read_scaling(path: Path, field: str, raw: Any) -> RopeScaling | None:
         raise ConfigError(f"{path}: {field}: {error}", param=field) from None
 
 
-def make_rotary(
-    head_dim: int, theta: float, scaling: RopeScaling | None, max_positions: int, dtype: torch.dtype
-) -> Rotary:
+def make_rotary(head_dim: int, theta: float, scaling: RopeScaling | None, max_positions: int) -> Rotary:
     """The table for a model. max_positions: the longest context."""
     plain = plain_frequencies(head_dim, theta)
     match scaling:
         case LinearScaling(factor=factor):
-            return Rotary(linear_frequencies(plain, factor), max_positions, dtype)
+            return Rotary(linear_frequencies(plain, factor), max_positions)
         case Llama3Scaling(factor=factor, original_max_position_embeddings=original):
             low, high = scaling.low_freq_factor, scaling.high_freq_factor
-            return Rotary(llama3_frequencies(plain, factor, low, high, original), max_positions, dtype)
+            return Rotary(llama3_frequencies(plain, factor, low, high, original), max_positions)
         case YarnScaling(factor=factor, original_max_position_embeddings=original):
             stretched = yarn_frequencies(plain, theta, factor, original, scaling.beta_fast, scaling.beta_slow)
-            return Rotary(stretched, max_positions, dtype, scaling.attention_factor or yarn_scale(factor))
+            return Rotary(stretched, max_positions, scaling.attention_factor or yarn_scale(factor))
         case None:
-            return Rotary(plain, max_positions, dtype)
+            return Rotary(plain, max_positions)

@@ -38,6 +38,8 @@ class _Observed:
 
 
 class _ObservedLinears:
+    wide = False
+
     def __init__(self, dtype: torch.dtype) -> None:
         self._plain = PlainLinears(dtype)
         self.layers: dict[str, _Observed] = {}

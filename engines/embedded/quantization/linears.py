@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig, Fp8Config
-from engines.embedded.models.linears import HEAD, Linears, PlainLinears
+from engines.embedded.models.linears import CPU, HEAD, Linears, PlainLinears
 from engines.embedded.quantization.calibration import read_calibration
 from engines.layers.fp8 import Fp8Linear
 from engines.layers.int8 import Int8Linear
@@ -19,6 +19,8 @@ from engines.layers.linear import Projection
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
 
+    wide = False
+
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """See `Linears`."""
         return Int8Linear(weight.float(), bias)
@@ -26,6 +28,8 @@ class Int8Linears:
 
 class Fp8Linears:
     """Simulated FP8 in all layers but the head and those to be kept."""
+
+    wide = False
 
     def __init__(self, config: Fp8Config, dtype: torch.dtype) -> None:
         """Raises ConfigError when the calibration that static activation scales need cannot be read."""
@@ -54,13 +58,13 @@ class Fp8Linears:
         return Fp8Linear(weight.float(), bias, self._config.weights, self._config.activations, amax)
 
 
-def linears_of(config: EngineConfig, dtype: torch.dtype) -> Linears:
+def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = CPU) -> Linears:
     """What the settings ask for."""
     if config.quantization == "int8":
         return Int8Linears()
     if config.quantization == "fp8":
         return Fp8Linears(config.fp8, dtype)
-    return PlainLinears(dtype)
+    return PlainLinears(dtype, device)
 
 
 def dtype_of(config: EngineConfig) -> str:

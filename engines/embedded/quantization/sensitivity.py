@@ -74,6 +74,8 @@ class _Switch:
 class _Switches:
     """Linear layers that can be rounded and restored while the model stays loaded."""
 
+    wide = False
+
     def __init__(self, config: Fp8Config, dtype: torch.dtype) -> None:
         self.rounded: set[str] = set()
         self.layers: dict[str, _Switch] = {}

@@ -27,7 +27,8 @@ def forward(model: Model, ids: list[int], chunk: int) -> Tensor:
     rows = []
     while sequence.pending:
         tokens = min(chunk, sequence.pending)
-        batch = builder.build([Work(sequence, tokens)])
+        batch = builder.build([Work(sequence, tokens)]).prompts
+        assert batch is not None
         rows.append(model.logits(model.hidden(batch.ids, batch.positions, store.pages, batch.plan)))
         sequence.computed += tokens
     return torch.cat(rows)

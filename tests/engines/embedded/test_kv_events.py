@@ -38,6 +38,7 @@ class Subscriber:
         self.replay.connect(publisher.replay_endpoint)
         self.prefixes: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.applied = 0
+        self.cleared = 0
 
     def ask(self, first: int) -> list[tuple[int, Any]]:
         """Everything kept from a number on."""
@@ -52,7 +53,12 @@ class Subscriber:
     def apply(self, payload: Any) -> None:
         _, events, rank = payload
         assert rank == 0
-        for kind, hashes, *fields in events:
+        for kind, *rest in events:
+            if kind == "AllBlocksCleared":
+                self.prefixes.clear()
+                self.cleared += 1
+                continue
+            hashes, *fields = rest
             if kind == "BlockRemoved":
                 for hash_ in hashes:
                     del self.prefixes[hash_]
@@ -153,6 +159,21 @@ def test_other_salts_have_other_hashes(engine: Engine, subscriber: Subscriber) -
     for salt in ("", "a", "b"):
         finish(engine, request(f"r{salt}", range(5, 25), max_tokens=1, cache_salt=salt))
     until(lambda: len(follow(subscriber)) == 3 * 5)
+
+
+def test_a_flush_forgets_everything_in_one_event(engine: Engine, subscriber: Subscriber) -> None:
+    finish(engine, request("before", range(5, 45), max_tokens=2))
+    until(lambda: len(follow(subscriber)) == 10)
+    engine.submit(request("running", range(5, 45), max_tokens=2))
+    assert not engine.flush_cache()
+    while engine.busy:
+        engine.step()
+    assert engine.flush_cache()
+    until(lambda: follow(subscriber) == {} and subscriber.cleared == 1)
+    assert engine.pages.free == engine.pages.total
+    (deltas,) = finish(engine, request("after", range(5, 45), max_tokens=2)).values()
+    assert deltas[-1].cached_tokens == 0
+    until(lambda: len(follow(subscriber)) == 10)
 
 
 def test_a_step_that_changes_nothing_publishes_nothing(engine: Engine, subscriber: Subscriber) -> None:

@@ -42,7 +42,8 @@ def test_logits_equal_the_naive_forward_pass(tmp_path: Path, name: str, chunk: i
     with torch.inference_mode():
         while sequence.pending:
             tokens = min(chunk, sequence.pending)
-            batch = builder.build([Work(sequence, tokens)])
+            batch = builder.build([Work(sequence, tokens)]).prompts
+            assert batch is not None
             rows.append(model.logits(model.hidden(batch.ids, batch.positions, store.pages, batch.plan)))
             sequence.computed += tokens
     torch.testing.assert_close(torch.cat(rows), naive_llama.logits(config, weights, PROMPT), atol=2e-4, rtol=2e-4)
@@ -65,7 +66,8 @@ def test_bf16_stays_close_to_float32(tmp_path: Path) -> None:
         sequence = Sequence(request("r", PROMPT), 0, BytesTextStream({}), 2048, 0.0)
         sequence.pages = [0, 1, 2]
         with torch.inference_mode():
-            batch = BatchBuilder(4, model.dtype).build([Work(sequence, len(PROMPT))])
+            batch = BatchBuilder(4, model.dtype).build([Work(sequence, len(PROMPT))]).prompts
+            assert batch is not None
             results.append(model.logits(model.hidden(batch.ids, batch.positions, store.pages, batch.plan)))
     error = (results[0] - results[1]).abs().max() / results[1].std()
     assert error < 0.15

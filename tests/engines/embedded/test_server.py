@@ -381,6 +381,19 @@ async def test_a_full_queue_answers_503_and_an_id_in_use_400(
     )
 
 
+async def test_flushing_the_cache_forgets_a_prompt(code_engine: Process, session: aiohttp.ClientSession) -> None:
+    async def cached() -> int:
+        body = {"model": "slipstream-code", "prompt": list(range(300, 364)), "max_tokens": 1}
+        async with session.post(f"{code_engine.url}/v1/completions", json=body) as answer:
+            return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    await cached()
+    assert await cached() == 48
+    async with session.post(f"{code_engine.url}/flush_cache") as answer:
+        assert (answer.status, await answer.text()) == (200, "Cache flushed.\n")
+    assert await cached() == 0
+
+
 async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp.ClientSession) -> None:
     await healthy(chat_engine)
     async with session.get(f"{chat_engine.url}/metrics") as answer:

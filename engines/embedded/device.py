@@ -1,0 +1,25 @@
+"""Where the model runs."""
+
+from __future__ import annotations
+
+import torch
+
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig
+
+
+def device_of(config: EngineConfig) -> torch.device:
+    """The configured device. Raises ConfigError for a GPU that is not there, or that lacks what is asked of it."""
+    found = torch.cuda.is_available()
+    if config.device == "cuda" and not found:
+        raise ConfigError(
+            "engine.device: cuda was asked for, and torch finds no CUDA device; allowed: cpu, cuda, auto",
+            param="engine.device",
+        )
+    device = torch.device("cuda" if config.device != "cpu" and found else "cpu")
+    if device.type == "cuda" and config.quantization != "none":
+        raise ConfigError(
+            f"engine.quantization: {config.quantization} computes on a CPU only; set engine.device = 'cpu' or none",
+            param="engine.quantization",
+        )
+    return device

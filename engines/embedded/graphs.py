@@ -1,0 +1,158 @@
+"""Decode steps recorded once and replayed: on a GPU, launching the kernels of a step costs more than running them.
+
+A recording has a fixed size, so a step is padded to the next bucket of sequences and of pages. Padding rows belong to
+nobody: they read and write a page of their own. What records is passed in, so that everything but CUDA itself is tested
+without a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from engines.embedded.kv.mirror import Span
+from engines.embedded.kv.store import KVStore
+from engines.embedded.models.registry import Model
+from engines.layers.attention import AttentionPlan, TokenGroup
+
+LEAST_PAGES = 8
+"""Smallest bucket of pages per sequence; the others double."""
+
+
+class Decoded(NamedTuple):
+    """What a step gives; valid until the next one."""
+
+    logits: Tensor
+    """(sequences, vocabulary) float32, may be overwritten."""
+    outputs: list[Tensor]
+    """Of the wanted layers, (sequences, hidden) each."""
+
+
+class Capture(Protocol):
+    """Records a function that reads and writes fixed tensors."""
+
+    def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
+        """Returns what does the same again. The function may be called several times meanwhile."""
+        ...
+
+
+class CudaCapture:
+    """CUDA graphs that share one memory pool: their results are void when another is replayed."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
+        """See `Capture`."""
+        # libraries allocate on their first calls, which a graph must not hold
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            decoded = function()
+
+        def replay() -> Decoded:
+            graph.replay()
+            return decoded
+
+        return replay
+
+
+def sequence_bucket(sequences: int) -> int:
+    """1, 2, 4, then multiples of 8 up to 64, of 16 up to 256, of 32 beyond."""
+    if sequences <= 4:
+        return 1 << (sequences - 1).bit_length()
+    step = 8 if sequences <= 64 else 16 if sequences <= 256 else 32
+    return -(-sequences // step) * step
+
+
+def page_bucket(pages: int) -> int:
+    """Powers of two from `LEAST_PAGES` on."""
+    return max(LEAST_PAGES, 1 << (pages - 1).bit_length())
+
+
+def make_graphs(model: Model, store: KVStore, layers: tuple[int, ...]) -> DecodeGraphs | None:
+    """For a model on a GPU; None elsewhere, where there is nothing to save."""
+    return DecodeGraphs(model, store, CudaCapture(), layers) if model.device.type == "cuda" else None
+
+
+class _Recorded(NamedTuple):
+    inputs: Tensor
+    """ids, positions, slots, lengths, then every sequence's pages; on the device."""
+    staged: Tensor
+    """The same in host memory."""
+    replay: Callable[[], Decoded]
+
+
+class DecodeGraphs:
+    """One recording for every bucket that occurs, made when it first does."""
+
+    def __init__(self, model: Model, store: KVStore, capture: Capture, layers: tuple[int, ...] = ()) -> None:
+        """store: one with a spare page. layers: whose outputs are wanted."""
+        self._model = model
+        self._store = store
+        self._capture = capture
+        self._layers = layers
+        self._recorded: dict[tuple[int, int], _Recorded] = {}
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Recorded so far: sequences, pages of each."""
+        return sorted(self._recorded)
+
+    @torch.inference_mode()
+    def decode(self, spans: Sequence[Span]) -> Decoded:
+        """Compute one token of each sequence, rows in their order."""
+        count = len(spans)
+        sequences, pages = sequence_bucket(count), page_bucket(max(len(span.sequence.pages) for span in spans))
+        recorded = self._recorded.get((sequences, pages))
+        if recorded is None:
+            recorded = self._recorded[sequences, pages] = self._record(sequences, pages)
+        recorded.staged.copy_(torch.tensor(self._inputs(spans, sequences, pages)))
+        recorded.inputs.copy_(recorded.staged, non_blocking=True)
+        decoded = recorded.replay()
+        return Decoded(decoded.logits[:count], [output[:count] for output in decoded.outputs])
+
+    def _inputs(self, spans: Sequence[Span], sequences: int, pages: int) -> list[int]:
+        page_tokens, spare = self._store.page_tokens, self._store.spare_page
+        padding = sequences - len(spans)
+        ids = [span.sequence.tokens[span.start] for span in spans] + [0] * padding
+        positions = [span.start for span in spans] + [0] * padding
+        slots = [
+            span.sequence.pages[span.start // page_tokens] * page_tokens + span.start % page_tokens for span in spans
+        ]
+        slots += [spare * page_tokens] * padding
+        lengths = [span.start + 1 for span in spans] + [1] * padding
+        tables: list[int] = []
+        for span in spans:
+            own = span.sequence.pages
+            tables += own
+            tables += [spare] * (pages - len(own))
+        tables += [spare] * (padding * pages)
+        return [*ids, *positions, *slots, *lengths, *tables]
+
+    def _record(self, sequences: int, pages: int) -> _Recorded:
+        model, store = self._model, self._store
+        staged = torch.empty(sequences * (4 + pages), dtype=torch.int64, pin_memory=model.device.type == "cuda")
+        staged.copy_(torch.tensor(self._inputs((), sequences, pages)))
+        inputs = staged.to(model.device)
+        ids, positions, slots, lengths = inputs[: 4 * sequences].view(4, sequences).unbind()
+        tables = inputs[4 * sequences :]
+        places = torch.arange(pages * store.page_tokens, device=model.device)
+
+        def step() -> Decoded:
+            hidden = (places >= lengths[:, None])[:, None, None]
+            bias = torch.zeros(hidden.shape, dtype=model.dtype, device=model.device)
+            bias.masked_fill_(hidden, float("-inf"))
+            plan = AttentionPlan(slots, (TokenGroup(0, sequences, 1, tables, bias),))
+            states, outputs = model.hidden_and_outputs(ids, positions, store.pages, plan, self._layers)
+            return Decoded(model.logits(states), outputs)
+
+        return _Recorded(inputs, staged, self._capture.record(step))

@@ -1,0 +1,107 @@
+"""Relays the engine's news of one request as events.
+
+While the client keeps up, events are written in the very call that brings the news, without waking a task: that call
+happens once per step for every stream, and waking would cost more than writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contracts.errors import EngineFailed, InvalidField
+from engines.embedded.history import RequestUsage
+from engines.embedded.http.errors import error_event
+from engines.embedded.http.exchange import Exchange
+from engines.embedded.http.wire import DONE, Format, encode
+from engines.embedded.live import LiveRequest
+from engines.embedded.output import Delta
+
+
+class EventStream:
+    """One streamed answer."""
+
+    def __init__(
+        self, exchange: Exchange, form: Format, live: LiveRequest, *, running_usage: bool, include_usage: bool
+    ) -> None:
+        """running_usage: in every event. include_usage: in an event of its own at the end."""
+        self._exchange = exchange
+        self._form = form
+        self._live = live
+        self._running_usage = running_usage
+        self._include_usage = include_usage
+        self._unsent = b""
+        """Events that the client was too slow for."""
+
+    async def run(self) -> None:
+        """Send everything. Raises EngineFailed, and InvalidField before the first event."""
+        live = self._live
+        news = await live.news()
+        if live.failed:
+            raise EngineFailed("The engine broke down.")
+        require_no_error(news)
+        # the status waits for the first news: until then a failure can still be told by it
+        await self._exchange.start_events()
+        while not live.finished and error_in(news) is None:
+            await self._exchange.write(self._unsent + self._events(news))
+            self._unsent = b""
+            live.relay = self._relay
+            # news that came while the client was slow are still there
+            if self._relay():
+                await live.wait()
+            live.relay = None
+            news = live.take()
+            if live.failed:
+                raise EngineFailed("The engine broke down.")
+        error = error_in(news)
+        if error is None:
+            await self._exchange.write(self._unsent + self._events(news) + self._end(), last=True)
+            return
+        # an error event, and no [DONE]
+        good = [delta for delta in news if delta.finish is None or delta.finish.reason != "error"]
+        await self._exchange.write(self._unsent + self._events(good) + error_event(error), last=True)
+
+    def _relay(self) -> bool:
+        """Write what is new. False: the task must go on with what is left."""
+        live = self._live
+        if live.finished or live.failed:
+            return False
+        news = live.peek()
+        if not news:
+            return True
+        if error_in(news) is not None:
+            return False
+        self._unsent = self._events(live.take())
+        if not self._exchange.try_write(self._unsent):
+            live.relay = None
+            return False
+        self._unsent = b""
+        return True
+
+    def _events(self, news: Sequence[Delta]) -> bytes:
+        """All of one step, or of several when the client is slow."""
+        chunk = self._form.chunk
+        return b"".join([chunk(delta, _usage(delta) if self._running_usage else b"null") for delta in news])
+
+    def _end(self) -> bytes:
+        return (self._form.usage_chunk(encode(self._live.usage().wire())) if self._include_usage else b"") + DONE
+
+
+def error_in(news: Sequence[Delta]) -> InvalidField | None:
+    """What a sequence could not go on for, if one could not."""
+    for delta in news:
+        if delta.finish is not None and delta.finish.reason == "error":
+            return InvalidField(str(delta.finish.matched))
+    return None
+
+
+def require_no_error(news: Sequence[Delta]) -> None:
+    """Raises what `error_in` finds."""
+    error = error_in(news)
+    if error is not None:
+        raise error
+
+
+def _usage(delta: Delta) -> bytes:
+    """The running usage of one choice, as SGLang reports it."""
+    prompt, completion = delta.prompt_tokens, delta.completion_tokens
+    return encode(RequestUsage(prompt, prompt + completion, completion, delta.cached_tokens).wire())

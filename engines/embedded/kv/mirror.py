@@ -1,0 +1,126 @@
+"""The keys and values of the sequences that generate, once more, side by side: on a CPU that saves most of attention.
+
+Reading a context out of pages copies it in every step. Here a context is copied once, when its sequence begins to
+generate, and every step adds what it computed. Pages stay the truth: what is here can be thrown away at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from engines.embedded.kv.store import KVStore
+from engines.embedded.sequence import Sequence
+
+POSITIONS_STEP = 128
+"""Room grows by this many positions, so that it seldom grows."""
+MOST_WASTE = 2.5
+"""Positions of the largest context times sequences, over the positions in use: with more it is cheaper to gather."""
+
+
+SMALL = 2048
+"""Positions that are never worth gathering."""
+
+
+class Span(NamedTuple):
+    """Tokens start..stop-1 of a sequence, to be computed."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+
+
+class ContextMirror:
+    """One tensor, (layers, 2, places, kv_heads, positions, head_dim). The sequences of a step have the first places."""
+
+    def __init__(self, store: KVStore, dtype: torch.dtype, most_bytes: int) -> None:
+        """dtype: of the copies. most_bytes: what they may take."""
+        self._store = store
+        self._dtype = dtype
+        self._most_bytes = most_bytes
+        self._order: list[Sequence] = []
+        """By place."""
+        self._spans: dict[Sequence, Span] = {}
+        """What the last step computed of each; everything before it is here."""
+        self._room: Tensor = torch.empty(0)
+        self._places = self._positions = 0
+        self.layers: tuple[Tensor, ...] = ()
+        self.offsets: Tensor = torch.empty(0)
+        """(2 * kv_heads,) from where a row's first head goes to where its others go; see `base`."""
+
+    def arrange(self, spans: Rows[Span]) -> list[Span] | None:
+        """Make room for these and bring their contexts here; returns them by place, or None when there are none or it
+        does not pay.
+
+        Call it once in every step that computes generated tokens: what is computed elsewhere would be missed.
+        """
+        longest = max((span.stop for span in spans), default=0)
+        if not self._pays(spans, longest):
+            self._order, self._spans = [], {}
+            return None
+        wanted = {span.sequence: span for span in spans}
+        self._leave(wanted)
+        self._order += [span.sequence for span in spans if span.sequence not in self._spans]
+        self._grow(len(self._order), longest)
+        for place, sequence in enumerate(self._order):
+            span, last = wanted[sequence], self._spans.get(sequence)
+            if last is None or not last.start <= span.start <= last.stop:
+                self._fill(place, span)
+        self._spans = wanted
+        return [wanted[sequence] for sequence in self._order]
+
+    def base(self, place: int, position: int) -> int:
+        """Where the first head's key of that position goes: a row of a layer seen as (…, head_dim)."""
+        return place * self._kv_heads * self._positions + position
+
+    @property
+    def _kv_heads(self) -> int:
+        return self._store.pages.shape[4]
+
+    def _pays(self, spans: Rows[Span], longest: int) -> bool:
+        used = sum(span.stop for span in spans)
+        if not used:
+            return False
+        token_bytes = self._store.token_bytes // self._store.pages.element_size() * self._dtype.itemsize
+        padded = len(spans) * longest
+        return padded <= MOST_WASTE * used + SMALL and padded * token_bytes <= self._most_bytes
+
+    def _leave(self, wanted: dict[Sequence, Span]) -> None:
+        """Close the gaps of those who are gone by moving the last ones into them."""
+        for place in range(len(self._order) - 1, -1, -1):
+            gone = self._order[place]
+            if gone in wanted:
+                continue
+            del self._spans[gone]
+            last = self._order.pop()
+            if last is not gone:
+                stop = self._spans[last].stop
+                self._room[:, :, place, :, :stop] = self._room[:, :, len(self._order), :, :stop]
+                self._order[place] = last
+
+    def _grow(self, places: int, positions: int) -> None:
+        if places <= self._places and positions <= self._positions:
+            return
+        kept, old_places, old_positions = self._room, self._places, self._positions
+        if places > self._places:
+            self._places = 1 << (places - 1).bit_length()
+        if positions > self._positions:
+            self._positions = -(-(positions + POSITIONS_STEP // 2) // POSITIONS_STEP) * POSITIONS_STEP
+        layers, _, _, _, heads, width = self._store.pages.shape
+        # zeros: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
+        self._room = torch.zeros(layers, 2, self._places, heads, self._positions, width, dtype=self._dtype)
+        if self._spans:
+            self._room[:, :, :old_places, :, :old_positions] = kept
+        self.layers = self._room.unbind(0)
+        which = torch.arange(2)[:, None] * (self._places * heads)
+        self.offsets = ((which + torch.arange(heads)) * self._positions).flatten()
+
+    def _fill(self, place: int, span: Span) -> None:
+        pages = self._store.pages
+        numbers = torch.tensor(span.sequence.pages[: -(-span.start // self._store.page_tokens)])
+        context = pages.index_select(1, numbers).flatten(1, 2)[:, : span.start]
+        # (layers, tokens, 2, kv_heads, head_dim)
+        self._room[:, :, place, :, : span.start] = context.permute(0, 2, 3, 1, 4)
