@@ -8,8 +8,9 @@
 
 Both "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what a
 grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
-two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise:
-by deadlines alone long prompts, which may wait longest, would in the end use up what short ones need.
+two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise, by
+how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone long prompts, which may
+wait longest, would in the end use up what short ones need.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 OUTPUT_WEIGHT = 2.0
 """A generated token costs about as much as two of a prompt (weights of the VTC paper)."""
 LOWEST = -(2**31)
+ASKS_KEPT = 0.999
+"""Per ask: about the last thousand decide what part of a full pool a stratum has a right to."""
 ACTIVE_S = 10.0
 """A tenant that has asked within this time counts when the pool is divided."""
 OVER_SHARE = 1.5
@@ -62,11 +65,13 @@ class _Line:
 class _Stratum:
     """Prompts of one tier and length in one pool."""
 
-    __slots__ = ("counter", "waiting")
+    __slots__ = ("asks", "counter", "waiting")
 
     def __init__(self) -> None:
         self.counter = 0.0
         self.waiting = 0
+        self.asks = 1.0
+        """How many asks lately: its weight among the strata."""
 
 
 class FairQueue:
@@ -111,8 +116,11 @@ class FairQueue:
                 self._forget_idle()
         return tenant
 
-    def asked(self, name: str, share: float, now: float) -> Tenant:
+    def asked(self, name: str, share: float, now: float, stratum: int = 0) -> Tenant:
         """A tenant asks, whether it will have to wait or not."""
+        for other in self._strata.values():
+            other.asks *= ASKS_KEPT
+        self._strata.setdefault(stratum, _Stratum()).asks += 1.0
         tenant = self.tenant(name)
         recent = self._recent
         if recent.pop(name, None) is not None:
@@ -229,7 +237,8 @@ class FairQueue:
         """Tokens given, or taken back when negative."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         tenant.counter += tokens / tenant.share
-        self._strata.setdefault(stratum, _Stratum()).counter += tokens
+        account = self._strata.setdefault(stratum, _Stratum())
+        account.counter += tokens / max(account.asks, 1.0)
 
     def served(self, tenant: Tenant) -> None:
         """It was this tenant's turn."""

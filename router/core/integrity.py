@@ -12,6 +12,7 @@ def check_integrity(dispatcher: Dispatcher) -> None:
     _check_counts(dispatcher)
     _check_sessions(dispatcher)
     _check_queues(dispatcher)
+    _check_prefixes(dispatcher)
 
 
 def _require(holds: bool, rule: str) -> None:
@@ -51,6 +52,18 @@ def _check_sessions(dispatcher: Dispatcher) -> None:
         _require(not session.waiting.keys() & session.leases.keys(), f"{gateway_id}: waiting or granted, not both")
     attached = sum(session.connection is not None for session in dispatcher.sessions.values())
     _require(attached == len(dispatcher.connections), "every stream belongs to one session")
+
+
+def _check_prefixes(dispatcher: Dispatcher) -> None:
+    for pool in dispatcher.fleet.pools.values():
+        index = pool.index
+        _require(set(pool.by_slot.values()) == set(pool.replicas), f"{pool.name}: its replicas have numbers")
+        _require(set(index.held) <= set(pool.by_slot), f"{pool.name}: only its replicas hold prefixes")
+        _require(index.blocks <= index.limit_blocks, f"{pool.name}: remembered blocks are bounded")
+        for replica in pool.replicas:
+            most = pool.capacity_blocks(replica, dispatcher.config.prefix_blocks_per_replica)
+            _require(index.held.get(replica.slot, 0) >= 0, f"{replica.id}: holds blocks or none")
+            _require(most > 0, f"{replica.id}: can hold something")
 
 
 def _check_queues(dispatcher: Dispatcher) -> None:

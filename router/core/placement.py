@@ -50,7 +50,7 @@ class Placer:
         if promise is not None:
             waiting.promise_s, waiting.tempo_s = promise.ttft_s, promise.tpot_s
             waiting.stratum = promise.prompt_tokens
-        pool.queue.asked(ask.organization_id, ask.share, now)
+        pool.queue.asked(ask.organization_id, ask.share, now, waiting.stratum)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
         may = pool.free and ask.priority >= pool.queue.highest and self._open(pool, waiting, now)
         if may and self._place(pool, waiting, now, out):
