@@ -54,4 +54,4 @@ async def test_the_ledger_is_what_the_engines_counted() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 async def test_the_ledger_is_what_the_engines_counted_all_night() -> None:
-    check(await trial(int(os.environ.get("SLIPSTREAM_TEST_BILLING_REQUESTS", "200000")), seed=200))
+    check(await trial(int(os.environ.get("SLIPSTREAM_TEST_BILLING_REQUESTS", "150000")), seed=200))
