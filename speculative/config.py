@@ -16,7 +16,7 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     small trained head that reads the model's hidden states."""
 
     head: str = ""
-    """The head's folder, for eagle: config.json and model.safetensors."""
+    """The head's folder, for eagle: config.json and model.safetensors. Empty: `draft` in the model's folder."""
 
     max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
     """Most tokens guessed per sequence and step."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from speculative.draws import Draws
+
 
 class NgramDrafts:
     """The index of one growing sequence of tokens. A guess depends on the tokens alone, so it is a point mass: see
@@ -29,6 +31,10 @@ class NgramDrafts:
                     drafts.append(drafts[len(drafts) - (len(tokens) - at)])
                 return drafts
         return []
+
+    def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
+        """None: these guesses are not drawn, they are what the text says."""
+        return None
 
     def fork(self) -> NgramDrafts:
         """An index for a sequence that goes on differently; it is built anew."""

@@ -30,7 +30,7 @@ def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> A
     if coins.shape != (count + 1,):
         raise ValueError(f"{count} drafts need {count + 1} coins, got {tuple(coins.shape)}")
     p, q = target.double(), torch.nan_to_num(draft.double(), nan=0.0, posinf=0.0).clamp_(min=0.0)
-    rows = torch.arange(count)
+    rows = torch.arange(count, device=p.device)
     drafted_p, drafted_q = p[rows, draft_ids], q[rows, draft_ids]
     # u * q < p is u < p / q without the division; a q of 0 never had this draft to give
     kept = (coins[:count].double() * drafted_q < drafted_p) & (drafted_q > 0)

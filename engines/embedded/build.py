@@ -9,12 +9,14 @@ import torch
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.embedded.device import device_of
+from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
 from engines.embedded.kv.events import BlockEvents, NoEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
+from speculative.eagle.checkpoint import token_bytes
 
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
@@ -30,7 +32,9 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             f"{config.model}: tokenizer.json has {tokenizer.vocabulary_size} tokens, config.json says vocab_size "
             f"{model.config.vocab_size}; they do not belong together"
         )
-    store = KVStore(model.config, config.kv, model.dtype, context_tokens, device)
+    head = head_folder(config.speculation, Path(config.model))
+    beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
+    store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
 
 

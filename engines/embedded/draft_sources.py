@@ -63,12 +63,30 @@ class EagleSource:
         sequence.lookup.learn(start, states)
 
 
-def make_source(config: SpeculationConfig, model: Model) -> DraftSource | None:
+HEAD_FOLDER = "draft"
+"""Of a model's folder: where its own head lies, if it has one."""
+
+
+def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | None:
+    """Where the configured head lies; None: no head is wanted. Raises ConfigError when there is none."""
+    if config.method != "eagle":
+        return None
+    if config.head:
+        return Path(config.head)
+    if model_folder is not None and (model_folder / HEAD_FOLDER / "config.json").exists():
+        return model_folder / HEAD_FOLDER
+    raise ConfigError(
+        f"speculation.head: method eagle needs the folder of a head; the model's folder has none named {HEAD_FOLDER}",
+        param="speculation.head",
+    )
+
+
+def make_source(config: SpeculationConfig, model: Model, model_folder: Path | None = None) -> DraftSource | None:
     """The configured source. Raises ConfigError naming what is wrong with the head's folder."""
     if config.method == "off":
         return None
     if config.method == "ngram":
         return NgramSource(config)
-    if not config.head:
-        raise ConfigError("speculation.head: method eagle needs the folder of a head", param="speculation.head")
-    return EagleSource(load(Path(config.head), model.dtype).to(model.device), model)
+    folder = head_folder(config, model_folder)
+    assert folder is not None
+    return EagleSource(load(folder, model.dtype).to(model.device), model)

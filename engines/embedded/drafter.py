@@ -9,9 +9,12 @@ from typing import Protocol
 from torch import Tensor
 
 from engines.embedded.scheduler import StepPlan
-from engines.embedded.sequence import Sequence
+from engines.embedded.sequence import Lookup, Sequence
 from speculative.config import SpeculationConfig
 from speculative.governor import Governor
+
+LEAST_TEMPERATURE = 1e-3
+"""Of drafts: below it they are the likeliest tokens anyway."""
 
 
 class DraftSource(Protocol):
@@ -49,16 +52,23 @@ class Drafter:
         generating = [sequence for sequence in running if sequence.pending == 1 and not sequence.is_new]
         count = self.governor.drafts(len(generating)) if generating else 0
         for sequence in generating:
-            sequence.drafts = []
+            sequence.drafts, sequence.draft_law = [], None
             # the token after the last draft must still be allowed
             room = min(count, sequence.most_tokens - len(sequence.tokens) - 1)
             if room > 0 and sequence.request.speculate:
                 if sequence.lookup is None:
                     self._source.begin(sequence)
                 assert sequence.lookup is not None
-                sequence.drafts = sequence.lookup.propose(sequence.tokens, room)
+                sequence.drafts, sequence.draft_law = self._guess(sequence, sequence.lookup, room)
                 if sequence.guide is not None and sequence.drafts:
                     del sequence.drafts[sequence.guide.count_valid(sequence.drafts) :]
+
+    def _guess(self, sequence: Sequence, lookup: Lookup, count: int) -> tuple[list[int], Tensor | None]:
+        if sequence.draws_drafts:
+            draws = lookup.sample(sequence.tokens, count, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
+            if draws is not None:
+                return draws
+        return lookup.propose(sequence.tokens, count), None
 
     def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
         """A step was done. starts: where each work began; states: what `layers` gave out, by sequence and token.

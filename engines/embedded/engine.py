@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
@@ -46,7 +47,7 @@ class Engine:
         self.events = NoEvents() if events is None else events
         self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
-        self._drafter = Drafter(config.speculation, make_source(config.speculation, model))
+        self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
         graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
         self._vocabulary = model.config.vocab_size

@@ -14,6 +14,7 @@ from torch import Tensor
 from engines.embedded.grammar.mask import mask_
 from engines.embedded.output import TokenLogprob
 from engines.embedded.sequence import Sequence
+from speculative.verify import verify
 
 
 class Picked(NamedTuple):
@@ -49,9 +50,9 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
         ids = torch.empty(len(sequences), dtype=torch.int64, device=logits.device)
         if greedy:
             ids[greedy] = logits[greedy].argmax(-1)
-        for rows, draw in ((plain, _draw), (filtered, _draw_filtered)):
+        for rows, law in ((plain, _probabilities), (filtered, _filtered)):
             if rows:
-                ids[rows] = draw(logits[rows], [sequences[row] for row in rows])
+                ids[rows] = _draw(law(logits[rows], [sequences[row] for row in rows]), [sequences[row] for row in rows])
     chosen: list[int] = ids.tolist()  # the step's only synchronisation
     if own is None:
         return [Picked(id_, None) for id_ in chosen]
@@ -112,11 +113,8 @@ def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     return torch.softmax(logits / torch.tensor(temperatures, device=logits.device)[:, None], -1)
 
 
-def _draw(logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    return _invert(_probabilities(logits, sequences), sequences)
-
-
-def _draw_filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """Weights by id, not normalised, after top-k, top-p and min-p."""
     vocabulary = logits.shape[1]
     probabilities, order = _probabilities(logits, sequences).sort(stable=True, dim=-1, descending=True)
     limits = [(s.sampling.top_p, s.sampling.top_k or vocabulary, s.sampling.min_p) for s in sequences]
@@ -126,7 +124,25 @@ def _draw_filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     places = torch.arange(vocabulary, device=logits.device)
     keep = (before < top_p) & (places < top_k) & (probabilities >= min_p * probabilities[:, :1])
     keep[:, 0] = True
-    return order.gather(1, _invert(probabilities * keep, sequences)[:, None])[:, 0]
+    return torch.zeros_like(probabilities).scatter_(1, order, probabilities * keep)
+
+
+def _draw(weights: Tensor, sequences: list[Sequence]) -> Tensor:
+    """An id for every row. Rows of drafts that were drawn are checked against what they were drawn from."""
+    ids = _invert(weights, sequences)
+    for sequence in dict.fromkeys(s for s in sequences if s.drafts and s.draft_law is not None):
+        first, count = sequences.index(sequence), len(sequence.drafts)
+        assert sequence.draft_law is not None
+        target = weights[first : first + count + 1].double()
+        target /= target.sum(-1, keepdim=True)
+        coins = torch.tensor(sequence.fresh_coins(count + 1), dtype=torch.float64, device=weights.device)
+        drafts = torch.tensor(sequence.drafts, device=weights.device)
+        kept, next_id = verify(target, sequence.draft_law[:count].to(weights.device), drafts, coins)
+        # what comes to be is the drafts kept and one more; the ids after it are never looked at, unless rounding has
+        # made the one more equal the next draft, after which they are as good as any
+        ids[first : first + kept] = drafts[:kept]
+        ids[first + kept] = next_id
+    return ids
 
 
 def _invert(weights: Tensor, sequences: list[Sequence]) -> Tensor:

@@ -12,6 +12,7 @@ from engines.embedded.grammar.guide import GuideState
 from engines.embedded.output import Finish, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
+from speculative.draws import Draws
 
 
 class TextStream(Protocol):
@@ -31,6 +32,10 @@ class Lookup(Protocol):
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
         """At most `count` guesses at what follows."""
+        ...
+
+    def sample(self, tokens: list[int], count: int, temperature: float) -> Draws | None:
+        """The same drawn from a distribution; None: it has none."""
         ...
 
     def fork(self) -> Lookup:
@@ -59,6 +64,8 @@ class Sequence:
         self.computed = 0
         self.drafts: list[int] = []
         """Guesses at the next tokens, for the coming step only."""
+        self.draft_law: Tensor | None = None
+        """(at least len(drafts), vocabulary) what the drafts were drawn from; None: they are a function of the text."""
         self.lookup: Lookup | None = None
         """Where guesses come from; made when the first is wanted."""
         self.cached_tokens = 0
@@ -145,6 +152,21 @@ class Sequence:
         told, self._told_scores = self._told_scores, True
         return [] if told else self.prompt_scores
 
+    @property
+    def draws_drafts(self) -> bool:
+        """Whether its drafts may be drawn, which are right more often than the likeliest ones.
+
+        Not with a seed: the same seed would give another text where nothing is guessed. Not with a grammar: drafts it
+        forbids are cut off beforehand, and what is cut must not depend on what was drawn.
+        """
+        sampling = self.sampling
+        plain = sampling.temperature > 0 and sampling.top_k != 1
+        return plain and sampling.seed is None and self.guide is None
+
+    def fresh_coins(self, count: int) -> list[float]:
+        """Uniform numbers in [0, 1) that are used for nothing else."""
+        return [self._random.random() for _ in range(count)]
+
     def draw(self) -> float:
         """A uniform number in [0, 1) of this sequence's own generator: for the next token, then for the one after it.
 
@@ -160,7 +182,7 @@ class Sequence:
         """The step added `emitted` tokens; its other draws and its drafts are void."""
         del self._coins[:emitted]
         self._next_coin = 0
-        self.drafts = []
+        self.drafts, self.draft_law = [], None
 
     def counts_after(self, ahead: int) -> Tensor | None:
         """`counts` as they are if the first `ahead` drafts are right."""

@@ -38,19 +38,15 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
     save_file(tensors, str(folder / "model.safetensors"))
 
 
+def token_bytes(folder: Path, dtype: torch.dtype) -> int:
+    """What a head keeps per token of a sequence: its keys and values. Raises ConfigError as `load` does."""
+    config = _read_config(folder)
+    return 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
+
+
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
     """Read a head. Raises ConfigError naming the file and what is missing, unknown or of the wrong shape."""
-    path = folder / "config.json"
-    try:
-        raw = msgspec.json.decode(path.read_bytes())
-        layers = raw.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
-        config = msgspec.convert({**raw, "eagle_aux_hidden_state_layer_ids": layers}, HeadConfig)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:  # ValidationError is one
-        raise ConfigError(f"{path}: {error}") from None
-    if raw.get("architectures") != [ARCHITECTURE]:
-        raise ConfigError(f"{path}: architectures: {raw.get('architectures')} is not [{ARCHITECTURE!r}]")
+    config = _read_config(folder)
     head = EagleHead(config)
     tensors = load_file(str(folder / "model.safetensors"))
     expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
@@ -64,3 +60,18 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
         raise ConfigError(f"{folder / 'model.safetensors'}: unknown tensors: {', '.join(unknown)}")
     head.load_state_dict(tensors)
     return head.to(dtype).eval()
+
+
+def _read_config(folder: Path) -> HeadConfig:
+    path = folder / "config.json"
+    try:
+        raw = msgspec.json.decode(path.read_bytes())
+        layers = raw.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
+        config = msgspec.convert({**raw, "eagle_aux_hidden_state_layer_ids": layers}, HeadConfig)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:  # ValidationError is one
+        raise ConfigError(f"{path}: {error}") from None
+    if raw.get("architectures") != [ARCHITECTURE]:
+        raise ConfigError(f"{path}: architectures: {raw.get('architectures')} is not [{ARCHITECTURE!r}]")
+    return config

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from speculative.draws import Draws
 from speculative.eagle.head import EagleHead, KeysValues
 
 
@@ -43,9 +44,26 @@ class EagleDrafts:
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """`count` guesses at what follows `tokens`, of which all but the last were told; [] if none was."""
-        if len(tokens) != self._next + 1:
+        """`count` guesses at what follows `tokens`, the likeliest each; [] unless all tokens but the last were told."""
+        found = self._follow(tokens)
+        if found is None:
             return []
+        output, past = found
+        return self._head.draft(output, past, self._next - 1, count, self._embedding)
+
+    @torch.inference_mode()
+    def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
+        """The same drawn at a temperature, for a text that is sampled itself; None where `propose` gives []."""
+        found = self._follow(tokens)
+        if found is None:
+            return None
+        output, past = found
+        return self._head.sample(output, past, self._next - 1, count, self._embedding, temperature)
+
+    def _follow(self, tokens: Sequence[int]) -> tuple[Tensor, KeysValues] | None:
+        """Work off the states; the last output, and keys and values."""
+        if len(tokens) != self._next + 1:
+            return None
         if self._states:
             # prompts and generated tokens may have been computed in different formats
             states = torch.cat([part.to(self._embedding.dtype) for part in self._states])
@@ -56,9 +74,7 @@ class EagleDrafts:
             features = self._head.features(states)
             outputs, self._past = self._head.extend(self._embedding[following], features, positions, self._past)
             self._output, self._states = outputs[-1], []
-        if self._output is None or self._past is None:
-            return []
-        return self._head.draft(self._output, self._past, self._next - 1, count, self._embedding)
+        return None if self._output is None or self._past is None else (self._output, self._past)
 
     def fork(self) -> EagleDrafts:
         """The same state for a sequence that goes on differently; nothing in it is ever changed in place."""

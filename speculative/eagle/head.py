@@ -6,12 +6,14 @@ guess further it is fed its own output in the place of the hidden states. Embedd
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from speculative.draws import Draws
 from speculative.eagle.config import HeadConfig
 
 
@@ -87,10 +89,43 @@ class EagleHead(nn.Module):
     def draft(self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor) -> list[int]:
         """Guess `count` tokens greedily from the last index's output, (hidden,). position: that index's; embedding:
         the target's table. `past` is not changed: what the guesses add to it is void when they have been checked."""
+
+        def likeliest(scores: Tensor) -> int:
+            return int(self.target_ids(scores.argmax(-1)))
+
+        return self._unrolled(output, past, position, count, embedding, likeliest)
+
+    @torch.inference_mode()
+    def sample(
+        self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor, temperature: float
+    ) -> Draws:
+        """The same, drawn from the head's distribution at `temperature` (above 0). What the head cannot guess has
+        probability 0 there."""
+        law = torch.zeros(count, self.config.vocab_size, device=output.device)
+        ids = self.target_ids(torch.arange(self.config.draft_vocab_size, device=output.device))
+        rows = iter(law)
+
+        def drawn(scores: Tensor) -> int:
+            probabilities = torch.softmax(scores[0] / temperature, -1)
+            next(rows)[ids] = probabilities
+            return int(ids[torch.multinomial(probabilities, 1)])
+
+        return Draws(self._unrolled(output, past, position, count, embedding, drawn), law)
+
+    def _unrolled(
+        self,
+        output: Tensor,
+        past: KeysValues,
+        position: int,
+        count: int,
+        embedding: Tensor,
+        choose: Callable[[Tensor], int],
+    ) -> list[int]:
+        """choose: the target id for scores over the draft vocabulary, (1, draft_vocab_size)."""
         ids: list[int] = []
         outputs = output[None]
         while True:
-            ids.append(int(self.target_ids(self.logits(outputs).argmax(-1))))
+            ids.append(choose(self.logits(outputs)))
             if len(ids) == count:
                 return ids
             position += 1

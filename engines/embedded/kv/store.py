@@ -20,18 +20,22 @@ class KVStore:
         dtype: torch.dtype,
         context_tokens: int,
         device: torch.device | None = None,
+        beside_bytes: int = 0,
     ) -> None:
-        """Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
+        """beside_bytes: what is kept per token elsewhere and counts against the budget, as a head's keys and values.
+
+        Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
         self.page_tokens = config.page_tokens
         self.token_bytes = model.kv_elements_per_token * dtype.itemsize
         self.page_bytes = self.token_bytes * config.page_tokens
-        self.total_pages = config.budget_bytes // self.page_bytes
+        budgeted = self.page_bytes + beside_bytes * config.page_tokens
+        self.total_pages = config.budget_bytes // budgeted
         least = -(-context_tokens // config.page_tokens)
         if self.total_pages < least:
             raise ConfigError(
                 f"kv.budget_bytes: {config.budget_bytes} bytes hold {self.total_pages * config.page_tokens} tokens of "
-                f"{self.token_bytes} bytes; one request may need {context_tokens}. Give at least "
-                f"{least * self.page_bytes} or lower context_tokens.",
+                f"{self.token_bytes + beside_bytes} bytes; one request may need {context_tokens}. Give at least "
+                f"{least * budgeted} or lower context_tokens.",
                 param="kv.budget_bytes",
             )
         # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,23 @@ import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
+from engines.embedded import sampler
+from engines.embedded.build import build_engine
+from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.engine import Engine
 from engines.embedded.models.registry import Model, load_model
 from engines.embedded.request import Request
 from engines.layers.attention import AttentionPlan, Chunk
+from engines.tokenizer.tokenizer import Tokenizer
 from speculative.config import SpeculationConfig
 from speculative.eagle.checkpoint import save
 from speculative.eagle.config import HeadConfig, default_layers
 from speculative.eagle.drafts import EagleDrafts
 from speculative.eagle.head import EagleHead
 from speculative.eagle.loss import unroll
-from tests.engines.embedded.tiny import CONFIG, finish, make_engine, random_weights, request, write_model
+from speculative.verify import Accepted
+from tests.engines.embedded.tiny import CONFIG, SHIPPED, finish, make_engine, random_weights, request, write_model
 
 TARGET = {**CONFIG, "num_hidden_layers": 4}
 HEAD = HeadConfig(
@@ -138,6 +144,80 @@ def test_any_mixture_is_the_same(target: Path, trained_head: Path) -> None:
     assert drafting.scheduler.preemptions > 0
     assert drafting.stats.cached_tokens > 0
     assert 0 < drafting.stats.accepted_drafts < drafting.stats.drafts
+
+
+def frequencies(engine: Engine, rounds: int) -> dict[tuple[int, ...], int]:
+    """How often each run of three tokens was sampled after the first prompt."""
+    counts: dict[tuple[int, ...], int] = {}
+    for number in range(rounds):
+        wanted = [
+            request(f"{number}.{at}", PROMPTS[0], max_tokens=3, temperature=1.0, top_k=3, logprobs=0)
+            for at in range(50)
+        ]
+        for found in ids(engine, *wanted).values():
+            counts[tuple(found)] = counts.get(tuple(found), 0) + 1
+    return counts
+
+
+def law_of_three(model: Model) -> dict[tuple[int, ...], float]:
+    """The exact law of those runs, by the model alone."""
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(3):
+        longer: dict[tuple[int, ...], float] = {}
+        for run, chance in law.items():
+            top = torch.softmax(what_the_target_says(model, [*PROMPTS[0], *run])[1][-1], -1).topk(3)
+            shares = top.values / top.values.sum()
+            for id_, share in zip(top.indices.tolist(), shares.tolist(), strict=True):
+                longer[*run, id_] = chance * share
+        law = longer
+    return law
+
+
+def sigmas(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
+    """Chi-square's distance from its mean in standard deviations; runs that cannot be count as infinitely far."""
+    if counts.keys() - law.keys():
+        return float("inf")
+    total = sum(counts.values())
+    likely = [run for run, chance in law.items() if chance * total >= 5]
+    rest = total - sum(counts.get(run, 0) for run in likely)
+    cells = [(counts.get(run, 0), law[run] * total) for run in likely]
+    cells.append((rest, total * (1 - sum(law[run] for run in likely)) + 1e-9))
+    statistic = sum((found - wanted) ** 2 / wanted for found, wanted in cells if wanted > 1)
+    freedom = max(len(likely), 2)
+    return float((statistic - freedom) / (2 * freedom) ** 0.5)
+
+
+def accept_everything(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> Accepted:
+    return Accepted(len(draft_ids), int(torch.multinomial(target[-1], 1)))
+
+
+def test_drawn_guesses_leave_the_distribution_and_accepting_everything_does_not(
+    target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = law_of_three(load_model(target, "float32"))
+    engine = make_engine(target, speculation=always(trained_head))
+    assert sigmas(frequencies(engine, 16), law) < 7
+    assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
+    monkeypatch.setattr(sampler, "verify", accept_everything)
+    assert sigmas(frequencies(make_engine(target, speculation=always(trained_head)), 4), law) > 7
+
+
+def test_a_head_in_the_models_folder_is_found_and_its_memory_counted(target: Path, trained_head: Path) -> None:
+    speculation = SpeculationConfig(method="eagle", governed=False)
+    shutil.copytree(trained_head, target / "draft")
+    try:
+        config = EngineConfig(model=str(target), speculation=speculation, kv=KVConfig(budget_bytes=1 << 20))
+        engine = build_engine(config, 100, Tokenizer.load(target))
+        plain = build_engine(msgspec.structs.replace(config, speculation=SpeculationConfig()), 100, engine_tokenizer())
+    finally:
+        shutil.rmtree(target / "draft")
+    # four layers and the head's one
+    assert engine.store.total_pages == plain.store.total_pages * 4 // 5
+    assert engine._drafter.layers == HEAD.eagle_aux_hidden_state_layer_ids
+
+
+def engine_tokenizer() -> Tokenizer:
+    return Tokenizer.load(SHIPPED / "slipstream-chat")
 
 
 def test_guesses_do_not_depend_on_how_the_states_came(random_head: Path, target: Path) -> None:

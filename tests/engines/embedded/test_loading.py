@@ -84,4 +84,4 @@ def test_integer_weights_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["slipstream-chat", "slipstream-code"])
 def test_the_shipped_weights_load(name: str) -> None:
-    assert load_model(SHIPPED / name, "float32").config.max_position_embeddings == 2048
+    assert load_model(SHIPPED / name, "float32").config.max_position_embeddings >= 2048
