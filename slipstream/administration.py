@@ -47,7 +47,7 @@ async def administration(settings: Settings) -> AsyncIterator[Any]:
     """An AdminCall that may do everything; commits at the end."""
     from gateway.admin.api import prepare
     from gateway.admin.audit_log import Actor, record
-    from gateway.admin.call import AdminCall
+    from gateway.admin.call import AdminCall, NoCounters
     from gateway.admin.principal import Principal
     from gateway.tenants.roles import PrincipalKind, Role
 
@@ -65,7 +65,9 @@ async def administration(settings: Settings) -> AsyncIterator[Any]:
         )
         async with connection.transaction():
             models = _Models(await _models(connection))
-            call = AdminCall(connection, principal, "command", settings.pepper, models, settings.gateway.admin.webhooks)
+            call = AdminCall(
+                connection, principal, "command", settings.pepper, models, settings.gateway.admin.webhooks, NoCounters()
+            )
             yield call
             for change in call.changes:
                 await record(connection, Actor.command(principal.name), change)

@@ -67,7 +67,7 @@ def document() -> bytes:
 
 def _generate(name: str, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
     operation = _operation(name, "Generate text.", answer, error)
-    operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    operation["responses"]["200"]["content"]["text/event-stream"] = {}
     operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return operation
 

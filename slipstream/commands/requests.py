@@ -14,7 +14,8 @@ from contracts.phases import Phase
 from slipstream.commands.options import config_option, data_option, running_settings
 
 TRACE = """
-SELECT request_id, client_request_id, status, error_code, total_ms, phases_ms::text AS phases_ms
+SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
+       phases_ms::text AS phases_ms
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -58,13 +59,18 @@ def show(config_file: Path | None, data: str | None, as_json: bool, request_id: 
 
 def _plain(row: Any) -> dict[str, Any]:
     phases_ms = msgspec.json.decode(row["phases_ms"])  # jsonb forgets their order
-    return {**row, "phases_ms": {phase.value: phases_ms[phase] for phase in Phase if phase in phases_ms}}
+    plain = {**row, "phases_ms": {phase.value: phases_ms[phase] for phase in Phase if phase in phases_ms}}
+    if plain.get("rule") is not None:
+        plain["rule"] = msgspec.json.decode(plain["rule"])
+    return plain
 
 
 def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[str, Any]]) -> None:
     print(request_id)
     if trace is not None:
         print(f"  status {trace['status']}, {trace['error_code'] or 'no error'}, {trace['total_ms']:,.1f} ms in all")
+        if trace["reason"] is not None:
+            print(f"  {trace['reason']}")
         if trace["client_request_id"] is not None:
             print(f"  the client called it {trace['client_request_id']!r}")
         _print_phases(trace["phases_ms"])

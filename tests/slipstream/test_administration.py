@@ -29,6 +29,8 @@ class Shell:
         )
         if isinstance(result.exception, SlipstreamError):
             return 1, result.exception.message
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
         return result.exit_code, result.output.strip()
 
     async def must(self, *arguments: str) -> str:
