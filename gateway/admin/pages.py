@@ -52,11 +52,12 @@ async def page_of(
     *,
     table: str,
     order: tuple[str, ...] = ("created_at", "id"),
+    group_by: str = "",
 ) -> Page[ItemT]:
     """One page of what `select` finds, as structs whose fields are its columns.
 
-    order: columns of `table` that are fields of `kind`, unique together and led by an index. Raises InvalidField for a
-    cursor that is none.
+    order: columns of `table` that are fields of `kind`, unique together and led by an index. group_by: of totals, the
+    same columns. Raises InvalidField for a cursor that is none.
     """
     columns = ", ".join(f"{table}.{column}" for column in order)
     if query.cursor is not None:
@@ -64,7 +65,7 @@ async def page_of(
         where.add(f"({columns}) < ({', '.join('{}' for _ in order)})", *values)
     newest_first = ", ".join(f"{table}.{column} DESC" for column in order)
     rows = await connection.fetch(
-        f"{select} {where.text} ORDER BY {newest_first} LIMIT {query.limit + 1}", *where.arguments
+        f"{select} {where.text} {group_by} ORDER BY {newest_first} LIMIT {query.limit + 1}", *where.arguments
     )
     items = [record_of(kind, row) for row in rows[: query.limit]]
     more = len(rows) > query.limit

@@ -5,7 +5,7 @@ Totals are at most about a minute old (`worker.rollup_every_s`). An invoice is a
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from gateway.admin.bodies import ModelName, Moment, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.endpoint import endpoint
 from gateway.admin.moments import moment, month
-from gateway.admin.pages import Where, page_of
+from gateway.admin.pages import Where, page_of, record_of
 from gateway.metering.invoice import Invoice, invoice_of
 from gateway.metering.request_id import first_at
 from gateway.tenants.roles import Permission
@@ -56,13 +56,16 @@ class Group(StrEnum):
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
-    """What was billed of requests that arrived in one hour or day. What it is not grouped by is null.
+    """What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
 
     prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. amount_micro:
     millionths of the deployment's currency.
     """
 
-    begin: datetime
+    hour: datetime | None
+    """Its beginning; null unless `bucket` is `hour`."""
+    day: date | None
+    """Null unless `bucket` is `day`."""
     organization_id: UUID | None
     project_id: UUID | None
     key_id: UUID | None
@@ -212,29 +215,32 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     else:
         last = (end - timedelta(microseconds=1)).date()
         where.add("day BETWEEN {} AND {}", begin.date(), last)
-    inside = where.text
-    where.terms.clear()  # what follows is about the totals; the values stay where they are
-    groups = set(query.group_by)
     columns = {group: f"{group.value}_id" for group in (Group.ORGANIZATION, Group.PROJECT, Group.KEY)}
     columns |= {Group.MODEL: "model", Group.TIER: "tier"}
-    chosen = [column for group, column in columns.items() if group in groups]
+    kinds = {"hour": "timestamptz", "day": "date", "model": "text", "tier": "text"}
+    times = [] if query.bucket is Bucket.ALL else [time]
+    chosen = [*times, *(column for group, column in columns.items() if group in query.group_by)]
     nulls = [
-        f"NULL::{'uuid' if column.endswith('_id') else 'text'} AS {column}"
-        for group, column in columns.items()
-        if group not in groups
+        f"NULL::{kinds.get(column, 'uuid')} AS {column}"
+        for column in ("hour", "day", *columns.values())
+        if column not in chosen
     ]
-    if query.bucket is Bucket.ALL:
-        start = f"timestamptz '{begin.isoformat()}'"
-        grouping = ", ".join(chosen) if chosen else "()"
-    else:
-        start = time if hourly else f"{time}::timestamp AT TIME ZONE 'UTC'"
-        grouping = ", ".join([time, *chosen])
-    select = (
-        f"SELECT * FROM (SELECT {start} AS begin, {', '.join([*chosen, *nulls])}, {SUMS}"
-        f" FROM gateway.{table} {inside} GROUP BY {grouping} HAVING count(*) > 0) AS totals"
+    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
+    select = f"SELECT {', '.join([*chosen, *nulls])}, {SUMS} FROM gateway.{table}"
+    if not chosen:
+        row = await call.connection.fetchrow(f"{select} {where.text}", *where.arguments)
+        some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
+        return Page(data=some, has_more=False, next_cursor=None)
+    return await page_of(
+        call.connection,
+        UsageTotals,
+        select,
+        where,
+        query,
+        table=table,
+        order=tuple(chosen),
+        group_by=f"GROUP BY {', '.join(f'{table}.{column}' for column in chosen)}",
     )
-    order = ("begin", *chosen)
-    return await page_of(call.connection, UsageTotals, select, where, query, table="totals", order=order)
 
 
 ENDPOINTS = (get_usage, get_usage_of_all, list_usage_events, get_invoice)

@@ -75,9 +75,9 @@ usage_events = Table(
     ),
     Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
     # Ids are in order of time, so these serve "the newest of a tenant" and every page after it.
-    Index(None, "organization_id", "request_id"),
-    Index(None, "project_id", "request_id"),
-    Index(None, "key_id", "request_id"),
+    Index(None, "organization_id", "request_id", "attempt"),
+    Index(None, "project_id", "request_id", "attempt"),
+    Index(None, "key_id", "request_id", "attempt"),
     # Rows arrive nearly in order of time, so a BRIN index finds an hour at almost no cost per row written.
     Index(None, "closed_at", postgresql_using="brin"),
     Index(None, "recorded_at", postgresql_using="brin"),

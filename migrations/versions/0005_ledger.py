@@ -107,9 +107,12 @@ CREATE TABLE gateway.usage_events (
         CHECK (amount_micro >= 0 AND (amount_micro = 0 OR billed AND price_version IS NOT NULL))
 ) PARTITION BY RANGE (request_id);
 CREATE UNIQUE INDEX usage_events_one_billed_attempt_idx ON gateway.usage_events (request_id) WHERE billed;
-CREATE INDEX usage_events_organization_id_request_id_idx ON gateway.usage_events (organization_id, request_id);
-CREATE INDEX usage_events_project_id_request_id_idx ON gateway.usage_events (project_id, request_id);
-CREATE INDEX usage_events_key_id_request_id_idx ON gateway.usage_events (key_id, request_id);
+CREATE INDEX usage_events_organization_id_request_id_attempt_idx
+    ON gateway.usage_events (organization_id, request_id, attempt);
+CREATE INDEX usage_events_project_id_request_id_attempt_idx
+    ON gateway.usage_events (project_id, request_id, attempt);
+CREATE INDEX usage_events_key_id_request_id_attempt_idx
+    ON gateway.usage_events (key_id, request_id, attempt);
 CREATE INDEX usage_events_closed_at_idx ON gateway.usage_events USING brin (closed_at);
 CREATE INDEX usage_events_recorded_at_idx ON gateway.usage_events USING brin (recorded_at);
 

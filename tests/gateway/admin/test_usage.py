@@ -104,7 +104,7 @@ async def test_totals_add_up_to_the_events_however_they_are_cut(books: Books) ->
         assert [sum(total[name] for total in totals) for name in ("requests", *names)] == wanted, query
     hours = await books.pages("/usage?start=2026-02-27T00:00:00Z&end=2026-03-03T00:00:00Z&bucket=hour&limit=7")
     assert [sum(total[name] for total in hours) for name in ("requests", *names)] == wanted
-    assert [hour["begin"] for hour in hours] == sorted((hour["begin"] for hour in hours), reverse=True)
+    assert [hour["hour"] for hour in hours] == sorted((hour["hour"] for hour in hours), reverse=True)
     assert {(hour["model"], hour["key_id"]) for hour in hours} == {(None, None)}
 
 
