@@ -8,9 +8,9 @@
 
 Both "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what a
 grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
-two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise, by
-how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone long prompts, which may
-wait longest, would in the end use up what short ones need.
+two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise,
+by how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone long prompts, which
+may wait longest, would in the end use up what short ones need.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ class Numbered:
         self._free: array[int] = array("i")
         self._rows = 0
 
-    def column(self) -> array[int]:
-        """A new column of 32-bit integers. Only before the first row is taken."""
-        made: array[int] = array("i")
+    def column(self, kind: str = "i") -> array[int]:
+        """A new column, of 32-bit integers unless `kind` (as in `array`) says else. Only before the first row."""
+        made: array[int] = array(kind)
         self._columns.append(made)
         return made
 

@@ -54,17 +54,16 @@ class PrefixIndex:
         self._node_of: dict[int, int] = {}
         """First block of a node, as 60 bits, to the node."""
         self._nodes = Numbered()
-        self._tails: list[bytes] = []
-        """Hashes of a node's blocks but the first."""
+        self._tails: dict[int, bytes] = {}
+        """Hashes of a node's blocks but the first, for nodes of several."""
         self._key: list[int] = []
-        self._parent, self._start, self._size, self._kids, self._first_hold, self._holders = (
-            self._nodes.column() for _ in range(6)
-        )
+        self._parent, self._start, self._size, self._kids, self._first_hold = (self._nodes.column() for _ in range(5))
         self._by_slot: dict[int, dict[int, int]] = {}
         """Hold by replica, of nodes with many holders."""
         self._holds = Numbered()
-        self._node, self._slot, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
-            self._holds.column() for _ in range(8)
+        self._slot = self._holds.column("H")
+        self._node, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
+            self._holds.column() for _ in range(7)
         )
         self._oldest: dict[int, int] = {}
         self._newest: dict[int, int] = {}
@@ -195,7 +194,7 @@ class PrefixIndex:
             if inside < self._size[last]:
                 last = path[-1] = self._split(last, inside)
             elif not self._kids[last]:
-                self._tails[last] += rest
+                self._tails[last] = self._tails.get(last, b"") + rest
                 self._size[last] += match.total - at
                 self.blocks += match.total - at
                 self.version += 1
@@ -208,18 +207,24 @@ class PrefixIndex:
     def _new_node(self, parent: int, start: int, hashes: bytes) -> int:
         node = self._row_of_node()
         key = hash(hashes[:HASH_BYTES]) & KEY_MASK
-        self._tails[node] = hashes[HASH_BYTES:]
+        if len(hashes) > HASH_BYTES:
+            self._tails[node] = hashes[HASH_BYTES:]
         self._key[node] = key
         self._node_of[key] = node
         self._parent[node], self._start[node], self._size[node] = parent, start, len(hashes) // HASH_BYTES
-        self._kids[node], self._first_hold[node], self._holders[node] = 0, NONE, 0
+        self._kids[node], self._first_hold[node] = 0, NONE
         self.blocks += self._size[node]
         return node
 
+    def _set_tail(self, node: int, tail: bytes) -> None:
+        if tail:
+            self._tails[node] = tail
+        else:
+            self._tails.pop(node, None)
+
     def _row_of_node(self) -> int:
         node = self._nodes.take()
-        if node == len(self._tails):
-            self._tails.append(b"")
+        if node == len(self._key):
             self._key.append(0)
         return node
 
@@ -229,12 +234,15 @@ class PrefixIndex:
         key = self._key[node]
         cut = (blocks - 1) * HASH_BYTES
         upper = self._row_of_node()
-        self._tails[upper], self._key[upper] = tail[:cut], key
+        if cut:
+            self._tails[upper] = tail[:cut]
+        self._key[upper] = key
         self._parent[upper], self._start[upper], self._size[upper] = parent, start, blocks
-        self._kids[upper], self._first_hold[upper], self._holders[upper] = 1, NONE, 0
+        self._kids[upper], self._first_hold[upper] = 1, NONE
         self._node_of[key] = upper
         lower_key = hash(tail[cut : cut + HASH_BYTES]) & KEY_MASK
-        self._tails[node], self._key[node] = tail[cut + HASH_BYTES :], lower_key
+        self._set_tail(node, tail[cut + HASH_BYTES :])
+        self._key[node] = lower_key
         self._node_of[lower_key] = node
         self._parent[node], self._start[node] = upper, start + blocks
         self._size[node] -= blocks
@@ -260,7 +268,7 @@ class PrefixIndex:
         self._by_slot.pop(node, None)
         if self._parent[node] != NONE:
             self._kids[self._parent[node]] -= 1
-        self._tails[node] = b""
+        self._tails.pop(node, None)
         self._nodes.give(node)
         self.version += 1
 
@@ -326,12 +334,11 @@ class PrefixIndex:
             last = self._previous[first]
             self._next[hold], self._previous[hold] = first, last
             self._next[last] = self._previous[first] = hold
-        self._holders[node] += 1
         table = self._by_slot.get(node)
         if table is not None:
             table[self._slot[hold]] = hold
-        elif self._holders[node] > MANY_HOLDERS:
-            self._by_slot[node] = {self._slot[one]: one for one in self._holds_of(node)}
+        elif len(holds := self._holds_of(node)) > MANY_HOLDERS:
+            self._by_slot[node] = {self._slot[one]: one for one in holds}
 
     def _leave(self, hold: int) -> None:
         node = self._node[hold]
@@ -339,7 +346,6 @@ class PrefixIndex:
         self._next[before], self._previous[following] = following, before
         if self._first_hold[node] == hold:
             self._first_hold[node] = NONE if following == hold else following
-        self._holders[node] -= 1
         table = self._by_slot.get(node)
         if table is not None:
             del table[self._slot[hold]]
@@ -354,16 +360,16 @@ class PrefixIndex:
             self._unlink(hold)
             self._leave(hold)
             self._holds.give(hold)
-            if not self._holders[node]:
+            if self._first_hold[node] == NONE:
                 self._release(node)
                 return
-        if self._holders[node] == 1 and not self._kids[node]:
-            only = self._first_hold[node]
+        only = self._first_hold[node]
+        if self._next[only] == only and not self._kids[node]:
             lost = self._size[node] - self._count[only]
             if lost > 0:
                 self._size[node] -= lost
                 self.blocks -= lost
-                self._tails[node] = self._tails[node][: (self._size[node] - 1) * HASH_BYTES]
+                self._set_tail(node, self._tails[node][: (self._size[node] - 1) * HASH_BYTES])
                 self.version += 1
 
     # order of use

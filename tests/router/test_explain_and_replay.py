@@ -11,7 +11,12 @@ from contracts.lease import LeaseEnd
 from contracts.usage import Finish, Usage
 from router import event_log, explain
 from router.core.record import RecordBook
+from router.server import RouterServer
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+
+
+def leases(router: RouterServer) -> int:
+    return sum(replica.leases for replica in router.dispatcher.fleet.replicas.values())
 
 
 async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
@@ -26,7 +31,7 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
         lease = await client.acquire(wanted)
         client.first_token(f"l{number}", 0.05, 100 * number)
         client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(300, 7, 100 * number)))
-        await until(lambda: router.dispatcher.records.of(wanted.request_id)[0].completion_tokens is not None)
+        await until(lambda: leases(router) == 0)
     (record,) = await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l1")
     assert record.chosen == lease.engine.replica_id
     assert {one.replica_id for one in record.candidates} == {"r1", "r2"}
@@ -72,7 +77,7 @@ async def test_a_recorded_day_is_decided_again_alike(
         await client.acquire(wanted)
         client.first_token(f"l{number}", 0.01, 0)
         client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(80, 5, 0)))
-    await until(lambda: not any(replica.leases for replica in router.dispatcher.fleet.replicas.values()))
+    await until(lambda: leases(router) == 0)
     await router.stop()
     steps = list(event_log.replay(log, router.config))
     assert sum(decided.startswith("granted") for step in steps for decided in step.decided) == 40

@@ -175,7 +175,7 @@ async def test_a_killed_router_comes_back_knowing_everything(start_router: Start
     router = await restart(router, start_router)
     await until(lambda: all(client.connections == 2 for client in clients))
     await until(lambda: leases(router) == 2)
-    assert router.dispatcher.fleet.version == 7
+    await until(lambda: router.dispatcher.fleet.version == 7)
     await clients[0].acquire(ask("another"))
     for number, client in enumerate(clients):
         client.release(ended(f"live-{number}"))

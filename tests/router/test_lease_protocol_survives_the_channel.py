@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,16 +16,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from contracts.desired_state import DesiredState
 from contracts.lease import Ask, LeaseEnd
 from contracts.proto import router_pb2 as pb
-from contracts.usage import Finish
+from contracts.usage import Finish, Usage
 from engines.base import Load
 from router import codec, wire
 from router.book import Crossing, Ending, LeaseBook
 from router.config import RouterConfig
-from router.core.decisions import Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.decisions import Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaProbed, Tick
 from router.core.integrity import check_integrity
-from router.policies.least_load import LeastLoad
+from router.policies import registry
 from tests.router.fakes import ask, fleet
 
 REPLICAS = ("r1", "r2", "r3")
@@ -83,7 +84,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         self.connections = 0
         self.version = 1
         self.states = {1: fleet(1, replicas=REPLICAS, max_concurrency=2)}
-        self.router = Dispatcher(CONFIG, LeastLoad())
+        self.router = Dispatcher(CONFIG, registry.create("prefix"))
         self.gateways = [Gateway("a"), Gateway("b")]
         self.wires: dict[int, tuple[Gateway, Wire]] = {}
         """Streams the router still believes in."""
@@ -99,7 +100,7 @@ class LeaseProtocol(RuleBasedStateMachine):
 
     def to_core(self, event: Event) -> None:
         for decision in self.router.handle(event, self.now):
-            if isinstance(decision, ProbeNow):
+            if isinstance(decision, ProbeNow | ReplayKvEvents):
                 continue
             held = self.wires.get(decision.connection)
             if held is None:
@@ -192,8 +193,16 @@ class LeaseProtocol(RuleBasedStateMachine):
     def gateway_asks(self, which: int, model: str, deadline_s: float, excluded: set[str]) -> None:
         self.asks += 1
         gateway = self.gateways[which]
-        wanted: Ask = ask(
+        plain = ask(
             f"{gateway.epoch}-{self.asks}", model=model, deadline_s=deadline_s, excluded=tuple(sorted(excluded))
+        )
+        number = self.asks
+        wanted: Ask = msgspec.structs.replace(
+            plain,
+            prompt_tokens=100 * (number % 5),
+            prefix_hashes=b"".join(bytes([number % 2, block] * 8) for block in range(number % 5)),
+            organization_id=f"tenant {number % 3}",
+            priority=number % 7 // 6,
         )
         gateway.book.asked(wanted, self.now)
         gateway.unanswered.add(wanted.lease_id)
@@ -217,7 +226,8 @@ class LeaseProtocol(RuleBasedStateMachine):
         if gateway.book.live:
             lease_id = list(gateway.book.live)[pick % len(gateway.book.live)]
             finish = Finish.ENGINE_ERROR if fault else Finish.COMPLETE
-            ending = gateway.book.released(LeaseEnd(lease_id, finish, engine_fault=fault))
+            usage = Usage(pick % 500, pick % 50, pick % 300)
+            ending = gateway.book.released(LeaseEnd(lease_id, finish, usage, engine_fault=fault))
             assert ending is not None
             gateway.send(ending)
 
@@ -225,7 +235,7 @@ class LeaseProtocol(RuleBasedStateMachine):
     def gateway_sees_first_token(self, which: int, pick: int) -> None:
         gateway = self.gateways[which]
         if gateway.book.live:
-            gateway.send(wire.first_token(list(gateway.book.live)[pick % len(gateway.book.live)], 0.1, 5))
+            gateway.send(wire.first_token(list(gateway.book.live)[pick % len(gateway.book.live)], 0.1, pick % 500))
 
     @rule(which=gateway_index)
     def gateway_reconnects(self, which: int) -> None:
@@ -326,7 +336,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         for gateway in self.gateways:
             gateway.lose_wire()
         self.wires.clear()
-        self.router = Dispatcher(CONFIG, LeastLoad())
+        self.router = Dispatcher(CONFIG, registry.create("prefix"))
 
     @rule(pick=pick)
     def router_notices_a_dead_stream(self, pick: int) -> None:
@@ -336,7 +346,8 @@ class LeaseProtocol(RuleBasedStateMachine):
 
     @rule(replica=st.sampled_from(REPLICAS), well=st.sampled_from([True, True, False]), running=st.integers(0, 5))
     def replica_is_polled(self, replica: str, well: bool, running: int) -> None:
-        self.to_core(ReplicaProbed(replica, well, load=Load(running=running) if well else None))
+        load = Load(running, 0, 100 * running, 3_000, running // 5) if well else None
+        self.to_core(ReplicaProbed(replica, well, load=load))
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 6.0]))
     def time_passes(self, seconds: float) -> None:
@@ -399,8 +410,9 @@ class LeaseProtocol(RuleBasedStateMachine):
                 ending = gateway.book.released(LeaseEnd(lease_id, Finish.COMPLETE))
                 assert ending is not None
                 gateway.send(ending)
-        self.now += 1_000.0
-        self.to_core(Tick())
+        for _ in range(5):  # breakers rest, and open pools, at times of their own
+            self.now += 1_000.0
+            self.to_core(Tick())
         self.deliver_all()
         for gateway in self.gateways:
             for lease_id in list(gateway.book.live):  # granted by the releases above
@@ -412,5 +424,5 @@ class LeaseProtocol(RuleBasedStateMachine):
         check_integrity(self.router)
 
 
-LeaseProtocol.TestCase.settings = settings(max_examples=300, stateful_step_count=80, deadline=None)
+LeaseProtocol.TestCase.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)
 test_lease_protocol_survives_the_channel = LeaseProtocol.TestCase

@@ -1,0 +1,169 @@
+"""Who may go to an engine now: memory, promises, classes, shares; and what it is told who may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from tests.router.core_driver import Core, granted, refused
+from tests.router.fakes import fleet
+
+ONE = fleet(replicas=("r1",), max_concurrency=100)
+
+
+def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() -> None:
+    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core.placed("known", prompt_tokens=1_000, max_output_tokens=400)
+    core.began("known")
+    core.polled(running=1, used_tokens=1_000, capacity_tokens=4_000)
+    replica = core.core.fleet.replicas["r1"]
+    assert replica.headroom_tokens == 4_000 - 1_000 - 400
+    core.placed("since", prompt_tokens=1_500, max_output_tokens=300)
+    assert replica.headroom_tokens == 800
+    assert core.ask("too big", prompt_tokens=700, max_output_tokens=200) == []
+    assert core.placed("fits", prompt_tokens=600, max_output_tokens=200) == "r1"
+    assert granted(core.over("since", 1_500, 10)) == ["too big"]
+    (record,) = core.core.records.of("req_too big")
+    assert record.waited_for == "no engine has memory left for it"
+
+
+def test_a_poll_corrects_what_was_assumed() -> None:
+    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core.placed("first", prompt_tokens=1_000, max_output_tokens=1_000)
+    core.began("first")
+    core.polled(running=1, used_tokens=3_500, capacity_tokens=4_000)
+    assert core.ask("waits", prompt_tokens=100, max_output_tokens=100) == []
+    assert granted(core.polled(running=1, used_tokens=1_200, capacity_tokens=4_000)) == ["waits"]
+
+
+def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_the_maximum() -> None:
+    core = Core(ONE, promises=())
+    for _ in range(40):
+        core.served(10, 0.01, completion=50, organization_id="short")
+    for _ in range(40):
+        core.served(10, 0.01, completion=900, organization_id="long", max_output_tokens=2_000)
+    outputs = core.core.fleet.pools["pool"].outputs
+    assert 50 <= outputs.expected("m", "short", 2_000) <= 70
+    assert 900 <= outputs.expected("m", "long", 2_000) <= 1_220
+    assert outputs.expected("m", "long", 300) == 300
+    assert outputs.expected("m", "new", 2_000) >= 900, "a stranger is like the model"
+    assert outputs.expected("other", "new", 2_000) == 2_000
+
+
+def test_an_engine_that_ran_out_of_memory_is_given_less() -> None:
+    core = Core(ONE, promises=())
+    for _ in range(30):
+        core.served(10, 0.01, completion=50)
+    pool = core.core.fleet.pools["pool"]
+    core.polled(capacity_tokens=10_000, retracted=1)
+    core.polled(capacity_tokens=10_000, retracted=3)
+    raised = pool.safety
+    assert raised > 1.4
+    for _ in range(100):
+        core.served(10, 0.01, completion=50)
+    assert 1.0 <= pool.safety < raised
+
+
+def test_an_idle_engine_takes_what_it_may_not_have_room_for() -> None:
+    core = Core(ONE)
+    core.polled(used_tokens=0, capacity_tokens=500)
+    assert core.placed(prompt_tokens=1_000, max_output_tokens=1_000) == "r1", "the engine itself says no, or copes"
+
+
+def test_contexts_that_are_too_short_are_passed_over() -> None:
+    replicas = (Replica("short", "http://s", context_tokens=1_000), Replica("long", "http://l"))
+    state = DesiredState(1, (Model("m", Tier.CHAT, "p", 8_192),), (Pool("p", "fake", replicas),))
+    core = Core(state)
+    assert {core.placed(prompt_tokens=900, max_output_tokens=200) for _ in range(4)} == {"long"}
+    assert core.placed(prompt_tokens=100, max_output_tokens=100) == "short"
+    assert refused(core.ask(prompt_tokens=900, max_output_tokens=200, excluded_replicas=("long",)))
+
+
+def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_caught_up() -> None:
+    core = Core(ONE)
+    core.learn(0.0001)  # a thousand tokens in 0.1 s
+    for number in range(6):
+        core.placed(f"l{number}", prompt_tokens=1_000)
+    assert core.ask("late", prompt_tokens=1_000) == [], "0.7 s are promised, 0.6 s of work are in front of it"
+    core.now += 0.05
+    assert granted(core.began("l0", 0.05)) == ["late"]
+
+
+def test_who_cannot_be_in_time_any_more_goes_after_who_can() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1))
+    core.learn(0.0001)
+    core.placed("running", prompt_tokens=1_000)
+    core.ask("old", prompt_tokens=1_000)
+    core.now += 2.0
+    core.ask("new", prompt_tokens=1_000)
+    assert granted(core.over("running")) == ["new"]
+    assert granted(core.over("new")) == ["old"]
+
+
+def test_a_higher_class_goes_first_and_the_lowest_is_shed_first() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), queue_length=2)
+    core.placed("running")
+    assert core.ask("low", priority=-1) == core.ask("middle") == []
+    (shed,) = refused(core.ask("high", priority=1))
+    assert (shed.lease_id, shed.code) == ("low", "overloaded")
+    assert shed.retry_after_s
+    (shed,) = refused(core.ask("low again", priority=-1))
+    assert shed.lease_id == "low again"
+    assert granted(core.over("running")) == ["high"]
+    assert granted(core.over("high")) == ["middle"]
+
+
+def test_a_full_queue_sheds_the_tenant_that_fills_it() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), queue_length=3)
+    core.placed("running", organization_id="flood", prompt_tokens=1_000)
+    for number in range(3):
+        core.ask(f"flood-{number}", organization_id="flood")
+    (shed,) = refused(core.ask("other", organization_id="quiet"))
+    assert shed.lease_id == "flood-2"
+    turns = [*granted(core.over("running", 1_000)), *granted(core.over("flood-0"))]
+    assert "other" in turns
+
+
+def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=())
+    core.placed("l0")
+    for number in range(1, 30):
+        core.ask(f"l{number}")
+    for number in range(20):
+        core.now += 2.0
+        assert granted(core.over(f"l{number}")) == [f"l{number + 1}"]
+    (shed,) = refused(core.ask("hurried", deadline_s=5.0))
+    assert "its turn would come in" in shed.reason
+    assert shed.retry_after_s == pytest.approx(2.0 * 10, rel=0.1), "nine wait, two seconds each"
+    assert core.ask("patient", deadline_s=60.0) == []
+
+
+def test_the_part_refused_is_known_by_tier() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1))
+    core.placed()
+    for _ in range(3):
+        core.ask(deadline_s=0.0)
+    sheds = core.core.placer.sheds
+    assert (sheds.asks["chat"], sheds.refusals["chat"], sheds.ratio["chat"]) == (4, 3, 0.75)
+
+
+def canary(share: float, version: int) -> DesiredState:
+    pools = (
+        Pool("p", "fake", (Replica("old", "http://o"),), 10_000),
+        Pool("c", "fake", (Replica("new", "http://n"),), 10_000),
+    )
+    model = Model("m", Tier.CHAT, "p", 8_192, canary=Canary("c", share, engine_model="m-new"))
+    return DesiredState(version, (model,), pools)
+
+
+def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> None:
+    core = Core(canary(0.1, 1), promises=())
+    sessions = [f"session-{number}" for number in range(300)]
+    first = {name for name in sessions if core.placed(session_id=name) == "new"}
+    assert 10 <= len(first) <= 50
+    assert {name for name in sessions if core.placed(session_id=name) == "new"} == first
+    core.publish(canary(0.3, 2))
+    grown = {name for name in sessions if core.placed(session_id=name) == "new"}
+    assert first < grown
+    assert 60 <= len(grown) <= 120

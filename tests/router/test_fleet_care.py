@@ -1,0 +1,149 @@
+"""Replicas that fail, hang, are slow, come back cold; reports that get lost; clocks that jump."""
+
+from __future__ import annotations
+
+from router.core.breaker import FAULTS_IN_A_ROW, State
+from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, Tick
+from tests.router.core_driver import Core, granted, refused
+from tests.router.fakes import fleet
+
+THREE = ("r1", "r2", "r3")
+
+
+def test_requests_that_fail_behind_a_healthy_poll_open_the_breaker_and_one_that_succeeds_closes_it() -> None:
+    core = Core(fleet(replicas=("r1",)))
+    for number in range(FAULTS_IN_A_ROW):
+        assert core.placed(f"l{number}") == "r1"
+        core.over(f"l{number}", fault=True)
+        core.do(ReplicaProbed("r1", True))
+    replica = core.core.fleet.replicas["r1"]
+    assert replica.breaker.open
+    assert core.ask("waits") == [], "a trial comes: nobody is refused"
+    wakeup = core.core.next_wakeup()
+    assert wakeup is not None
+    core.now = wakeup
+    assert granted(core.do(Tick())) == ["waits"]
+    assert core.ask("second") == [], "one at a time"
+    assert granted(core.over("waits")) == ["second"]
+    assert replica.breaker.state is State.CLOSED
+
+
+def test_a_trial_that_fails_doubles_the_pause() -> None:
+    core = Core(fleet(replicas=("r1",)))
+    pauses = []
+    for number in range(FAULTS_IN_A_ROW + 2):
+        core.placed(f"l{number}")
+        core.over(f"l{number}", fault=True)
+        core.do(ReplicaProbed("r1", True))
+        if core.core.fleet.replicas["r1"].breaker.open:
+            wakeup = core.core.next_wakeup()
+            assert wakeup is not None
+            pauses.append(wakeup - core.now)
+            core.now = wakeup
+            core.do(Tick())
+    assert [round(pause, 6) for pause in pauses] == [1.0, 2.0, 4.0]
+
+
+def test_a_replica_ten_times_slower_gets_little_and_is_taken_out() -> None:
+    core = Core(fleet(replicas=THREE, max_concurrency=100))
+    core.learn(0.0001, THREE, rounds=10)
+    for number in range(40):
+        prompt = 500 + 100 * (number % 5)
+        for name, factor in (("r1", 1), ("r2", 1), ("r3", 20)):
+            if not core.core.fleet.replicas[name].breaker.open:
+                core.served(prompt, 0.01 + prompt * 0.0001 * factor, replica_id=name)
+    breaker = core.core.fleet.replicas["r3"].breaker
+    assert breaker.open
+    assert "times slower" in breaker.reason
+
+
+def test_not_all_of_a_pool_is_taken_out_for_slowness() -> None:
+    core = Core(fleet(replicas=("r1", "r2"), max_concurrency=100))
+    core.learn(0.0001, ("r1", "r2"), rounds=10)
+    for _ in range(40):
+        for name in ("r1", "r2"):
+            core.served(1_000, 3.0, replica_id=name)
+    assert not any(replica.breaker.open for replica in core.core.fleet.replicas.values())
+
+
+def test_a_replica_that_hangs_is_avoided_before_anyone_has_given_up_on_it() -> None:
+    core = Core(fleet(replicas=("r1", "r2"), max_concurrency=100))
+    core.learn(0.0001, ("r1", "r2"))
+    hung = core.placed("never answered", prompt_tokens=1_000)
+    core.now += 5.0
+    places = []
+    for number in range(6):
+        places.append(core.placed(f"l{number}", prompt_tokens=1_000))
+        core.now += 0.11
+        core.began(f"l{number}", 0.11)
+    assert hung not in places
+
+
+def test_a_replica_that_died_comes_back_without_its_cache() -> None:
+    core = Core(fleet(replicas=("r1",)), failure_threshold=1)
+    hashes = bytes(range(64))
+    core.placed("l1", prompt_tokens=256, prefix_hashes=hashes)
+    index = core.core.fleet.pools["pool"].index
+    assert index.overlap(index.match(hashes), 0) == 4
+    core.do(ReplicaProbed("r1", False, "refused"))
+    core.do(ReplicaProbed("r1", True))
+    assert index.overlap(index.match(hashes), 0) == 0
+
+
+def test_cached_tokens_below_the_prediction_correct_the_index() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=100), promises=())
+    old, newer = bytes([1]) * 320, bytes([2]) * 320
+    # chains whose blocks differ: the same block never stands twice in one
+    old, newer = (b"".join(bytes([base, at] * 8) for at in range(20)) for base in (1, 2))
+    for number, hashes in enumerate((old, newer)):
+        core.placed(f"l{number}", prompt_tokens=1_280, prefix_hashes=hashes)
+        core.over(f"l{number}", 1_280, 5, cached=0)
+    index = core.core.fleet.pools["pool"].index
+    core.placed("again", prompt_tokens=1_280, prefix_hashes=newer)
+    core.over("again", 1_280, 5, cached=1_216)
+    assert index.overlap(index.match(old), 0) == 20
+    core.placed("evicted", prompt_tokens=1_280, prefix_hashes=newer + bytes([3] * 16))
+    core.over("evicted", 1_280, 5, cached=0)
+    assert index.overlap(index.match(old), 0) == 0, "used less recently than what the engine had evicted"
+
+
+def test_lost_reports_leave_nothing_behind() -> None:
+    core = Core(fleet(replicas=("r1", "r2"), max_concurrency=3), grace_s=5.0)
+    core.learn(0.0001, ("r1", "r2"))
+    for number in range(6):
+        core.placed(f"l{number}", prompt_tokens=1_000, deadline_s=1.0)
+    core.ask("waits", deadline_s=3.0)
+    # no first token, no release ever comes: the deadline ends the waiting, the stream's end the leases
+    core.now += 3.0
+    assert [one.lease_id for one in refused(core.do(Tick()))] == ["waits"]
+    core.do(Cancel(1, "l0"))
+    core.do(GatewayDisconnected(1))
+    core.now += 5.0
+    core.do(Tick())
+    for replica in core.core.fleet.replicas.values():
+        assert (replica.leases, replica.prefill_tokens, len(replica.prefilling)) == (0, 0, 0)
+    assert core.core.queued == 0
+    assert core.core.fleet.pools["pool"].queue.held_tokens == 0
+
+
+def test_a_clock_that_jumps_ahead_expires_and_does_not_break() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1))
+    core.learn(0.0001)
+    core.placed("l0", prompt_tokens=1_000)
+    core.ask("waits")
+    core.now += 1e7
+    assert [one.lease_id for one in refused(core.do(Tick()))] == ["waits"]
+    core.began("l0", 0.1)
+    core.over("l0", 1_000, 5)
+    assert core.served(1_000, 0.11) == "r1"
+    slowness = core.core.fleet.replicas["r1"].ratio.value
+    assert 0.5 < slowness < 2.0
+
+
+def test_time_that_stands_still_is_no_reason_to_fail() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=2), promises=())
+    for number in range(50):
+        core.placed(f"l{number}", prompt_tokens=100)
+        core.began(f"l{number}", 0.0)
+        core.over(f"l{number}", 100, 5)
+    assert core.core.queued == 0

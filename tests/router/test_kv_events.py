@@ -1,0 +1,176 @@
+"""KV events from the embedded engine's real publisher, over real ZeroMQ, into the core's prefix index."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from contracts.prefix import BLOCK_TOKENS, chain_tokens, root
+from engines.embedded.config import KVEventsConfig
+from engines.embedded.kv.publisher import EventPublisher
+from router.config import RouterConfig
+from router.core.decisions import Decision, ReplayKvEvents
+from router.core.dispatcher import Dispatcher
+from router.core.events import KvBatch, ReplicaProbed, StatePublished
+from router.core.kv_mirror import KvMirror
+from router.kv_subscriber import KvSubscriptions
+from router.policies import registry
+from tests.router.fakes import until
+
+PAGE_TOKENS = 16
+ANYWHERE = KVEventsConfig(endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*", topic="kv")
+
+
+class FakeCache:
+    """Prompts stored as the engine's radix cache would store them: whole pages, each once, removed from the end."""
+
+    def __init__(self, publisher: EventPublisher) -> None:
+        self.publisher = publisher
+        self.pages: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.numbers = iter(range(1_000_000))
+
+    def store(self, tokens: tuple[int, ...], salt: str = "") -> None:
+        above: int | None = None
+        for end in range(PAGE_TOKENS, len(tokens) + 1, PAGE_TOKENS):
+            known = self.pages.get((salt, tokens[:end]))
+            if known is None:
+                known = self.pages[salt, tokens[:end]] = next(self.numbers)
+                self.publisher.stored([known], [tokens[end - PAGE_TOKENS : end]], (above, salt))
+            above = known
+        self.publisher.flush()
+
+    def remove_some(self, dice: random.Random) -> None:
+        leaves = [
+            key for key in self.pages if not any(o[0] == key[0] and o[1][:-PAGE_TOKENS] == key[1] for o in self.pages)
+        ]
+        salt, tokens = dice.choice(leaves)
+        self.publisher.removed(self.pages.pop((salt, tokens)))
+        self.publisher.flush()
+
+    def overlap(self, tokens: tuple[int, ...], salt: str = "") -> int:
+        """Whole blocks of ours that are there."""
+        pages = 0
+        while (salt, tokens[: (pages + 1) * PAGE_TOKENS]) in self.pages and (pages + 1) * PAGE_TOKENS <= len(tokens):
+            pages += 1
+        return pages * PAGE_TOKENS // BLOCK_TOKENS
+
+
+class Router:
+    """A core that follows one engine."""
+
+    def __init__(self, publisher: EventPublisher) -> None:
+        self.core = Dispatcher(RouterConfig(), registry.create("prefix"))
+        self.subscriptions = KvSubscriptions(self.heard)
+        self.drop = 0
+        """Live messages to lose."""
+        self.heard_repeated = 0
+        replica = Replica("r1", "http://e", kv_events=publisher.endpoint, kv_events_replay=publisher.replay_endpoint)
+        state = DesiredState(1, (Model("m", Tier.AUTOCOMPLETE, "p", 8192),), (Pool("p", "embedded", (replica,)),))
+        self.core.handle(StatePublished(state), 0.0)
+        self.core.handle(ReplicaProbed("r1", True), 0.0)
+        self.subscriptions.follow({"r1": (publisher.endpoint, publisher.replay_endpoint)})
+
+    def heard(self, batch: KvBatch) -> None:
+        if self.drop and not batch.repeated:
+            self.drop -= 1
+            return
+        self.heard_repeated += batch.repeated
+        for decision in self.core.handle(batch, 0.0):
+            assert isinstance(decision, ReplayKvEvents)
+            self.subscriptions.ask_replay(decision.replica_id, decision.first)
+
+    def overlap(self, tokens: tuple[int, ...], salt: str = "") -> int:
+        index = self.core.fleet.pools["p"].index
+        return index.overlap(index.match(chain_tokens(root("m", salt=salt), tokens).hashes), 0)
+
+
+@pytest.fixture
+def publisher() -> Iterator[EventPublisher]:
+    made = EventPublisher(ANYWHERE, PAGE_TOKENS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def router(publisher: EventPublisher) -> AsyncIterator[Router]:
+    made = Router(publisher)
+    yield made
+    made.subscriptions.stop()
+
+
+async def joined(router: Router, cache: FakeCache) -> None:
+    """A SUB joins some time after it connects: publish until something is heard."""
+    mark = 0
+    while not router.core._mirrors or not router.core._mirrors["r1"].next_number:
+        mark += 1
+        cache.store((1_000_000 + mark,) * PAGE_TOKENS)
+        await asyncio.sleep(0.01)
+
+
+def prompt(dice: random.Random) -> tuple[int, ...]:
+    stem = dice.randrange(3)
+    return tuple([stem] * dice.randrange(1, 200) + [dice.randrange(50) for _ in range(dice.randrange(1, 200))])
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+async def test_the_index_holds_what_the_engine_holds_also_after_lost_messages(
+    router: Router, publisher: EventPublisher, lost: int
+) -> None:
+    cache, dice = FakeCache(publisher), random.Random(lost)
+    await joined(router, cache)
+    router.drop = lost
+    prompts = [(prompt(dice), dice.choice(("", "salt"))) for _ in range(60)]
+    for number, (tokens, salt) in enumerate(prompts):
+        cache.store(tokens, salt)
+        if number % 3 == 2:
+            cache.remove_some(dice)
+    await until(lambda: all(router.overlap(tokens, salt) == cache.overlap(tokens, salt) for tokens, salt in prompts))
+    assert any(cache.overlap(tokens, salt) for tokens, salt in prompts)
+    assert router.overlap(prompts[0][0], "other salt") == 0
+    if lost:
+        assert router.heard_repeated, "the gap was noticed"
+
+
+def message(at: float, *events: list[object]) -> bytes:
+    return msgspec.msgpack.encode([at, list(events), 0])
+
+
+def stored(page: int, parent: int | None, first: int) -> list[object]:
+    tokens = list(range(first, first + BLOCK_TOKENS))
+    return ["BlockStored", [page], parent, tokens, BLOCK_TOKENS, None, "GPU"]
+
+
+def test_an_engine_that_begins_anew_is_empty() -> None:
+    mirror = KvMirror("m")
+    for number in range(3):
+        mirror.take(number, message(number, stored(number, None, 100 * number)), False)
+    changes, first = mirror.take(0, message(50.0, stored(7, None, 900)), False)
+    assert first is None
+    assert [(len(change.hashes) // 16, change.gone) for change in changes] == [(0, True), (1, False)]
+    assert len(mirror) == 1
+
+
+def test_a_late_copy_changes_nothing_and_a_hole_in_the_replay_empties() -> None:
+    mirror = KvMirror("m")
+    mirror.take(0, message(1.0, stored(1, None, 0)), False)
+    assert mirror.take(0, message(1.0, stored(1, None, 0)), True) == ([], None)
+    assert mirror.take(5, message(6.0, stored(6, 1, 64)), False) == ([], 1)
+    assert mirror.take(6, message(7.0, stored(7, 6, 128)), False) == ([], None), "asked once"
+    changes, _ = mirror.take(4, message(5.0, stored(5, None, 500)), True)
+    assert [change.gone for change in changes] == [True, False]
+
+
+def test_nonsense_is_ignored() -> None:
+    core = Dispatcher(RouterConfig(), registry.create("prefix"))
+    state = DesiredState(1, (Model("m", Tier.CHAT, "p", 8192),), (Pool("p", "sglang", (Replica("r1", "http://e"),)),))
+    core.handle(StatePublished(state), 0.0)
+    decisions: list[Decision] = []
+    for payload in (b"", b"\xc1", message(1.0, ["BlockStored"]), msgspec.msgpack.encode({"a": 1})):
+        decisions += core.handle(KvBatch("r1", 0, payload), 0.0)
+    assert decisions == []

@@ -1,0 +1,91 @@
+"""The core under modelled load: a tenant that floods, twice the load there is room for, a very slow replica.
+
+Engines are those of `engines/performance`; the core sees of them what the service would.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from router.simulator.arrival import Arrival
+from router.simulator.competitors import competitor
+from router.simulator.config import SimulatorConfig
+from router.simulator.outcome import Outcome
+from router.simulator.simulation import Simulation
+from router.simulator.summary import Summary, summarize
+
+REPLICAS = 4
+OTHERS = 9
+BLOCK_TOKENS = 64
+WARM_UP_S = 15.0
+
+
+def config(**fields: object) -> SimulatorConfig:
+    plain = SimulatorConfig(replicas=REPLICAS, **fields)  # type: ignore[arg-type]
+    return msgspec.structs.replace(plain, limits=msgspec.structs.replace(plain.limits, block_tokens=BLOCK_TOKENS))
+
+
+def arrivals(per_second: Mapping[str, float], seconds: float, seed: int) -> list[Arrival]:
+    """By tenant: prompts around 1,800 tokens, answers around 150, nothing in common."""
+    made = []
+    for tenant, rate in per_second.items():
+        dice = random.Random(f"{seed} {tenant}")
+        at_s = dice.expovariate(rate)
+        while at_s < seconds:
+            prompt = max(200, min(int(dice.lognormvariate(7.5, 0.6)), 6_000))
+            output = max(8, min(int(dice.lognormvariate(5.0, 0.6)), 800))
+            blocks = tuple(dice.randbytes(16) for _ in range(prompt // BLOCK_TOKENS))
+            made.append(Arrival(at_s, prompt, output, blocks, organization_id=tenant))
+            at_s += dice.expovariate(rate)
+    return sorted(made, key=lambda arrival: arrival.at_s)
+
+
+def simulate(settings: SimulatorConfig, requests: list[Arrival], policy: str = "ours") -> tuple[list[Outcome], Summary]:
+    simulation = Simulation(settings, competitor(policy, settings), requests)
+    outcomes = simulation.run()
+    return outcomes, summarize(settings, outcomes, simulation.replicas)
+
+
+def ttft_p99_s(outcomes: list[Outcome], tenants: set[str]) -> float:
+    """Of these tenants' requests after the warm-up; one that was refused counts as never."""
+    times = sorted(
+        outcome.ttft_s if outcome.ttft_s is not None else float("inf")
+        for outcome in outcomes
+        if outcome.arrival.organization_id in tenants and outcome.arrival.at_s > WARM_UP_S
+    )
+    return times[int(len(times) * 0.99)]
+
+
+def test_one_tenant_floods_and_the_others_hardly_notice() -> None:
+    others = {f"tenant {number}" for number in range(OTHERS)}
+    rates = dict.fromkeys(others, 2.5)
+    alone, _ = simulate(config(), arrivals(rates, 60.0, 1))
+    beside, summary = simulate(config(), arrivals({**rates, "flood": 25.0}, 60.0, 1))
+    assert ttft_p99_s(beside, others) <= 1.2 * ttft_p99_s(alone, others)
+    assert all(outcome.retry_after_s for outcome in beside if outcome.refused_at is not None), "come back when?"
+    assert summary.goodput * REPLICAS > sum(rates.values()), "what the flood gets is beside the others, not instead"
+    plain, _ = simulate(config(), arrivals({**rates, "flood": 25.0}, 60.0, 1), "least_load")
+    assert ttft_p99_s(plain, others) > 1.2 * ttft_p99_s(alone, others), "the load is one that would be noticed"
+
+
+def test_at_twice_the_load_there_is_room_for_goodput_does_not_collapse() -> None:
+    goodputs = {}
+    for load in (8.0, 10.0, 16.0, 20.0):
+        _, summary = simulate(config(), arrivals(dict.fromkeys("abcde", load * REPLICAS / 5), 40.0, 2))
+        goodputs[load] = summary.goodput
+    peak = max(goodputs.values())
+    knee = min(load for load in goodputs if goodputs[load] >= 0.95 * peak)
+    assert goodputs[min(load for load in goodputs if load >= 2 * knee)] >= 0.9 * peak
+
+
+@pytest.mark.parametrize("policy", ["ours", "core:least_load"])
+def test_a_replica_ten_times_slower_is_used_less(policy: str) -> None:
+    settings = config(slow=((0, 0.1),))
+    outcomes, _ = simulate(settings, arrivals(dict.fromkeys("abcde", 3.0), 40.0, 3), policy)
+    late = [outcome for outcome in outcomes if outcome.arrival.at_s > WARM_UP_S]
+    part = sum(outcome.replica == 0 for outcome in late) / len(late)
+    assert part < 0.10, "a quarter would be an even share"
