@@ -31,8 +31,8 @@ def _read(path: Path) -> ModelFolder:
 def test_the_shipped_models_are_read() -> None:
     chat = model_folder.read(None, "slipstream-chat", "local.chat_model", needs_chat_template=True)
     code = model_folder.read(None, "slipstream-code", "local.code_model", needs_chat_template=False)
-    assert (chat.name, chat.context_tokens) == ("slipstream-chat", 2048)
-    assert (code.name, code.context_tokens) == ("slipstream-code", 2048)
+    assert (chat.name, chat.context_tokens) == ("slipstream-chat", 4608)
+    assert (code.name, code.context_tokens) == ("slipstream-code", 8192)
     assert json.loads((code.path / "tokenizer_config.json").read_text())["fim_order"] == "spm"
 
 

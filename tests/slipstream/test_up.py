@@ -102,8 +102,8 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
     deployment = Deployment(data_folder, engines=True)
     try:
         block = deployment.up()
-        assert block[1] == "  chat           slipstream-chat      embedded engine, 1 replica, 2,048 tokens"
-        assert block[2] == "  autocomplete   slipstream-code      embedded engine, 1 replica, 2,048 tokens"
+        assert block[1] == "  chat           slipstream-chat      embedded engine, 1 replica, 4,608 tokens"
+        assert block[2] == "  autocomplete   slipstream-code      embedded engine, 1 replica, 8,192 tokens"
         processes = deployment.processes()
         nice = {name: psutil.Process(process.pid).nice() for name, process in processes.items()}
         assert nice["engine-chat-1"] == nice["gateway-1"] + 5

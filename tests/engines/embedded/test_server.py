@@ -272,7 +272,7 @@ async def test_a_control_string_in_user_text_stays_text(chat: openai.AsyncOpenAI
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", 400),
         ({"response_format": {"type": "xml"}}, "response_format.type", 400),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", 400),
-        ({"max_tokens": 4000}, "max_tokens", 400),
+        ({"max_tokens": 5000}, "max_tokens", 400),
         ({"model": "other"}, "model", 404),
         ({"logit_bias": {"99999": 1}}, "logit_bias", 400),
     ],
