@@ -90,9 +90,6 @@ class NothingSpent:
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
         return 0
 
-    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
-        return {}
-
     async def join(self, instance: str, epoch: str) -> None:
         return None
 

@@ -25,8 +25,10 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: Annotated[float, msgspec.Meta(ge=0.3, le=300)] = 15.0
     """How long a dead gateway's requests still count as running. A live one renews every third of it."""
     record_s: Annotated[float, msgspec.Meta(ge=60, le=86_400)] = 300.0
-    """How long a settlement that does not reach Valkey is tried again. After that the gateway's own start puts money
-    right; the rates have long refilled."""
+    """How long a settlement that does not reach Valkey is tried again; after that the reservation is ended as a
+    stray (`stray_s`). Must be longer than a reserve can be on its way."""
+    stray_s: Annotated[float, msgspec.Meta(ge=0.05, le=3_600)] = 30.0
+    """How often a gateway looks for reservations of its own in Valkey that it does not have any more, and ends them."""
     max_delayed_settlements: Annotated[int, msgspec.Meta(ge=100, le=1_000_000)] = 20_000
     """Settlements kept for a second try while Valkey is gone; beyond it the oldest is dropped, and counted."""
     key_prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9:_-]{1,32}$")] = "slipstream"

@@ -84,7 +84,7 @@ class Counting:
         self._epoch = epoch
         self._prepare = prepare
         self._drain = drain
-        self._joined = False
+        self._joined = asyncio.Event()
         self._rounds_key = f"{config.key_prefix}:rounds"
         self._answered: dict[str, None] = {}
         self._answering = asyncio.Lock()
@@ -102,9 +102,18 @@ class Counting:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def joined(self) -> bool:
+        """Whether the others wait for this gateway's journal: before that it must spend nobody's money."""
+        return self._joined.is_set()
+
+    async def wait_joined(self) -> None:
+        """Return once that is so."""
+        await self._joined.wait()
+
     async def count(self, rules: Sequence[PlannedRule]) -> bool:
         """Have the spending of these budgets counted; whether it is, within `seed_wait_s`. It goes on behind."""
-        if not self._joined:
+        if not self.joined:
             return False
         organization_ids = [rule.key.partition("{")[2].partition("}")[0] for rule in rules]
         tasks = [self._task(*pair) for pair in zip(organization_ids, rules, strict=True)]
@@ -191,9 +200,9 @@ class Counting:
     async def _poll(self) -> None:
         while True:
             try:
-                if not self._joined:
+                if not self.joined:
                     await self._spending.join(self._epoch.instance, self._epoch.name)
-                    self._joined = True
+                    self._joined.set()
                 if self._valkey.connected:
                     await self._look()
             except (*STORE_FAILURES, *FAILURES) as error:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import NoReturn
 
 import hiredis
 import msgspec
@@ -85,7 +86,7 @@ class Limiter:
         lease_ms, tomb_ms = round(config.lease_s * 1_000), round(config.record_s * 1_000)
         self._epoch = new_epoch(instance)
         self._script = Script(self._epoch.name, lease_ms, tomb_ms, sorted(config.budget_percents))
-        self._valkey = Valkey(url, config.call_timeout_s, greeting=self._script.loads)
+        self._valkey = Valkey(url, config.call_timeout_s, greeting=self._script.loads, identify=True)
         self._valkey.on_change = self._on_change
         self._spending = spending
         self._drain = drain
@@ -127,6 +128,7 @@ class Limiter:
                 self._drain,
             )
             self._tasks.append(asyncio.create_task(self._end_earlier_runs(), name="limits-earlier-runs"))
+            self._tasks.append(asyncio.create_task(self._look_for_strays(), name="limits-strays"))
         await self._valkey.start()
         if self._counting is not None:
             self._counting.start()
@@ -163,8 +165,10 @@ class Limiter:
         return sum(map(len, self._open.values()))
 
     async def wait_connected(self) -> None:
-        """Return once limits are counted in Valkey."""
+        """Return once limits are counted in Valkey, money included when there is a ledger."""
         await self._valkey.wait_ready()
+        if self._counting is not None:
+            await self._counting.wait_joined()
 
     async def drain(self) -> None:
         """Return once every settlement so far is in Valkey, or given up."""
@@ -182,6 +186,8 @@ class Limiter:
             return Reservation(reservation_id, caller, tier, cost)
         if not calls.fits(cost):  # needs no counting, and no answer from Valkey could change it
             self._refuse_too_expensive(calls.plan, cost)
+        if calls.has_money and cost.micro and not (self._counting is not None and self._counting.joined):
+            self._refuse_money()
         started_s = time.perf_counter()
         for _ in range(COUNTS_PER_REQUEST):
             decided = await self._ask(calls, reservation_id, cost) if self._valkey.connected else None
@@ -192,11 +198,7 @@ class Limiter:
                 return self._conclude(Reservation(reservation_id, caller, tier, cost, None, calls), calls.plan, decided)
             if self._counting is None or not await self._counting.count(calls.plan.money_rules):
                 break
-        self._metrics.unseeded.inc()
-        raise BudgetUnavailable(
-            "What this budget has spent is being counted. Try again shortly.",
-            retry_after_s=self._config.seed_wait_s or 1.0,
-        )
+        return self._refuse_money()
 
     async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
         """Correct a reservation to what was really `used` and end its place; the rest goes back.
@@ -219,6 +221,8 @@ class Limiter:
             self._local.settle(_now_ms(), reservation.local, reservation.id, requests, used)
             if not self._valkey.connected:
                 return  # Valkey never heard of it
+            if used.micro:  # nor of this money, unless it was announced since
+                self._doubt([rule.key for rule in calls.plan.money_rules])
         await self._running().settle(calls.settle(reservation.id, requests, used), calls.plan)
 
     async def left(self, levels: Levels, tier: Tier) -> tuple[Plan, Decision] | None:
@@ -252,7 +256,7 @@ class Limiter:
                 logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
 
     async def reconciled(self, instance: str) -> None:
-        """Every attempt of `instance`'s earlier runs is in the ledger: end what they left open, at what it cost there.
+        """Every attempt of `instance`'s earlier runs is in the ledger: end what they left open, and count anew.
 
         Never raises: what fails is done by the next call, and the money stays counted as spent until then.
         """
@@ -260,7 +264,7 @@ class Limiter:
             return
         try:
             ended = await retirement.end_runs(
-                self._valkey, self._script, self._spending, self._config.key_prefix, instance, self._epoch.name
+                self._valkey, self._script, self._config.key_prefix, instance, self._epoch.name
             )
         except (*STORE_FAILURES, *FAILURES) as error:
             logger.warning("reservations of %s's earlier runs are not reconciled yet: %r", instance, error)
@@ -355,7 +359,14 @@ class Limiter:
         self._metrics.decisions.labels("refused", rule.level.value, COUNTERS[decided.counter - 1].value).inc()
         raise refused(plan, decided, asked.cost)
 
-    def _refuse_too_expensive(self, plan: Plan, cost: Cost) -> None:
+    def _refuse_money(self) -> NoReturn:
+        self._metrics.unseeded.inc()
+        raise BudgetUnavailable(
+            "What this budget has spent is being counted. Try again shortly.",
+            retry_after_s=self._config.seed_wait_s or 1.0,
+        )
+
+    def _refuse_too_expensive(self, plan: Plan, cost: Cost) -> NoReturn:
         found = plan.too_expensive(cost)
         assert found is not None
         rule, position = found
@@ -427,21 +438,27 @@ class Limiter:
 
     def _on_change(self, connected: bool) -> None:
         self._show_mode(connected)
+        restarted = connected and self._valkey.incarnation != self._script.incarnation
+        self._script.met(self._valkey.incarnation)
         if not connected:
             logger.warning("Valkey is gone; limited requests: when_unavailable=%s", self._config.when_unavailable)
             return
         logger.info("limits are counted in Valkey")
         self._noted.clear()
-        try:
-            for key in self._local_money:
-                self._valkey.send(self._script.upkeep("unseed", [key]), _ignore)
-            self._local_money.clear()
-        except ConnectionLost:
-            return
+        self._doubt(self._local_money)
+        self._local_money.clear()
         for organization_id, siblings in self._open.items():
-            if any(reservation.local is not None for reservation in siblings.values()):
+            if restarted or any(reservation.local is not None for reservation in siblings.values()):
                 self._announce_all(organization_id)
         self._running().retry()
+
+    def _doubt(self, keys: Collection[str]) -> None:
+        """Money was spent from these budgets that Valkey does not know of: have it counted."""
+        for key in keys:
+            try:
+                self._valkey.send(self._script.upkeep("unseed", [key]), _ignore)
+            except ConnectionLost:
+                return  # what is counted is counted anew anyway after a loss of the store, else by the next settlement
 
     def _show_mode(self, connected: bool) -> None:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
@@ -454,6 +471,25 @@ class Limiter:
                 self.heartbeat()
             except Exception:
                 logger.exception("heartbeat failed")
+
+    async def _look_for_strays(self) -> None:
+        """A settlement can be lost: dropped after too long, or taken back by a store that restarted from older data.
+        Its reservation is then open in Valkey and in no gateway; seen so twice, it is ended."""
+        assert self._drain is not None
+        before: set[str] = set()
+        while True:
+            await asyncio.sleep(self._config.stray_s)
+            try:
+                strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
+                known = {name for siblings in self._open.values() for name in siblings}
+                now = {name: stray for name, stray in strays.items() if name not in known}
+                ended = [stray for name, stray in now.items() if name in before]
+                before = set(now)
+                if ended and await self._drain(self._interval_s):
+                    await retirement.end(self._valkey, self._script, ended)
+                    self._metrics.retired.inc(len(ended))
+            except (*STORE_FAILURES, *FAILURES) as error:
+                logger.debug("strays not looked for: %r", error)
 
     async def _end_earlier_runs(self) -> None:
         """Once what they wrote is in the ledger."""

@@ -40,12 +40,13 @@ class Held(msgspec.Struct):
 
 
 class Account(msgspec.Struct):
-    """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`."""
+    """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`. seeded: the incarnation in
+    which its money was counted."""
 
     stamp_ms: int
     day: int
     month: tuple[int, int]
-    seeded: bool
+    seeded: str
     used: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0, 0])
     spent_today: int = 0
     spent_month: int = 0
@@ -59,6 +60,9 @@ class LocalLimiter:
 
     seeded: a new rule's spending is known to be nothing (the stand-in), not unknown (the twin).
     """
+
+    incarnation = "1"
+    """Another after every restart of the store that is modelled."""
 
     def __init__(self, lease_ms: int, tomb_ms: int, percents: Sequence[int] = (), *, seeded: bool = True) -> None:
         self._lease_ms = lease_ms
@@ -87,7 +91,7 @@ class LocalLimiter:
             return answer(Status.SETTLED)
         waits = []
         for index, (rule, account) in enumerate(pairs):
-            if rule.limits[MONEY] != NO_LIMIT and cost.micro > 0 and not account.seeded:
+            if rule.limits[MONEY] != NO_LIMIT and cost.micro > 0 and not self._is_seeded(account):
                 return answer(Status.UNSEEDED, index + 1, MONEY + 1)
             waits += [
                 (_wait_ms(now_ms, rule, account, counter, amounts[counter], left[index][counter]), index + 1, counter)
@@ -164,7 +168,7 @@ class LocalLimiter:
     def begin(self, now_ms: int, name: str, token: str) -> bool:
         """Begin to count a rule's money anew; False when it is counted."""
         account = self._account(now_ms, name)
-        if account.seeded:
+        if self._is_seeded(account):
             return False
         account.spent_month, account.round, account.ids = 0, token, set()
         return True
@@ -172,37 +176,39 @@ class LocalLimiter:
     def ids(self, now_ms: int, name: str, token: str) -> set[str] | None:
         """What the ledger's sum must leave out; None when this count is over."""
         account = self._account(now_ms, name)
-        return None if account.seeded or account.round != token else set(account.ids)
+        return None if self._is_seeded(account) or account.round != token else set(account.ids)
 
     def seed(self, now_ms: int, name: str, token: str, micro: int, ids: int) -> int:
         """Add the ledger's sum. 1: done, 2: the ids changed, 0: this count is over."""
         account = self._account(now_ms, name)
-        if account.seeded or account.round != token:
+        if self._is_seeded(account) or account.round != token:
             return 0
         if len(account.ids) != ids:
             return 2
         account.spent_month += micro
-        account.seeded, account.round, account.ids = True, "", set()
+        account.seeded, account.round, account.ids = self.incarnation, "", set()
         return 1
 
     def unseed(self, now_ms: int, name: str) -> None:
         """The money spent is in doubt."""
         account = self._account(now_ms, name)
-        account.seeded, account.round, account.ids = False, "", set()
+        account.seeded, account.round, account.ids = "", "", set()
 
     def told(self, now_ms: int, name: str, percent: int) -> None:
         """A threshold was passed on."""
         account = self._account(now_ms, name)
         account.told_percent = max(account.told_percent, percent)
 
-    def retire(self, now_ms: int, reservation_id: str, micro: int) -> bool:
-        """End a dead epoch's reservation with the money it cost."""
+    def retire(self, now_ms: int, reservation_id: str) -> bool:
+        """End a reservation that nobody has any more."""
         held = self._open.pop(reservation_id, None)
         if held is None:
             return False
         for name in held.rules:
             self._release(name, reservation_id)
-            self._charge(self._account(now_ms, name), held, reservation_id, 0, micro)
+            account = self._account(now_ms, name)
+            if held.cost.micro:
+                account.seeded, account.round, account.ids = "", "", set()
         self._tombs[reservation_id] = now_ms + self._tomb_ms
         return True
 
@@ -219,7 +225,7 @@ class LocalLimiter:
         self._tombs = {name: until_ms for name, until_ms in self._tombs.items() if until_ms > now_ms}
         for name, account in list(self._accounts.items()):
             rested = account.stamp_ms + 2 * MINUTE_MS < now_ms and not self._holders.get(name)
-            if rested and not account.spent_today and not account.spent_month and account.seeded == self._seeded:
+            if rested and not account.spent_today and not account.spent_month and self._seeded:
                 del self._accounts[name]
 
     def __len__(self) -> int:
@@ -248,7 +254,7 @@ class LocalLimiter:
         day, month = _date(now_ms)
         known = self._accounts.get(name)
         if known is None:
-            return Account(now_ms, day, month, self._seeded)
+            return Account(now_ms, day, month, self.incarnation if self._seeded else "")
         account = msgspec.structs.replace(known)
         if account.day < day:
             account.day, account.spent_today = day, 0
@@ -286,12 +292,15 @@ class LocalLimiter:
             account.spent_month += micro
             self._mark(account, reservation_id)
 
+    def _is_seeded(self, account: Account) -> bool:
+        return account.seeded == self.incarnation
+
     def _mark(self, account: Account, reservation_id: str) -> None:
-        if not account.seeded and account.round:
+        if not self._is_seeded(account) and account.round:
             account.ids.add(reservation_id)
 
     def _reached(self, account: Account, limit: int) -> list[int]:
-        if limit <= 0 or not account.seeded:
+        if limit <= 0 or not self._is_seeded(account):
             return []
         reached = account.spent_month * 100
         return [each for each in self._percents if each > account.told_percent and reached >= each * limit]

@@ -50,7 +50,7 @@ class LimitsMetrics:
         )
         self.dropped = Counter(
             "slipstream_limits_dropped_settlements",
-            "Settlements given up: too many or too old. The money stays reserved until this instance starts again.",
+            "Settlements given up: too many or too old. Their reservations are ended as strays.",
             registry=registry,
         )
         self.announced = Counter(
@@ -72,7 +72,7 @@ class LimitsMetrics:
         )
         self.retired = Counter(
             "slipstream_limits_retired",
-            "Reservations of dead runs of a gateway that were ended from the ledger.",
+            "Reservations that no gateway had any more, ended so that the ledger alone says what they cost.",
             registry=registry,
         )
         self.crossings = Counter(

@@ -3,6 +3,7 @@
 -- KEYS  1 epochs   2 open   then one state per rule   last: tomb of the id
 -- ARGV  1 verb: reserve | settle | look   2 epoch   3 plan, msgpack: {lease_ms, tomb_ms, {percent …}, {{name, limits} …}}
 --       4 id   5 requests   6 input tokens   7 output tokens   8 micro (reserve: what to take; settle: what was used)
+--       9 incarnation
 
 local ADMITTED, REFUSED, SETTLED, UNSEEDED = 0, 1, 3, 4
 -- When a running request ends is unknown; this is what the client is told to wait.
@@ -69,7 +70,7 @@ local function reserve(take)
     local unspent_micro = limits[MONEY] - state[SPENT_MONTH]
     left[at + MONEY] = limits[MONEY] < 0 and 0 or unspent_micro - open_micro
     if limits[MONEY] >= 0 and micro > 0 then
-      if state[SEEDED] == 0 then
+      if state[SEEDED] ~= incarnation then
         if unseeded == 0 then unseeded = i end
       elseif micro > unspent_micro - open_micro then
         blocked(i, MONEY, micro > unspent_micro and first_ms(state[MONTH] + 1) - now or RUNNING_WAIT_MS)
@@ -128,7 +129,7 @@ local function settle()
       end
       hold(state, record[1], -1, -reserved[4], -record[4])
       charge(state, record, id, amounts[4], micro)
-      if limits[MONEY] > 0 and state[SEEDED] == 1 then
+      if limits[MONEY] > 0 and state[SEEDED] == incarnation then
         local reached = 0
         for _, percent in ipairs(percents) do
           if percent > state[TOLD] and state[SPENT_MONTH] * 100 >= percent * limits[MONEY] then reached = percent end

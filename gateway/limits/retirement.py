@@ -1,15 +1,17 @@
-"""Ends what dead runs of a gateway left open, once the ledger knows what each of their requests cost."""
+"""Ends reservations that no gateway has any more, once everything that was written about them is in the ledger."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import hiredis
 import msgspec
 
 from gateway.limits.command import pack
-from gateway.limits.epoch import organizations_key
+from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.plan import prefix_of
 from gateway.limits.script import Script
-from gateway.limits.spending import Spending
 from gateway.limits.valkey import Valkey
 
 
@@ -25,40 +27,66 @@ class Record(msgspec.Struct, array_like=True):
     month: int
 
 
+class Stray(msgspec.Struct, frozen=True):
+    """A reservation that is open in Valkey. tagged: begins the keys of its organization."""
+
+    id: str
+    tagged: str
+    rules: tuple[str, ...]
+
+
 _decode = msgspec.msgpack.Decoder(Record).decode
 
 
-async def end_runs(valkey: Valkey, script: Script, spending: Spending, prefix: str, instance: str, living: str) -> int:
-    """End every reservation of `instance` but those of the epoch `living`; how many. Raises what the two stores raise.
+async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, living: str) -> int:
+    """End every reservation of `instance` but those of the epoch `living`; how many. Raises what Valkey raises.
 
-    Everything that those runs wrote must be in the ledger: what is in no row there cost nothing.
+    Everything that those runs wrote must be in the ledger: the budgets concerned are counted anew from it.
     """
-    key, ended = organizations_key(prefix, instance), 0
-    for member in await _call(valkey, script, pack(("SMEMBERS", key))):  # type: ignore[attr-defined]
-        epoch, _, organization_id = member.decode().partition(" ")
-        if epoch == living:
-            continue
-        tagged = prefix_of(prefix, organization_id)
-        flat = await _call(valkey, script, pack(("HGETALL", tagged + "open")))
-        names, values = flat[::2], flat[1::2]  # type: ignore[index]
-        records = {name.decode(): _decode(value) for name, value in zip(names, values, strict=True)}
-        left = {name: record for name, record in records.items() if record.epoch == epoch}
-        amounts = await spending.amounts_micro(list(left)) if left else {}
-        for name, record in left.items():
-            keys = [
-                tagged + "epochs",
-                tagged + "open",
-                *(tagged + rule for rule in record.rules),
-                f"{tagged}tomb:{name}",
-            ]
-            await _call(valkey, script, script.upkeep("retire", keys, name, amounts.get(name, 0), script.tomb_ms))
-            ended += 1
-        await _call(valkey, script, script.upkeep("forget", [tagged + "epochs"], epoch))
-        await _call(valkey, script, pack(("SREM", key, member)))
+    ended = 0
+    key = organizations_key(prefix, instance)
+    async for member, epoch, tagged in _places(valkey, script, key):
+        if epoch != living:
+            left = await _open_of(valkey, script, tagged, epoch)
+            await end(valkey, script, left)
+            ended += len(left)
+            await _call(valkey, script, script.upkeep("forget", [tagged + "epochs"], epoch))
+            await _call(valkey, script, pack(("SREM", key, member)))
     return ended
 
 
-async def _call(valkey: Valkey, script: Script, command: bytes) -> object:
+async def open_in(valkey: Valkey, script: Script, prefix: str, epoch: Epoch) -> dict[str, Stray]:
+    """What Valkey takes for open in this epoch, by id. Raises what Valkey raises."""
+    found: dict[str, Stray] = {}
+    async for _, name, tagged in _places(valkey, script, epoch.organizations_key(prefix)):
+        if name == epoch.name:
+            found.update((each.id, each) for each in await _open_of(valkey, script, tagged, name))
+    return found
+
+
+async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
+    """End these. Raises what Valkey raises."""
+    for each in strays:
+        keys = [each.tagged + "epochs", each.tagged + "open", *(each.tagged + rule for rule in each.rules)]
+        keys.append(f"{each.tagged}tomb:{each.id}")
+        await _call(valkey, script, script.upkeep("retire", keys, each.id, script.tomb_ms))
+
+
+async def _places(valkey: Valkey, script: Script, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
+    """Where runs of an instance may have something open: member of its set, epoch, the organization's prefix."""
+    prefix = key.rpartition(":instance:")[0]
+    for member in await _call(valkey, script, pack(("SMEMBERS", key))):
+        epoch, _, organization_id = member.decode().partition(" ")
+        yield member, epoch, prefix_of(prefix, organization_id)
+
+
+async def _open_of(valkey: Valkey, script: Script, tagged: str, epoch: str) -> list[Stray]:
+    flat = await _call(valkey, script, pack(("HGETALL", tagged + "open")))
+    records = [(name.decode(), _decode(value)) for name, value in zip(flat[::2], flat[1::2], strict=True)]
+    return [Stray(name, tagged, tuple(record.rules)) for name, record in records if record.epoch == epoch]
+
+
+async def _call(valkey: Valkey, script: Script, command: bytes) -> Any:
     try:
         return await valkey.call(command)
     except hiredis.ReplyError as error:

@@ -44,6 +44,12 @@ class Script:
         self.lease_ms = lease_ms
         self.tomb_ms = tomb_ms
         self.percents = tuple(percents)
+        self.met("")
+
+    def met(self, incarnation: str) -> None:
+        """From now on calls go to this run of a server."""
+        self.incarnation = incarnation
+        self.last_word = _words(incarnation)
 
     def described(self, plan: Plan) -> bytes:
         """The plan as the scripts read it."""
@@ -52,7 +58,7 @@ class Script:
 
     def upkeep(self, verb: str, keys: Sequence[str], *arguments: str | int | bytes) -> bytes:
         """A packed call of upkeep.lua, where each verb is described."""
-        return pack(("EVALSHA", self.upkeep_sha, len(keys), *keys, verb, *arguments))
+        return pack(("EVALSHA", self.upkeep_sha, len(keys), *keys, verb, *arguments, self.incarnation))
 
 
 class Calls:
@@ -64,8 +70,8 @@ class Calls:
         self._script = script
         self._described = script.described(plan)
         self._keys = [plan.prefix + "epochs", plan.prefix + "open", *(rule.key for rule in plan.rules)]
-        # EVALSHA, sha, number of keys, keys, tomb; verb, epoch, plan, id, four numbers
-        self._head = b"*%d\r\n" % (3 + len(self._keys) + 1 + 8)
+        # EVALSHA, sha, number of keys, keys, tomb; verb, epoch, plan, id, four numbers, incarnation
+        self._head = b"*%d\r\n" % (3 + len(self._keys) + 1 + 9)
         self._head += _words("EVALSHA", script.reserve_sha, len(self._keys) + 1, *self._keys)
         middle = _words(script.epoch) + b"$%d\r\n%b\r\n" % (len(self._described), self._described)
         self._reserve = _words("reserve") + middle
@@ -76,6 +82,7 @@ class Calls:
             min((rule.limits[at] for rule in plan.rules if rule.limits[at] != NO_LIMIT), default=_NO_CEILING)
             for at in range(len(COUNTERS))
         ]
+        self.has_money = lowest[MONEY] != _NO_CEILING
         self._input, self._output, self._micro = lowest[1], lowest[2], lowest[MONEY]
         self._tokens = min(lowest[3], lowest[DAY_TOKENS])
 
@@ -109,9 +116,9 @@ class Calls:
     def _one(self, middle: bytes, reservation_id: bytes, requests: int, cost: Cost) -> bytes:
         tomb = self._tomb_prefix + reservation_id
         a, b, c = b"%d" % cost.input_tokens, b"%d" % cost.output_tokens, b"%d" % cost.micro
-        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
             *(self._head, len(tomb), tomb, middle, len(reservation_id), reservation_id, requests),
-            *(len(a), a, len(b), b, len(c), c),
+            *(len(a), a, len(b), b, len(c), c, self._script.last_word),
         )
 
 

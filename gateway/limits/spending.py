@@ -22,9 +22,6 @@ SELECT coalesce(sum(amount_micro), 0)::bigint
  WHERE {column} = $1 AND ($2::text IS NULL OR tier = $2) AND billed AND requested_at >= $3
    AND (request_id >= $4 OR request_id < 'req_016f5e66e800') AND request_id <> ALL($5::text[])
 """
-_AMOUNTS = (
-    "SELECT request_id, sum(amount_micro)::bigint FROM gateway.usage_events WHERE request_id = ANY($1) GROUP BY 1"
-)
 _JOIN = """
 INSERT INTO gateway.limit_gateways (instance, epoch) VALUES ($1, $2)
     ON CONFLICT (instance) DO UPDATE SET epoch = excluded.epoch, joined_at = now()
@@ -74,10 +71,6 @@ class Spending(Protocol):
         """Billed to the subject for requests since `since_ms` (epoch), those in `without` left out."""
         ...
 
-    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
-        """What each of these requests was billed; those that are in no row are missing."""
-        ...
-
     async def join(self, instance: str, epoch: str) -> None:
         """From now on this gateway's journal may hold what the ledger does not."""
         ...
@@ -119,12 +112,6 @@ class LedgerSpending:
                 timeout=self._timeout_s,
             )
         return spent
-
-    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
-        """As promised by Spending."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.fetch(_AMOUNTS, list(request_ids), timeout=self._timeout_s)
-        return {row[0]: row[1] for row in rows}
 
     async def join(self, instance: str, epoch: str) -> None:
         """As promised by Spending."""

@@ -20,6 +20,9 @@ local function server_ms()
 end
 
 local now = server_ms()
+-- Which run of which server the caller is connected to, always the last argument: after a restart the newest writes may
+-- be missing, so what a budget has spent is known only to the run it was counted in.
+local incarnation = ARGV[#ARGV]
 
 local MINUTE, DAY = 60000, 86400000
 local KEPT_MS = 40 * DAY -- every state carries its own times, so expiry only collects garbage
@@ -29,7 +32,7 @@ local CONCURRENCY, DAILY, MONEY = 5, 6, 7
 
 -- A rule's state. Four counters of what is used follow STAMP. HOLDERS: flat list of {epoch, running, day tokens, micro},
 -- one group for each epoch that has something open. IDS: while money is counted anew, a set of the reservations that
--- count here and are therefore left out of the ledger's sum.
+-- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted.
 local STAMP, TODAY, SPENT_TODAY, MONTH, SPENT_MONTH, SEEDED, ROUND, TOLD, HOLDERS, IDS = 1, 6, 7, 8, 9, 10, 11, 12, 13, 14
 
 local function divide_up(dividend, divisor)
@@ -65,7 +68,7 @@ local month = month_of(today)
 
 local function read(stored)
   if stored then return cmsgpack.unpack(stored) end
-  return { now, 0, 0, 0, 0, today, 0, month, 0, 0, '', 0, {}, {} }
+  return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {} }
 end
 
 local function write(key, state)
@@ -119,7 +122,7 @@ end
 
 -- While money is counted anew: this reservation counts here, so the ledger's sum must leave it out.
 local function mark(state, id)
-  if state[SEEDED] == 0 and state[ROUND] ~= '' then state[IDS][id] = 1 end
+  if state[SEEDED] ~= incarnation and state[ROUND] ~= '' then state[IDS][id] = 1 end
 end
 
 -- What was used belongs to the day and the month of the reserve, as in the ledger.

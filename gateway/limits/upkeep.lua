@@ -1,4 +1,5 @@
--- What keeps the counters true: heartbeats, announcements, and counting money anew.
+-- What keeps the counters true: heartbeats, announcements, and counting money anew. The last argument of every verb is
+-- the incarnation (state.lua).
 --
 -- beat      KEYS epochs                          ARGV epoch, lease_ms
 --           Extends the epoch's lease. {1}, or {0} when it is not known here: data was lost, announce everything.
@@ -15,8 +16,9 @@
 --           The money spent is in doubt.
 -- told      KEYS rule                            ARGV percent, month
 --           The threshold was passed on; it is not reported again this month.
--- retire    KEYS epochs, open, rules …, tomb     ARGV id, micro, tomb_ms
---           Ends a reservation of a dead epoch with the money it cost. {1}, or {0} when it is not open.
+-- retire    KEYS epochs, open, rules …, tomb     ARGV id, tomb_ms
+--           Ends a reservation that no gateway has any more. {1}, or {0} when it is not open. What it cost is in the
+--           ledger, if anything: the money of its rules is counted anew.
 -- forget    KEYS epochs                          ARGV epoch
 --           A dead epoch that has nothing open any more.
 
@@ -53,7 +55,7 @@ if verb == 'announce' then
 end
 
 if verb == 'retire' then
-  local id, micro = ARGV[2], tonumber(ARGV[3])
+  local id = ARGV[2]
   local stored = redis.call('HGET', KEYS[2], id)
   if not stored then return { 0 } end
   local record = cmsgpack.unpack(stored)
@@ -61,11 +63,11 @@ if verb == 'retire' then
     local state = read(redis.call('GET', KEYS[i]))
     turn_pages(state)
     hold(state, record[1], -1, -(record[2] + record[3]), -record[4])
-    charge(state, record, id, 0, micro)
+    if record[4] > 0 then state[SEEDED], state[ROUND], state[IDS] = '', '', {} end
     write(KEYS[i], state)
   end
   redis.call('HDEL', KEYS[2], id)
-  bury(KEYS[#KEYS], tonumber(ARGV[4]))
+  bury(KEYS[#KEYS], tonumber(ARGV[3]))
   return { 1 }
 end
 
@@ -74,7 +76,7 @@ if verb == 'forget' then return { redis.call('HDEL', KEYS[1], ARGV[2]) } end
 if verb == 'unseed' then
   for i = 1, #KEYS do
     local state = read(redis.call('GET', KEYS[i]))
-    state[SEEDED], state[ROUND], state[IDS] = 0, '', {}
+    state[SEEDED], state[ROUND], state[IDS] = '', '', {}
     write(KEYS[i], state)
   end
   return { 1 }
@@ -84,26 +86,26 @@ local state = read(redis.call('GET', KEYS[1]))
 turn_pages(state)
 
 if verb == 'begin' then
-  if state[SEEDED] == 1 then return { 0 } end
+  if state[SEEDED] == incarnation then return { 0 } end
   state[SPENT_MONTH], state[ROUND], state[IDS] = 0, ARGV[2], {}
   write(KEYS[1], state)
   return { 1, first_ms(state[MONTH]), state[MONTH] }
 end
 
 if verb == 'ids' then
-  if state[SEEDED] == 1 or state[ROUND] ~= ARGV[2] then return { 0 } end
+  if state[SEEDED] == incarnation or state[ROUND] ~= ARGV[2] then return { 0 } end
   local answer = { 1 }
   for id in pairs(state[IDS]) do answer[#answer + 1] = id end
   return answer
 end
 
 if verb == 'seed' then
-  if state[SEEDED] == 1 or state[ROUND] ~= ARGV[2] then return { 0 } end
+  if state[SEEDED] == incarnation or state[ROUND] ~= ARGV[2] then return { 0 } end
   local ids = 0
   for _ in pairs(state[IDS]) do ids = ids + 1 end
   if ids ~= tonumber(ARGV[4]) or state[MONTH] ~= tonumber(ARGV[5]) then return { 2 } end
   state[SPENT_MONTH] = state[SPENT_MONTH] + tonumber(ARGV[3])
-  state[SEEDED], state[ROUND], state[IDS] = 1, '', {}
+  state[SEEDED], state[ROUND], state[IDS] = incarnation, '', {}
   write(KEYS[1], state)
   return { 1 }
 end

@@ -29,6 +29,7 @@ STALL_TIMEOUTS = 10
 """A connection that owes an answer for this many call timeouts is taken for dead and closed."""
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.02, 1.0
 _NOTHING = object()
+_WHO = pack(("INFO", "server"))
 
 
 class ConnectionLost(Exception):
@@ -42,16 +43,20 @@ class CallTimeout(Exception):
 class Valkey:
     """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
 
-    greeting: packed commands sent first on every connection; one of them failing fails the connection.
+    greeting: packed commands sent first on every connection; one of them failing fails the connection. identify: ask
+    which run of a server it is, for `incarnation`.
     """
 
-    def __init__(self, url: str, timeout_s: float, greeting: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, url: str, timeout_s: float, greeting: tuple[bytes, ...] = (), *, identify: bool = False) -> None:
         self._address = _Address(url)
         self._timeout_s = timeout_s
         self._greeting = self._address.greeting + greeting
+        self._identify = identify
         self._link: _Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self.incarnation = ""
+        """Of the server that is connected, or was last: another after every restart of it."""
         self.on_change: Callable[[bool], None] = _nothing
         """Called with True when a connection has become usable, with False when it is lost."""
 
@@ -102,6 +107,8 @@ class Valkey:
                     await self._address.connect(lambda link=link: link)  # type: ignore[misc]
                     for command in self._greeting:
                         await link.call(command)
+                    if self._identify:
+                        self.incarnation = _run_id(await link.call(_WHO))
                 self._link = link
                 self._ready.set()
                 self.on_change(True)
@@ -255,6 +262,11 @@ class _Address:
             await loop.create_unix_connection(protocol, self._path)
         else:
             await loop.create_connection(protocol, self._host, self._port, ssl=self._tls)
+
+
+def _run_id(information: object) -> str:
+    lines = information.decode().splitlines() if isinstance(information, bytes) else []
+    return next((line.partition(":")[2] for line in lines if line.startswith("run_id:")), "unknown")
 
 
 def _without_password(url: str) -> str:

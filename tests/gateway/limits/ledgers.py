@@ -57,10 +57,6 @@ class FakeLedger:
             if name not in left_out and getattr(caller, field) == subject.subject_id and subject.tier in (None, tier)
         )
 
-    async def amounts_micro(self, request_ids: Collection[str]) -> dict[str, int]:
-        self._require()
-        return {name: self.rows[name][3] for name in request_ids if name in self.rows}
-
     async def join(self, instance: str, epoch: str) -> None:
         self._require()
         self.joined[instance] = epoch
@@ -123,8 +119,7 @@ class Platform:
         )
         self.gateways[instance] = gateway
         async with asyncio.timeout(20):
-            while instance not in self.ledger.joined or not _joined(gateway):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await gateway.wait_connected()
         return gateway
 
     async def reserve(
@@ -154,7 +149,3 @@ async def die(gateway: MeasuredLimiter) -> None:
     await asyncio.gather(*gateway._tasks, return_exceptions=True)
     gateway._valkey.on_change = lambda _connected: None
     await gateway._valkey.stop()
-
-
-def _joined(gateway: MeasuredLimiter) -> bool:
-    return gateway._counting is not None and gateway._counting._joined

@@ -158,7 +158,9 @@ def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
     ]
     plan = plan_of("p", Levels.of("o", rules), Tier.CHAT)
     assert plan is not None
-    calls = Calls(Script("g.1", 11, 22, (50,)), plan)
+    script = Script("g.1", 11, 22, (50,))
+    script.met("run")
+    calls = Calls(script, plan)
     keys = [b"p:{o}:epochs", b"p:{o}:open", b"p:{o}:organization:o:*", b"p:{o}:key:k:chat", b"p:{o}:tomb:r1"]
     named, amounts = words(calls.reserve("r1", Cost(700, 20, 3)))[2:8], words(calls.reserve("r1", Cost(700, 20, 3)))[8:]
     assert named == [b"5", *keys]
@@ -167,9 +169,9 @@ def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
         *(11, 22, [50]),
         [["organization:o:*", [1, -1, -1, -1, -1, -1, -1]], ["key:k:chat", [-1, -1, -1, 2, -1, -1, -1]]],
     ]
-    assert amounts[3:] == [b"r1", b"1", b"700", b"20", b"3"]
+    assert amounts[3:] == [b"r1", b"1", b"700", b"20", b"3", b"run"]
     assert words(calls.settle("r1", 0, Cost(5, 6, 7)))[8:9] == [b"settle"]
-    assert words(calls.settle("r1", 0, Cost(5, 6, 7)))[12:] == [b"0", b"5", b"6", b"7"]
+    assert words(calls.settle("r1", 0, Cost(5, 6, 7)))[12:] == [b"0", b"5", b"6", b"7", b"run"]
     assert words(calls.announce("r1", Cost(5, 6, 7)))[2:8] == [b"5", *keys]
 
 

@@ -16,17 +16,21 @@ from gateway.limits.script import Calls, Script, decision, source
 LEASE_MS, TOMB_MS = 15_000, 40_000
 PERCENTS = (50, 80, 100)
 CLOCK_LINE = "local now = server_ms()"
+INCARNATION_LINE = "local incarnation = ARGV[#ARGV]"
 
 
 def timed_source(name: str) -> str:
     """A script that finds its clock in its last argument."""
     text = source(name)
-    assert text.count(CLOCK_LINE) == 1
+    assert text.count(CLOCK_LINE) == text.count(INCARNATION_LINE) == 1
+    text = text.replace(INCARNATION_LINE, "local incarnation = ARGV[#ARGV - 1]")
     return text.replace(CLOCK_LINE, "local now = tonumber(ARGV[#ARGV])")
 
 
 class TimedStore:
     """Calls the scripts as the gateway packs them, the time appended. Same verbs and answers as LocalLimiter."""
+
+    incarnation = "1"
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -35,7 +39,9 @@ class TimedStore:
             client.script_load(text)
 
     def script(self, epoch: str) -> Script:
-        return Script(epoch, LEASE_MS, TOMB_MS, PERCENTS, self._texts)
+        script = Script(epoch, LEASE_MS, TOMB_MS, PERCENTS, self._texts)
+        script.met(self.incarnation)
+        return script
 
     def run(self, packed: bytes, now_ms: int) -> list[Any]:
         reply: list[Any] = self.client.execute_command(*words(packed), str(now_ms))  # type: ignore[no-untyped-call]
@@ -77,10 +83,10 @@ class TimedStore:
     def told(self, now_ms: int, key: str, percent: int, month: int) -> None:
         self._upkeep(now_ms, "told", [key], percent, month)
 
-    def retire(self, now_ms: int, plan: Plan, reservation_id: str, micro: int) -> bool:
+    def retire(self, now_ms: int, plan: Plan, reservation_id: str) -> bool:
         keys = [plan.prefix + "epochs", plan.prefix + "open", *(rule.key for rule in plan.rules)]
         keys.append(f"{plan.prefix}tomb:{reservation_id}")
-        return self._upkeep(now_ms, "retire", keys, reservation_id, micro, TOMB_MS) == [1]
+        return self._upkeep(now_ms, "retire", keys, reservation_id, TOMB_MS) == [1]
 
     def _upkeep(self, now_ms: int, verb: str, keys: Sequence[str], *arguments: str | int) -> list[Any]:
         return self.run(self.script("x").upkeep(verb, keys, *arguments), now_ms)
