@@ -92,9 +92,15 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
                 missing[name] = str(reason)
                 print(f"MISSING {name}: {reason}", flush=True)
                 continue
-            stack.callback(rivals[name].stop)
+            stack.callback(stop, rivals, name)
             # one at a time: their starts would fight for the cores
-            await rivals[name].ready()
+            try:
+                await rivals[name].ready()
+            except TimeoutError:
+                rivals.pop(name).stop()
+                missing[name] = "it did not come up in time"
+                print(f"MISSING {name}: {missing[name]}", flush=True)
+                continue
             await warm(rivals[name], prompts, levels)
             print(f"ready   {name}: {(await rivals[name].text(prompts.familiar, 12))!r}", flush=True)
             rivals[name].pause()
@@ -105,6 +111,12 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
     best = against_best(found["tokens_per_s"], "embedded")
     print("\nembedded: " + ", ".join(f"x{level}: {text}" for level, text in best.items()))
     return {"model": model.name, **found, "embedded_against_best": best, "missing": missing}
+
+
+def stop(rivals: dict[str, Rival], name: str) -> None:
+    """End it, if it has not been given up already."""
+    if name in rivals:
+        rivals[name].stop()
 
 
 async def warm(rival: Rival, prompts: Prompts, levels: list[int]) -> None:

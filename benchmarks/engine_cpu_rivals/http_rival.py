@@ -19,7 +19,7 @@ from engines.connection import EngineConnections
 
 NAME = "bench"
 """What every rival calls the model."""
-READY_S = 300.0
+READY_S = 400.0
 
 
 class HttpRival:

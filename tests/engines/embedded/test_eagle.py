@@ -149,11 +149,9 @@ def test_any_mixture_is_the_same(target: Path, trained_head: Path) -> None:
 def frequencies(engine: Engine, rounds: int) -> dict[tuple[int, ...], int]:
     """How often each run of three tokens was sampled after the first prompt."""
     counts: dict[tuple[int, ...], int] = {}
+    sampling: dict[str, Any] = {"max_tokens": 3, "temperature": 1.0, "top_k": 3, "logprobs": 0}
     for number in range(rounds):
-        wanted = [
-            request(f"{number}.{at}", PROMPTS[0], max_tokens=3, temperature=1.0, top_k=3, logprobs=0)
-            for at in range(50)
-        ]
+        wanted = [request(f"{number}.{at}", PROMPTS[0], **sampling) for at in range(50)]
         for found in ids(engine, *wanted).values():
             counts[tuple(found)] = counts.get(tuple(found), 0) + 1
     return counts
