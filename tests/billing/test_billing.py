@@ -30,6 +30,7 @@ def check(report: Report) -> None:
     assert comparison.attempts > report.requests * 0.8
     assert report.ends["answered"] > report.requests * 0.5
     assert report.ends["left"] > report.requests * 0.15
+    assert report.without_engine_path == 0
     assert report.amount_micro == report.expected_amount_micro > 0
     assert 0 <= report.closed_engine_tokens - report.closed_ledger_tokens <= report.closed_bound_tokens
     # the same comparison fails when this ledger is off by one row

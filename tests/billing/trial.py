@@ -58,6 +58,8 @@ class Report(msgspec.Struct):
     amount_micro: int
     expected_amount_micro: int
     """Recomputed from the engines' counts of the billed attempts."""
+    without_engine_path: int
+    """Rows of attempts that reached an engine, without its pool or driver."""
     closed_engine_tokens: int
     """On an engine that can only be stopped by closing the connection: what it generated,"""
     closed_ledger_tokens: int
@@ -176,6 +178,7 @@ class Trial:
             rows=exact_rows,
             amount_micro=amount,
             expected_amount_micro=expected,
+            without_engine_path=await self._without_engine_path(),
             closed_engine_tokens=sum(count.completion_tokens for count in closed_counts),
             closed_ledger_tokens=sum(row.completion_tokens for row in closed_rows),
             closed_bound_tokens=MAX_TOKENS * sum(row.outcome != "exact" for row in closed_rows),
@@ -255,6 +258,14 @@ class Trial:
 
         await until(all_there)
         return rows
+
+    async def _without_engine_path(self) -> int:
+        async with self._running.database() as database:
+            found: int = await database.fetchval(
+                "SELECT count(*) FROM gateway.usage_events WHERE replica_id IS NOT NULL AND ((pool, driver) IN "
+                f"(('{EXACT}', 'embedded'), ('{CLOSED_ONLY}', 'openai'))) IS NOT TRUE"
+            )
+        return found
 
     async def _amounts(self) -> tuple[int, int]:
         """(what the ledger bills, what its own rows come to at that price) of the exact model."""
