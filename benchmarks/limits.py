@@ -123,6 +123,7 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
 
     client = redis.asyncio.Redis.from_url(url)
     script = client.register_script(source("reserve"))
+    run_id = (await client.info("server"))["run_id"]
     plan = plan_of("slipstream", LEVELS, Tier.CHAT)
     assert plan is not None
     packer = Script("0.bench", LEASE_MS, TOMB_MS, (50, 80, 100))
@@ -130,8 +131,9 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
     async def call(part: Plan, verb: str, name: str, cost: Cost) -> None:
         keys = [part.prefix + "epochs", part.prefix + "open", *(rule.key for rule in part.rules)]
         keys.append(f"{part.prefix}tomb:{name}")
-        numbers = [1, cost.input_tokens, cost.output_tokens, cost.micro]
-        await script(keys=keys, args=[verb, "0.bench", packer.described(part), name, *numbers])
+        numbers = [1, cost.input_tokens, cost.output_tokens, cost.micro, run_id]
+        answer = await script(keys=keys, args=[verb, "0.bench", packer.described(part), name, *numbers])
+        assert answer[0] == (0 if verb == "reserve" else 1), answer
 
     async def one_call(name: str) -> None:
         await call(plan, "reserve", name, MOST)
