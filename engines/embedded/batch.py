@@ -146,13 +146,18 @@ class BatchBuilder:
     def _mirrored(self, spans: list[Span]) -> MirrorGroup:
         mirror = self._mirror
         assert mirror is not None
-        counts = [span.stop - span.start for span in spans]
-        tokens, positions = max(counts), max(span.stop for span in spans)
-        bases = [mirror.base(place, at) for place, (_, start, stop) in enumerate(spans) for at in range(start, stop)]
-        places = (torch.tensor(bases)[:, None] + mirror.offsets).flatten()
+        stride = mirror.stride
+        starts = [start for _, start, _ in spans]
+        counts = [stop - start for _, start, stop in spans]
+        tokens, positions = max(counts), max([stop for _, _, stop in spans])
+        if tokens == 1:
+            rows = [place * stride + start for place, start in enumerate(starts)]
+        else:
+            rows = [place * stride + at for place, (_, start, stop) in enumerate(spans) for at in range(start, stop)]
+        places = (torch.tensor(rows)[:, None] + mirror.offsets).flatten()
         bias = spread = back = None
-        if tokens > 1 or min(span.stop for span in spans) < positions:
-            seen = torch.tensor([span.start + 1 for span in spans])[:, None] + torch.arange(tokens)
+        if tokens > 1 or min(starts) + 1 < positions:
+            seen = torch.tensor(starts)[:, None] + 1 + torch.arange(tokens)
             bias = _bias(torch.arange(positions) >= seen[:, None, :, None], self._dtype)
         if min(counts) < tokens:
             firsts = torch.tensor(counts).cumsum(0) - torch.tensor(counts)
@@ -160,7 +165,7 @@ class BatchBuilder:
             last = torch.tensor(counts)[:, None] - 1
             spread = (firsts[:, None] + torch.minimum(within, last)).flatten()
             back = torch.tensor([place * tokens + at for place, count in enumerate(counts) for at in range(count)])
-        return MirrorGroup(len(bases), len(spans), tokens, positions, places, bias, spread, back)
+        return MirrorGroup(len(rows), len(spans), tokens, positions, places, bias, spread, back)
 
     def _groups(self, spans: list[Span]) -> tuple[TokenGroup, ...]:
         """Cut the sorted spans where they have more tokens each, or where the context has more than doubled: padding

@@ -48,8 +48,11 @@ class ContextMirror:
         self._room: Tensor = torch.empty(0)
         self._places = self._positions = 0
         self.layers: tuple[Tensor, ...] = ()
+        self.stride = 0
+        """Rows from one place to the next, of a layer seen as (…, head_dim): the first head's key of a position goes to
+        place * stride + position."""
         self.offsets: Tensor = torch.empty(0)
-        """(2 * kv_heads,) from where a row's first head goes to where its others go; see `base`."""
+        """(2 * kv_heads,) how many rows further its other heads' keys, and its values, go."""
 
     def arrange(self, spans: Rows[Span]) -> list[Span] | None:
         """Make room for these and bring their contexts here; returns them by place, or None when there are none or it
@@ -71,14 +74,6 @@ class ContextMirror:
                 self._fill(place, span)
         self._spans = wanted
         return [wanted[sequence] for sequence in self._order]
-
-    def base(self, place: int, position: int) -> int:
-        """Where the first head's key of that position goes: a row of a layer seen as (…, head_dim)."""
-        return place * self._kv_heads * self._positions + position
-
-    @property
-    def _kv_heads(self) -> int:
-        return self._store.pages.shape[4]
 
     def _pays(self, spans: Rows[Span], longest: int) -> bool:
         used = sum(span.stop for span in spans)
@@ -115,6 +110,7 @@ class ContextMirror:
         if self._spans:
             self._room[:, :, :old_places, :, :old_positions] = kept
         self.layers = self._room.unbind(0)
+        self.stride = heads * self._positions
         which = torch.arange(2)[:, None] * (self._places * heads)
         self.offsets = ((which + torch.arange(heads)) * self._positions).flatten()
 

@@ -44,7 +44,7 @@ def write(store: KVStore, mirror: ContextMirror, place: int, span: Span) -> None
         page, offset = span.sequence.pages[at // PAGE], at % PAGE
         own = torch.randn(store.pages.shape[0], 2, *store.pages.shape[4:]).bfloat16()
         store.pages[:, page, offset] = own
-        places = mirror.base(place, at) + mirror.offsets
+        places = place * mirror.stride + at + mirror.offsets
         for layer, rows in zip(mirror.layers, own, strict=True):
             layer.view(-1, layer.shape[-1])[places] = rows.flatten(0, 1).float()
 
