@@ -35,11 +35,11 @@ def schedule() -> dict[str, dict[str, object]]:
 def add_tasks(app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig) -> None:
     """Register both. A database that is away is met again at the next run."""
 
-    @app.task(name=DELIVER)  # type: ignore[untyped-decorator]
+    @app.task(name=DELIVER, shared=False)  # type: ignore[untyped-decorator]
     def deliver_webhooks() -> int:
         return asyncio.run(_deliver(database_url, pepper(), config))
 
-    @app.task(name=SWEEP)  # type: ignore[untyped-decorator]
+    @app.task(name=SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep() -> None:
         asyncio.run(_sweep(database_url, pepper(), config))
 

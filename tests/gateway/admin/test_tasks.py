@@ -1,0 +1,61 @@
+"""The worker's side of webhooks: its task delivers what the limits tell, and the sweep forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID, uuid4
+
+from celery import Celery
+
+from gateway.admin import tasks
+from gateway.admin.config import WebhooksConfig
+from gateway.admin.webhooks.outbox import tell_crossing
+from gateway.limits.spending import Crossing
+from tests.gateway.admin.people import People
+from tests.gateway.admin.receiver import receiver
+
+
+async def test_a_budgets_threshold_reaches_the_customer_once(people: People, postgres_url: str) -> None:
+    operator = await people.operator()
+    organization = await operator.make("/organizations", {"name": uuid4().hex})
+    made = await operator.make(f"/organizations/{organization['id']}/webhooks", {"url": "https://example.com/"})
+    app = Celery("test")
+    config = WebhooksConfig(allow_private_addresses=True)
+    tasks.add_tasks(app, postgres_url, lambda: people.pepper, config)
+    crossings = [
+        Crossing(organization["id"], "organization", organization["id"], None, "2026-11", percent, 5_000, spent)
+        for percent, spent in ((80, 4_000), (80, 4_100), (100, 5_000))
+    ]
+    async with receiver() as server:
+        await people.database.execute(
+            "UPDATE gateway.webhooks SET url = $1 WHERE id = $2", server.url, UUID(made["webhook"]["id"])
+        )
+        for crossing in crossings:
+            await tell_crossing(people.database, crossing)
+        assert await asyncio.to_thread(app.tasks[tasks.DELIVER]) >= 2
+        ours = [came.event for came in server.came if came.event["organization_id"] == organization["id"]]
+    told = sorted((event["type"], event["data"]["percent"], event["data"]["spent_micro"]) for event in ours)
+    assert told == [("budget.exhausted", 100, 5_000), ("budget.threshold_reached", 80, 4_000)]
+
+
+async def test_the_sweep_forgets_old_idempotency_keys(people: People, postgres_url: str) -> None:
+    app, kept, old = Celery("test"), uuid4().hex, uuid4().hex
+    tasks.add_tasks(app, postgres_url, lambda: people.pepper, WebhooksConfig())
+    for key, age in ((kept, "23 hours"), (old, "25 hours")):
+        await people.database.execute(
+            "INSERT INTO gateway.idempotency_keys (principal_id, key, fingerprint, run_id, started_at)"
+            f" VALUES (gen_random_uuid(), $1, 'x', gen_random_uuid(), now() - interval '{age}')",
+            key,
+        )
+    await asyncio.to_thread(app.tasks[tasks.SWEEP])
+    left = {row[0] for row in await people.database.fetch("SELECT key FROM gateway.idempotency_keys")}
+    assert kept in left
+    assert old not in left
+
+
+async def test_a_database_that_is_away_is_met_again() -> None:
+    app = Celery("test")
+    away = "postgresql://slipstream@/slipstream?host=/nonexistent"
+    tasks.add_tasks(app, away, lambda: b"pepper", WebhooksConfig())
+    assert await asyncio.to_thread(app.tasks[tasks.DELIVER]) == 0
+    await asyncio.to_thread(app.tasks[tasks.SWEEP])
