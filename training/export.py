@@ -55,8 +55,8 @@ def save(model: Llama, folder: Path, tokenizer: Path, end_ids: list[int]) -> Non
         "mlp_bias": False,
     }
     generation = {"bos_token_id": 0, "eos_token_id": end_ids, "do_sample": False}
-    (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
-    (folder / "generation_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(generation), indent=1))
+    _write(folder / "config.json", config)
+    _write(folder / "generation_config.json", generation)
     tensors = {name: tensor.to(torch.bfloat16).contiguous().cpu() for name, tensor in model.state_dict().items()}
     path = folder / "model.safetensors"
     save_file(tensors, str(path), metadata={"format": "pt"})
@@ -68,7 +68,7 @@ def save(model: Llama, folder: Path, tokenizer: Path, end_ids: list[int]) -> Non
     settings_path = folder / "tokenizer_config.json"
     settings = msgspec.json.decode(settings_path.read_bytes())
     settings["model_max_length"] = model.shape.max_position_embeddings
-    settings_path.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    _write(settings_path, settings)
 
 
 def from_checkpoint(path: Path) -> tuple[Llama, int]:
@@ -77,3 +77,7 @@ def from_checkpoint(path: Path) -> tuple[Llama, int]:
     model = Llama(msgspec.convert(state["shape"], Shape))
     model.load_state_dict(state["model"])
     return model, state["tokens"]
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
