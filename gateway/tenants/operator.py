@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 
 from gateway.auth.keys import ADMIN_PREFIX, MintedKey, mint
 
@@ -29,7 +30,15 @@ async def operating_organization(connection: asyncpg.Connection[Any]) -> UUID:
     return made
 
 
-async def ensure_first_owner(connection: asyncpg.Connection[Any], pepper: bytes) -> MintedKey | None:
+class FirstOwner(msgspec.Struct, frozen=True):
+    """An owner on the day it is made. minted: its admin key, whose secret is known only now."""
+
+    organization_id: UUID
+    principal_id: UUID
+    minted: MintedKey
+
+
+async def ensure_first_owner(connection: asyncpg.Connection[Any], pepper: bytes) -> FirstOwner | None:
     """An owner with an admin key, the first time only; None from then on. Safe from several processes at once."""
     async with connection.transaction():
         organization_id = await operating_organization(connection)
@@ -52,4 +61,4 @@ async def ensure_first_owner(connection: asyncpg.Connection[Any], pepper: bytes)
             minted.hash,
             minted.display,
         )
-        return minted
+        return FirstOwner(organization_id, principal_id, minted)

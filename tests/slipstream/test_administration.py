@@ -12,8 +12,12 @@ from click.testing import CliRunner
 
 from contracts.errors import SlipstreamError
 from gateway.admin.audit_chain import verify
+from gateway.admin.principal import authenticate
+from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream.__main__ import cli
+from slipstream.first_key import make_first_key
+from slipstream.settings import Settings
 
 
 class Shell:
@@ -43,6 +47,26 @@ class Shell:
 def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     DataFolder(data_folder).prepare()
     return Shell(fresh_postgres_url, data_folder)
+
+
+async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgres_url: str, data_folder: Path) -> None:
+    DataFolder(data_folder).prepare()
+    local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url)
+    settings = Settings(local=local)
+    made = await asyncio.gather(*(make_first_key(settings) for _ in range(3)))  # starters that race
+    (secret,) = [each.secret for each in made if each.secret is not None]
+    (admin,) = [each.admin_secret for each in made if each.admin_secret is not None]
+    assert admin.startswith("sk-slip-admin-")
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        rows = await connection.fetch("SELECT action, actor_kind, after FROM gateway.audit_log ORDER BY id")
+        assert sorted(row["action"] for row in rows) == ["key.create", "member.create"]
+        assert {row["actor_kind"] for row in rows} == {"command"}
+        assert not [row for row in rows if secret in row["after"] or admin in row["after"]]
+        assert (await verify(connection)).problem is None
+        assert (await authenticate(connection, admin, settings.pepper)).operator
+    finally:
+        await connection.close()
 
 
 async def test_a_deployment_is_administered_from_the_command_line(shell: Shell, fresh_postgres_url: str) -> None:
