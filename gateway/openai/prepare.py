@@ -99,8 +99,9 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         cache_salt=salt,
     )
     exact = target.tokenizer is not None
-    # What a template adds is unknown here, but never more than the model's context.
-    return Prepared(generation, prompt_tokens, exact, prompt_tokens if exact else target.model.context_tokens)
+    # What a template adds is unknown here, but no engine takes more than the model's context.
+    bound = prompt_tokens if exact else max(target.model.context_tokens, _json_bytes(messages, tools))
+    return Prepared(generation, prompt_tokens, exact, bound)
 
 
 async def prepare_completion(
@@ -128,7 +129,7 @@ async def prepare_completion(
         include_usage=_include_usage(request),
         cache_salt=salt,
     )
-    bound = total if target.tokenizer is not None else _prompts_bound(prompts, request, target)
+    bound = total if target.tokenizer is not None else _prompts_bound(prompts, request)
     return Prepared(generation, total, target.tokenizer is not None, bound)
 
 
@@ -209,7 +210,7 @@ async def _count_chat(
 ) -> int:
     tokenizer = target.tokenizer
     if tokenizer is None:
-        return _estimate(len(msgspec.json.encode(messages)) + len(msgspec.json.encode(tools or ())))
+        return _estimate(_json_bytes(messages, tools))
     if not tokenizer.tokenizer.has_chat_template:
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
     if not target.capabilities.literal_text:
@@ -320,13 +321,16 @@ def _require_no_special(tokenizer: Tokenizer, texts: list[str], param: str) -> N
             )
 
 
-def _prompts_bound(prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target) -> int:
-    """The most tokens the prompts can be: a token stands for at least one byte, an engine may put a few marks around a
-    text or a gap, and nothing longer than the context is served."""
-    context_tokens = target.model.context_tokens
+def _json_bytes(messages: tuple[dict[str, Any], ...], tools: tuple[dict[str, Any], ...] | None) -> int:
+    return len(msgspec.json.encode(messages)) + len(msgspec.json.encode(tools or ()))
+
+
+def _prompts_bound(prompts: list[str | tuple[int, ...]], request: CompletionRequest) -> int:
+    """The most tokens the prompts can be: a token stands for at least one byte, and an engine may put a few marks
+    around a text or a gap."""
     suffix_bytes = len((request.suffix or "").encode())
     lengths = [len(prompt) if not isinstance(prompt, str) else len(prompt.encode()) for prompt in prompts]
-    return sum(min(context_tokens, length + suffix_bytes + MARKS) for length in lengths)
+    return sum(length + suffix_bytes + MARKS for length in lengths)
 
 
 def _estimate(length_bytes: int) -> int:

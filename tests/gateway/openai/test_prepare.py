@@ -135,6 +135,26 @@ async def test_without_a_tokenizer_counts_are_estimates_and_the_engine_decides_w
     assert (await complete(where, "word " * 100, max_tokens=500)).generation.sampling.max_tokens == 50
 
 
+@pytest.mark.parametrize("prompt", ["x", "naïve 😀 " * 50, "\n\n\n\t" * 40, "𒀀𒀁" * 30, "", "<|endoftext|>" * 9])
+async def test_what_budgets_reserve_is_never_less_than_any_tokenizer_counts(
+    prompt: str, chat_tokenizer: Tokenizer, code_tokenizer: Tokenizer
+) -> None:
+    where = target(None, "openai", context_tokens=4_096)
+    text = await complete(where, prompt, suffix=prompt)
+    ids = await complete(target(None, "embedded"), [[5] * 30, [6] * 20], max_tokens=2)
+    for tokenizer in (chat_tokenizer, code_tokenizer):
+        assert text.prompt_tokens_bound >= 2 * len(tokenizer.encode(prompt))
+    assert text.prompt_tokens_bound >= len(code_tokenizer.fill_ids(prompt, prompt))
+    assert ids.prompt_tokens_bound >= 50
+    conversation = await chat(where, [{"role": "user", "content": prompt or "."}])
+    assert conversation.prompt_tokens_bound >= 4_096  # no engine takes more of it
+
+
+async def test_with_a_tokenizer_budgets_reserve_what_it_counts(chat_tokenizer: Tokenizer) -> None:
+    prepared = await chat(target(chat_tokenizer))
+    assert prepared.prompt_tokens_bound == prepared.prompt_tokens == len(chat_tokenizer.chat_ids(HI))
+
+
 # Control strings
 
 
