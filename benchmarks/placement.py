@@ -9,7 +9,7 @@ per second and replica; by default loads are shares of what replicas could prefi
 
 `round_robin`, `least_load`, `consistent_hash`: ordinary load balancers. `smg`, `smg_events`: smg's cache_aware rule
 with its command line's defaults, by tree and by KV events. `dynamo`: Dynamo's cost function, KV events, defaults. None
-of these queues or refuses by default, and so it is here: requests wait in the engine. `ours`: the router's core as it is
+of these queues or refuses by default, and so it is here: requests wait in the engine. `ours`: the core as it is
 deployed. `core:NAME`: the same core, its queue and its admission with a simpler policy, to see what placement adds.
 `bound`: the hit rate of one pooled cache with foresight.
 
@@ -57,7 +57,7 @@ BOUND = "bound"
 
 def main() -> None:
     arguments = parsed()
-    trace = read_trace(arguments.trace)
+    trace = read_trace(arguments.trace)[: arguments.requests]
     config = SimulatorConfig(
         node=arguments.node, replicas=arguments.replicas, limits=EngineLimits(block_tokens=TRACE_BLOCK_TOKENS)
     )
@@ -66,7 +66,8 @@ def main() -> None:
     print(
         f"{arguments.trace.name}: {len(trace):,} requests; {config.replicas} × {config.node}; {arguments.seeds} seeds"
     )
-    rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, arguments.trace)
+    given = (arguments.trace, arguments.requests)
+    rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, given)
     bounds = {load: bound(trace, config, load) for load in loads}
     print(table(rows))
     for load in loads:
@@ -84,6 +85,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=1 << 40, help="only the first so many of the trace")
     parser.add_argument("--loads", default="", help="requests/s per replica, commas between")
     parser.add_argument("--policies", default="", help="commas between")
     parser.add_argument("--node", default="70b-fp8-8xh100", choices=sorted(nodes()))
@@ -106,22 +108,28 @@ def default_loads(trace: Sequence[Arrival], config: SimulatorConfig) -> list[flo
 
 
 @functools.cache
-def workload(path: Path, replicas: int, load: float, seed: int) -> list[Arrival]:
+def workload(given: tuple[Path, int], replicas: int, load: float, seed: int) -> list[Arrival]:
     """In each process once per load and seed."""
-    return at_rate(read_trace(path), load, replicas, max(1, replicas // REPLICAS_PER_COPY), seed)
+    path, first = given
+    return at_rate(read_trace(path)[:first], load, replicas, max(1, replicas // REPLICAS_PER_COPY), seed)
 
 
-def one(path: Path, config: SimulatorConfig, policy: str, load: float) -> Summary:
-    return run_once(config, policy, workload(path, config.replicas, load, config.seed))
+def one(given: tuple[Path, int], config: SimulatorConfig, policy: str, load: float) -> Summary:
+    return run_once(config, policy, workload(given, config.replicas, load, config.seed))
 
 
 def measured(
-    config: SimulatorConfig, policies: Sequence[str], loads: Sequence[float], seeds: int, jobs: int, path: Path
+    config: SimulatorConfig,
+    policies: Sequence[str],
+    loads: Sequence[float],
+    seeds: int,
+    jobs: int,
+    given: tuple[Path, int],
 ) -> list[Row]:
     found: dict[tuple[str, float, int], Summary] = {}
     with ProcessPoolExecutor(jobs) as pool:
         asked = {
-            pool.submit(one, path, msgspec.structs.replace(config, seed=seed), policy, load): (policy, load, seed)
+            pool.submit(one, given, msgspec.structs.replace(config, seed=seed), policy, load): (policy, load, seed)
             for load in loads
             for seed in range(seeds)
             for policy in policies

@@ -18,7 +18,7 @@ import msgspec
 
 from engines.performance.block_cache import BlockCache, Listener
 from engines.performance.job import Job
-from engines.performance.roofline import Roofline, pairs
+from engines.performance.roofline import StepTimes, pairs
 
 
 class EngineLimits(msgspec.Struct, frozen=True):
@@ -66,14 +66,14 @@ class ModelledEngine:
 
     def __init__(
         self,
-        roofline: Roofline,
+        roofline: StepTimes,
         limits: EngineLimits = EngineLimits(),  # noqa: B008  frozen
         noise: Callable[[], float] = no_noise,
         listener: Listener | None = None,
     ) -> None:
         self.roofline = roofline
         self.limits = limits
-        self.capacity_tokens = limits.capacity_tokens or roofline.node.kv_capacity_tokens
+        self.capacity_tokens = limits.capacity_tokens or roofline.kv_capacity_tokens
         self.cache = BlockCache(listener)
         self.waiting: deque[Job] = deque()
         self.prefilling: deque[Job] = deque()

@@ -10,6 +10,8 @@ Source: Williams et al. 2009 (roofline), applied per operator. Times in seconds.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from engines.performance.hardware import Efficiency, Gpu
@@ -37,6 +39,32 @@ class Node(msgspec.Struct, frozen=True):
         return int(free / self.model.kv_bytes_per_token)
 
 
+class StepTimes(Protocol):
+    """What the engine model asks of a machine: a roofline, or prices measured on a real one."""
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens whose keys and values fit."""
+        ...
+
+    @property
+    def read_s_per_token(self) -> float:
+        """What one more cached token adds to a step."""
+        ...
+
+    def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.step_s`."""
+        ...
+
+    def decode_s(self, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.decode_s`."""
+        ...
+
+    def decode_run_s(self, steps: int, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.decode_run_s`."""
+        ...
+
+
 class Roofline:
     """Step times of one node, as a few multiplications: this is called for every modelled step.
 
@@ -49,6 +77,7 @@ class Roofline:
         bandwidth = gpu.memory_bytes_per_s * node.gpus * share.memory * speed
         several = node.gpus > 1
         self.node = node
+        self.kv_capacity_tokens = node.kv_capacity_tokens
         self.linear_s_per_token = 2 * model.parameters / (peak * share.matrix * speed)
         self.weights_s = model.weights_bytes / bandwidth
         self.pair_s = 4 * model.layers * model.heads * model.head_size / (peak * share.attention * speed)

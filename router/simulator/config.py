@@ -31,6 +31,8 @@ class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What every client asks for at most: outputs are not known beforehand."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Leases per replica in the desired state."""
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How often a client who was told when to come back does so."""
     warm_up: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.2
     """First part of the arrivals that is simulated but not counted: caches are cold and rates unknown."""
     slow: tuple[tuple[int, float], ...] = ()

@@ -12,6 +12,9 @@ class Outcome(msgspec.Struct):
     """Filled in as the simulation goes. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
 
     arrival: Arrival
+    asked_at: float = 0.0
+    """When the router was asked last: later than the arrival for a client who came back."""
+    asked: int = 0
     replica: int = -1
     granted_at: float | None = None
     first_token_at: float | None = None
@@ -30,8 +33,8 @@ class Outcome(msgspec.Struct):
 
     @property
     def ttft_s(self) -> float | None:
-        """From arrival to first token, queue included."""
-        return None if self.first_token_at is None else self.first_token_at - self.arrival.at_s
+        """From the ask to the first token, queue included."""
+        return None if self.first_token_at is None else self.first_token_at - self.asked_at
 
     @property
     def tpot_s(self) -> float:

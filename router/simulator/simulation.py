@@ -44,6 +44,7 @@ class _Kind(IntEnum):
     REPORT = 2
     POLL = 3
     TICK = 4
+    RETURN = 5
 
 
 class Stuck(RuntimeError):
@@ -129,6 +130,8 @@ class Simulation:
             self._push(at + self.config.network_s, _Kind.REPORT, ReplicaProbed(what.name, True, "", what.load()))
             pause_s = self.config.poll_interval_s * self._random.uniform(0.9, 1.1)
             self._push(at + pause_s, _Kind.POLL, what)
+        elif kind is _Kind.RETURN:
+            self._arrive(what)
         elif self._tick_at is not None and at >= self._tick_at:
             self._tick_at = None
             self._tell(Tick())
@@ -143,12 +146,14 @@ class Simulation:
     def _arrive(self, index: int) -> None:
         outcome = self.outcomes[index]
         arrival = outcome.arrival
-        lease_id = str(index)
+        outcome.asked_at = self.now
+        outcome.asked += 1
+        lease_id = f"{index}-{outcome.asked}"
         job = Job(lease_id, arrival.prompt_tokens, arrival.output_tokens, arrival.blocks, arrival.answer_blocks)
         self._jobs[lease_id] = (outcome, job)
         ask = Ask(
             lease_id=lease_id,
-            request_id=lease_id,
+            request_id=str(index),
             attempt=0,
             tier=Tier.CHAT,
             model=MODEL,
@@ -184,9 +189,13 @@ class Simulation:
             outcome, job = self._jobs.pop(decision.lease_id)
             if outcome.granted_at is not None or outcome.over:
                 raise Stuck(f"request {job.id} was answered twice")
-            outcome.refused_at = self.now
             outcome.code, outcome.reason = decision.code, decision.reason
             outcome.retry_after_s = decision.retry_after_s
+            if decision.retry_after_s is not None and outcome.asked <= self.config.retries:
+                index = int(decision.lease_id.partition("-")[0])
+                self._push(self.now + decision.retry_after_s, _Kind.RETURN, index)
+                return
+            outcome.refused_at = self.now
             self._count_over()
         elif isinstance(decision, ProbeNow):
             replica = self._by_name[decision.replica_id]

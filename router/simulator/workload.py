@@ -41,6 +41,21 @@ def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) 
     return made
 
 
+def as_tenant(arrivals: Sequence[Arrival], number: int) -> list[Arrival]:
+    """The same requests asked by a tenant of this number, who shares no prefix with another."""
+    mark = (number + 1).to_bytes(2, "big")
+    return [
+        msgspec.structs.replace(
+            arrival,
+            blocks=tuple(mark + block[2:] for block in arrival.blocks),
+            answer_blocks=tuple(mark + block[2:] for block in arrival.answer_blocks),
+            organization_id=f"tenant-{number}",
+            session_id=f"{arrival.session_id}-{number}" if arrival.session_id else "",
+        )
+        for arrival in arrivals
+    ]
+
+
 def at_rate(arrivals: Sequence[Arrival], per_replica: float, replicas: int, copies: int, seed: int) -> list[Arrival]:
     """The trace at so many requests per second and replica on average."""
     natural = (len(arrivals) - 1) / max(arrivals[-1].at_s - arrivals[0].at_s, 1e-9)

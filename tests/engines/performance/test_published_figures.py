@@ -23,8 +23,9 @@ def closed_loop(
 
     spaced: the first ones begin at even distances; otherwise all at once.
     """
-    engine = ModelledEngine(Roofline(node(name)), EngineLimits(max_running=512))
-    decode_s, prefill_s = engine.roofline.decode_s(streams, streams * prompt), engine.roofline.prefill_s(prompt)
+    roofline = Roofline(node(name))
+    engine = ModelledEngine(roofline, EngineLimits(max_running=512))
+    decode_s, prefill_s = roofline.decode_s(streams, streams * prompt), roofline.prefill_s(prompt)
     starts = [stream * (answer * decode_s / streams + prefill_s) * spaced for stream in range(streams)]
     began: dict[str, float] = {}
     first: dict[str, float] = {}

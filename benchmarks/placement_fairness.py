@@ -1,0 +1,153 @@
+"""What a flood by one tenant does to the others, and what overload does to everyone, on modelled engines.
+
+    python -m benchmarks.placement_fairness [--trace FILE] [--replicas 4] [--seeds 3]
+
+Flood: five tenants each send the trace at a fifth of a comfortable load (see benchmarks.placement for trace, engines
+and promises); then one of them sends ten times as much. The others are held against their own first tokens without
+that tenant. Overload: the load rises to where goodput peaks, then to twice that. Every refusal must say why and when to
+come back; some clients do come back, once, at the time they were told.
+
+Last line: JSON {flood: {policy: {...}}, overload: {policy: {...}}, refusals: {...}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.placement import TRACE
+from engines.performance.engine import EngineLimits
+from router.simulator.arrival import Arrival
+from router.simulator.competitors import OURS, competitor
+from router.simulator.config import SimulatorConfig
+from router.simulator.outcome import Outcome
+from router.simulator.simulation import Simulation
+from router.simulator.summary import quantile, summarize
+from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+from router.simulator.workload import as_tenant, at_rate
+
+TENANTS = 5
+COMFORTABLE = 0.9
+"""Requests per second and replica of all five together."""
+FLOOD = 10
+SECONDS = 120.0
+LOADS = (1.4, 1.9, 2.3, 2.8, 3.4, 4.6, 5.6)
+POLICIES = (OURS, "smg", "dynamo", "least_load")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, default=TRACE)
+    parser.add_argument("--replicas", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    trace = read_trace(arguments.trace)
+    config = SimulatorConfig(replicas=arguments.replicas, limits=EngineLimits(block_tokens=TRACE_BLOCK_TOKENS))
+    flood = {policy: flooded(trace, config, policy, arguments.seeds) for policy in POLICIES}
+    overload = {policy: overloaded(trace, config, policy, arguments.seeds) for policy in POLICIES}
+    said = refusals(trace, config)
+    print(json.dumps({"flood": flood, "overload": overload, "refusals": said}))
+
+
+def tenants(trace: Sequence[Arrival], config: SimulatorConfig, seed: int, factor: float) -> list[Arrival]:
+    """Tenant 0 sends `factor` times what the others send; 0: nothing."""
+    each = COMFORTABLE / TENANTS
+    made: list[Arrival] = []
+    for number in range(TENANTS):
+        rate = each * (factor if number == 0 else 1.0)
+        if rate:
+            arrivals = at_rate(trace, rate, config.replicas, 1, seed * TENANTS + number)
+            made += as_tenant([one for one in arrivals if one.at_s < SECONDS], number)
+    return sorted(made, key=lambda one: one.at_s)
+
+
+def run(config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival]) -> Simulation:
+    simulation = Simulation(config, competitor(policy, config), arrivals)
+    simulation.run()
+    return simulation
+
+
+def others(outcomes: Sequence[Outcome], config: SimulatorConfig) -> dict[str, float]:
+    """Everyone but tenant 0, after the warm-up."""
+    begin = SECONDS * config.warm_up
+    counted = [one for one in outcomes if one.arrival.organization_id != "tenant-0" and one.arrival.at_s >= begin]
+    ttft = sorted(one.ttft_s for one in counted if one.ttft_s is not None)
+    kept = sum(one.kept(config.promise) for one in counted)
+    return {"p99_s": quantile(ttft, 0.99), "p50_s": quantile(ttft, 0.5), "kept": kept / len(counted)}
+
+
+def flooded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seeds: int) -> dict[str, float]:
+    means: Counter[str] = Counter()
+    for seed in range(seeds):
+        seeded = msgspec.structs.replace(config, seed=seed)
+        solo = others(run(seeded, policy, tenants(trace, seeded, seed, 0)).outcomes, seeded)
+        flood = run(seeded, policy, tenants(trace, seeded, seed, FLOOD))
+        beside = others(flood.outcomes, seeded)
+        own = [one for one in flood.outcomes if one.arrival.organization_id == "tenant-0"]
+        refused = sum(one.refused_at is not None for one in own) / len(own)
+        found = {
+            "solo_p99_s": solo["p99_s"], "flood_p99_s": beside["p99_s"], "solo_p50_s": solo["p50_s"],
+            "flood_p50_s": beside["p50_s"], "solo_kept": solo["kept"], "flood_kept": beside["kept"],
+            "flooder_refused": refused,
+        }  # fmt: skip
+        for name, value in found.items():
+            means[name] += value / seeds  # type: ignore[assignment]
+    result = {name: round(float(value), 4) for name, value in means.items()}
+    result["ratio_p99"] = round(result["flood_p99_s"] / result["solo_p99_s"], 3)
+    print(
+        f"flood x{FLOOD}, {policy:<12} others' TTFT p99 {result['solo_p99_s']:.2f} -> {result['flood_p99_s']:.2f} s "
+        f"({result['ratio_p99']:.2f} x; goal 1.2), p50 {result['solo_p50_s']:.2f} -> {result['flood_p50_s']:.2f} s, "
+        f"promises kept {result['solo_kept']:.1%} -> {result['flood_kept']:.1%}; "
+        f"flooder refused {result['flooder_refused']:.1%}"
+    )
+    return result
+
+
+def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seeds: int) -> dict[str, float]:
+    goodput: dict[float, float] = {}
+    for load in LOADS:
+        total = 0.0
+        for seed in range(seeds):
+            seeded = msgspec.structs.replace(config, seed=seed)
+            arrivals = [one for one in at_rate(trace, load, config.replicas, 1, seed) if one.at_s < SECONDS]
+            simulation = run(seeded, policy, arrivals)
+            total += summarize(seeded, simulation.outcomes, simulation.replicas).goodput
+        goodput[load] = total / seeds
+    peak_at = max(LOADS, key=lambda load: goodput[load])
+    double = min(LOADS, key=lambda load: abs(load - 2 * peak_at))
+    share = goodput[double] / goodput[peak_at]
+    print(
+        f"overload, {policy:<12} peak {goodput[peak_at]:.3f} at {peak_at:g}, {goodput[double]:.3f} at {double:g}: "
+        f"{share:.0%} of the peak (goal 90 %)"
+    )
+    return {"peak": goodput[peak_at], "peak_at": peak_at, "double": goodput[double], "double_at": double,
+            "share": round(share, 4)}  # fmt: skip
+
+
+def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, float]:
+    """Ours at twice what it can take; clients who are refused come back once."""
+    config = msgspec.structs.replace(config, retries=1)
+    arrivals = [one for one in at_rate(trace, LOADS[-1], config.replicas, 1, 0) if one.at_s < SECONDS]
+    outcomes = run(config, OURS, arrivals).outcomes
+    refused = [one for one in outcomes if one.refused_at is not None]
+    returned = [one for one in outcomes if one.asked > 1]
+    explained = sum(bool(one.code and one.reason) and (one.retry_after_s or 0) > 0 for one in refused)
+    taken = sum(one.ended_at is not None for one in returned)
+    first = sum(one.asked == 1 and one.ended_at is not None for one in outcomes) / len(outcomes)
+    print(f"refusals: {len(refused)}, of which {explained} say why and when; for example: {refused[-1].reason!r}, come "
+          f"back in {refused[-1].retry_after_s:.2f} s" if refused else "no refusals")  # fmt: skip
+    print(f"{len(returned)} came back when they were told; {taken / max(len(returned), 1):.0%} were then served "
+          f"(newcomers at the same overload: {first:.0%})")  # fmt: skip
+    return {
+        "refused": len(refused), "explained": explained, "returned": len(returned),
+        "served_on_return": round(taken / max(len(returned), 1), 4), "served_at_first": round(first, 4),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
