@@ -44,8 +44,8 @@ class Arguments:
     def _query(self, kind: type, pairs: list[tuple[str, str]]) -> Any:
         values: dict[str, Any] = {}
         for name, text in pairs:
-            if "\0" in text:
-                raise InvalidField(f"Invalid value for '{name}': it holds a zero byte.", param=name)
+            if not _storable(text):
+                raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)
             if name in self._lists:
                 values.setdefault(name, []).append(text)
             elif name in values:
@@ -60,11 +60,18 @@ class Arguments:
 
 def _path_value(name: str, kind: type, text: str) -> object:
     if kind is not UUID:
+        if not _storable(text):
+            raise NotFound(f"There is no such {name.removesuffix('_id').replace('_', ' ')}.")
         return text
     try:
         return UUID(text)
     except ValueError:
         raise NotFound(f"There is no {name.removesuffix('_id').replace('_', ' ')} {text!r}: ids are UUIDs.") from None
+
+
+def _storable(text: str) -> bool:
+    """Whether PostgreSQL's text can hold it."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _list_fields(kind: type | None) -> frozenset[str]:

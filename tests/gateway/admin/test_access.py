@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
 from gateway.tenants.roles import Role
 from tests.gateway.admin.lone_gateway import GUARD_S, LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
+from tests.gateway.slow_platform import SlowPlatform
 
 
 class Tenant:
@@ -186,8 +188,28 @@ async def test_a_request_refused_by_a_limit_names_rule_and_counters(tenant: Tena
     assert record["attempts"] == []
 
 
+async def test_a_served_request_shows_engine_tokens_phases_and_cost(platform: SlowPlatform, postgres_url: str) -> None:
+    database = await asyncpg.connect(postgres_url)
+    there = People(platform.session, platform.url, database, platform.pepper)
+    await there.move_in()
+    operator = await there.operator()
+    seen = await platform.ask("wide", tokens=5)
+    await platform.charge(seen.request_id)
+    await platform.trace(seen.request_id)
+    record = await operator.get(f"/requests/{seen.request_id}")
+    assert (record["decision"], record["status"], record["error_code"]) == ("served", 200, None)
+    assert record["rule"] is record["reason"] is None
+    assert (record["model"], record["tier"], record["endpoint"]) == ("wide", "chat", "chat")
+    assert record["phases_ms"].keys() >= {"auth", "limit", "route"}
+    assert abs(sum(record["phases_ms"].values()) - record["total_ms"]) < 1
+    (attempt,) = record["attempts"]
+    assert (attempt["engine"], attempt["billed"], attempt["completion_tokens"]) == ("wide-1", True, 5)
+    assert record["amount_micro"] == attempt["amount_micro"]
+    await database.close()
+
+
 async def test_a_disabled_project_or_organization_is_refused_by_every_gateway(
-    tenant: Tenant, admin_gateway: LoneGateway, postgres_url: str, valkey_url: str
+    tenant: Tenant, admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str
 ) -> None:
     people = tenant.people
     operator = await people.operator()
@@ -195,7 +217,7 @@ async def test_a_disabled_project_or_organization_is_refused_by_every_gateway(
     project = await operator.make(f"/organizations/{organization['id']}/projects", {"name": "p"})
     made = await operator.make(f"/projects/{project['id']}/keys", {"name": "k"})
     tenant = Tenant(people, project, made)
-    async with lone_gateway(postgres_url, valkey_url, pepper=admin_gateway.pepper) as second:
+    async with lone_gateway(admin_postgres_url, valkey_url, pepper=admin_gateway.pepper) as second:
         urls = (people.url, second.url)
         for path in (f"/projects/{project['id']}", f"/organizations/{organization['id']}"):
             for url in urls:

@@ -145,9 +145,9 @@ class Scripted:
 
 
 @pytest.fixture
-async def scripted(people: People, postgres_url: str) -> AsyncIterator[Scripted]:
+async def scripted(people: People, admin_postgres_url: str) -> AsyncIterator[Scripted]:
     fleet = Fleet()
-    api = AdminApi(postgres_url, people.pepper, AdminConfig(), fleet)
+    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(), fleet)
     await api.start()
     yield Scripted(api, people, (await people.owner()).secret)
     await api.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from yarl import URL
+
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
 
@@ -53,6 +55,25 @@ async def test_an_unknown_field_and_a_bad_value_are_named(people: People) -> Non
     ):
         answer = await owner.ask("GET", path + query)
         assert (answer.status, answer.body["error"]["param"]) == (400, param)
+
+
+async def test_bytes_that_are_no_text_are_refused(people: People) -> None:
+    owner = await people.owner()
+    for spelled in ("%00", "a%00b", "%ff", "%ed%a0%80", "%c3%28"):
+        place = f"{people.url}/admin/v1/requests/{spelled}"
+        headers = {"authorization": f"Bearer {owner.secret}"}
+        async with people.session.get(URL(place, encoded=True), headers=headers) as response:
+            assert response.status == 404, spelled
+        place = f"{people.url}/admin/v1/audit?action={spelled}"
+        async with people.session.get(URL(place, encoded=True), headers=headers) as response:
+            assert response.status in (200, 400), spelled
+        raw = b'{"name": "' + (b"\\u0000" if spelled == "%00" else b"\\ud800") + b'"}'
+        async with people.session.post(
+            f"{people.url}/admin/v1/organizations/{people.organizations['ours']}/projects",
+            data=raw,
+            headers={**headers, "content-type": "application/json"},
+        ) as response:
+            assert response.status == 400, spelled
 
 
 async def test_a_taken_name_is_a_conflict(people: People) -> None:

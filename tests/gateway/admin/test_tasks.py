@@ -15,13 +15,13 @@ from tests.gateway.admin.people import People
 from tests.gateway.admin.receiver import receiver
 
 
-async def test_a_budgets_threshold_reaches_the_customer_once(people: People, postgres_url: str) -> None:
+async def test_a_budgets_threshold_reaches_the_customer_once(people: People, admin_postgres_url: str) -> None:
     operator = await people.operator()
     organization = await operator.make("/organizations", {"name": uuid4().hex})
     made = await operator.make(f"/organizations/{organization['id']}/webhooks", {"url": "https://example.com/"})
     app = Celery("test")
     config = WebhooksConfig(allow_private_addresses=True)
-    tasks.add_tasks(app, postgres_url, lambda: people.pepper, config)
+    tasks.add_tasks(app, admin_postgres_url, lambda: people.pepper, config)
     crossings = [
         Crossing(organization["id"], "organization", organization["id"], None, "2026-11", percent, 5_000, spent)
         for percent, spent in ((80, 4_000), (80, 4_100), (100, 5_000))
@@ -38,9 +38,9 @@ async def test_a_budgets_threshold_reaches_the_customer_once(people: People, pos
     assert told == [("budget.exhausted", 100, 5_000), ("budget.threshold_reached", 80, 4_000)]
 
 
-async def test_the_sweep_forgets_old_idempotency_keys(people: People, postgres_url: str) -> None:
+async def test_the_sweep_forgets_old_idempotency_keys(people: People, admin_postgres_url: str) -> None:
     app, kept, old = Celery("test"), uuid4().hex, uuid4().hex
-    tasks.add_tasks(app, postgres_url, lambda: people.pepper, WebhooksConfig())
+    tasks.add_tasks(app, admin_postgres_url, lambda: people.pepper, WebhooksConfig())
     for key, age in ((kept, "23 hours"), (old, "25 hours")):
         await people.database.execute(
             "INSERT INTO gateway.idempotency_keys (principal_id, key, fingerprint, run_id, started_at)"

@@ -44,7 +44,7 @@ class Books:
 
 
 @pytest.fixture(scope="module")
-async def books(people: People, postgres_url: str) -> Books:
+async def books(people: People, admin_postgres_url: str) -> Books:
     organization = await people.database.fetchval(
         "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"with usage {uuid4()}"
     )
@@ -68,9 +68,9 @@ async def books(people: People, postgres_url: str) -> Books:
         one = row(choose, BEGIN, END)
         opened = _of(one, organization, choose.choice(projects), names)
         rows.append(opened)
-    async with lazy_pool(postgres_url, size=1, connect_timeout_s=5) as pool:
+    async with lazy_pool(admin_postgres_url, size=1, connect_timeout_s=5) as pool:
         await Ledger(pool).insert(rows, "g")
-    await asyncio.to_thread(roll_up, postgres_url)
+    await asyncio.to_thread(roll_up, admin_postgres_url)
     return Books(organization, await people.operator(), rows)
 
 
@@ -121,7 +121,7 @@ async def test_filters_narrow_totals_and_events_alike(books: Books) -> None:
 
 
 async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
-    books: Books, postgres_url: str, people: People
+    books: Books, admin_postgres_url: str, people: People
 ) -> None:
     for month in ("2026-02", "2026-03"):
         invoice = await books.client.get(f"{books.path}/invoices/{month}")
@@ -137,7 +137,7 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
         assert {(line["price_version"], line["amount_micro"], line["input_micro"]) for line in free} == {
             (None, 0, None)
         }
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(admin_postgres_url)
     from gateway.admin.moments import month as month_of
 
     period = month_of("2026-03")

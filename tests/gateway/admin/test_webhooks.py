@@ -62,11 +62,11 @@ class Subscriber:
 
 
 @pytest.fixture
-async def subscriber(people: People, admin_gateway: LoneGateway, postgres_url: str) -> Subscriber:
+async def subscriber(people: People, admin_gateway: LoneGateway, admin_postgres_url: str) -> Subscriber:
     operator = await people.operator()
     organization = await operator.make("/organizations", {"name": uuid4().hex})
     await people.database.execute("DELETE FROM gateway.webhook_events")
-    return Subscriber(people, operator, UUID(organization["id"]), Courier(postgres_url, people.pepper, CONFIG))
+    return Subscriber(people, operator, UUID(organization["id"]), Courier(admin_postgres_url, people.pepper, CONFIG))
 
 
 async def test_an_event_reaches_the_webhooks_that_want_it_signed(subscriber: Subscriber, server: Receiver) -> None:
