@@ -1,0 +1,54 @@
+"""`slipstream usage` on a database with a month in it."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+from click.testing import CliRunner
+
+from gateway.db.engine import lazy_pool
+from gateway.metering.ledger import Ledger
+from slipstream.commands.usage import usage
+from tests.gateway.metering.rows import TENANTS, moment, row
+from tests.gateway.metering.test_rollup import PRICE
+
+
+async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path: Path) -> None:
+    settings = tmp_path / "slipstream.toml"
+    settings.write_text(f'[local]\ndata = "{tmp_path}"\ndatabase_url = "{fresh_postgres_url}"\n')
+    choose = random.Random(2)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    begin, month = moment(str(yesterday)), f"{yesterday:%Y-%m}"
+    async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
+        await pool.execute(PRICE)
+        rows = [row(choose, begin, begin + 86_399) for _ in range(100)]
+        await Ledger(pool).insert(rows, "g")
+        wanted = await pool.fetchval("SELECT sum(amount_micro)::bigint FROM gateway.usage_events")
+    assert wanted > 0
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        result = await asyncio.to_thread(CliRunner().invoke, usage, [*arguments, "--config", str(settings)])
+        return result.exit_code, result.stdout
+
+    code, told = await run("invoice", "--organization", TENANTS[0], "--month", month)
+    assert code == 0
+    assert sum(int(line["amount_micro"]) for line in csv.DictReader(io.StringIO(told))) == wanted
+    code, told = await run("invoice", "--organization", TENANTS[0], "--month", month, "--json")
+    assert (code, json.loads(told)["amount_micro"]) == (0, wanted)
+    assert (await run("invoice", "--organization", TENANTS[0], "--month", "March"))[0] == 2
+
+    code, told = await run("verify", "--days", "3")
+    assert (code, json.loads(told)["rows"]) == (0, 100)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute("UPDATE gateway.usage_roll_up_runs SET started_at = started_at + interval '1 day'")
+    await connection.execute("UPDATE gateway.usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)
+    await connection.close()
+    code, told = await run("verify", "--days", "3")
+    assert (code, json.loads(told)["wrong_days"]) == (1, 1)
