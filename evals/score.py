@@ -46,7 +46,7 @@ def table(scores: list[Score]) -> str:
         goal = (
             f"{score.goal:.2f}"
             if score.is_reached
-            else f"{score.goal:.2f}, **missed by {score.goal - score.share:.2f}**"
+            else f"{score.goal:.2f}, **missed by {score.goal - score.share:.3f}**"
         )
         lines.append(
             f"| {score.slice} | {score.about} | {score.share:.3f} | {low:.3f} to {high:.3f} | {score.items} | {goal} |"

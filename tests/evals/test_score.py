@@ -20,5 +20,5 @@ def test_a_missed_goal_is_said() -> None:
     shown = table([Score("json", "objects", 180, 200, 0.95), Score("facts", "capitals", 190, 200, 0.95)])
     lines = shown.split("\n")
     assert "| 0.900 |" in lines[2]
-    assert "**missed by 0.05**" in lines[2]
+    assert "**missed by 0.050**" in lines[2]
     assert lines[3].endswith("| 200 | 0.95 |")
