@@ -9,6 +9,7 @@ import torch
 
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle import checkpoint
+from speculative.eagle.config import default_layers
 from training import export
 from training.acceptance import measure
 from training.code_source import CodeSource
@@ -47,3 +48,15 @@ def test_a_head_learns_resumes_exactly_and_is_taken_by_the_engine(tmp_path: Path
     rows = {(row.source, row.temperature): row for row in measure(MODEL, prompts, 20, tmp_path / "draft")}
     assert rows["EAGLE", 0.0].checks > 0
     assert 1.0 <= rows["EAGLE", 0.0].tokens_per_check <= 4.0
+
+
+@pytest.mark.parametrize("name", ["slipstream-code", "slipstream-chat"])
+def test_the_shipped_heads_belong_to_the_shipped_models(name: str) -> None:
+    target = export.load(MODEL.parent / name)
+    head = checkpoint.load(MODEL.parent / name / "draft")
+    assert head.config.vocab_size == target.shape.vocab_size
+    assert head.config.max_position_embeddings >= target.shape.max_position_embeddings  # SGLang refuses less
+    assert head.config.rope_theta == target.shape.rope_theta
+    assert head.config.eagle_aux_hidden_state_layer_ids == default_layers(target.shape.num_hidden_layers)
+    for path in (MODEL.parent / name).rglob("*.safetensors"):
+        assert path.stat().st_size < 24_000_000
