@@ -44,7 +44,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """TCP port of the lease protocol; 0 takes any free one."""
     metrics_port: Port = 0
     """HTTP port on `host` for /metrics and /healthz; 0 switches them off."""
-    policy: str = "least_load"
+    policy: str = "prefix"
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; beyond it they are shed at once."""

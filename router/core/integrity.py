@@ -70,6 +70,8 @@ def _check_queues(dispatcher: Dispatcher) -> None:
     queued = 0
     for pool in dispatcher.fleet.pools.values():
         _require(len(pool.queue) <= dispatcher.config.queue_length, f"{pool.name}: the queue is bounded")
+        usable = sum(one.usable for one in pool.replicas)
+        _require(pool.usable == usable, f"{pool.name}: knows how many are usable")
         _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
         _require(len(pool.queue.in_order_list()) == len(pool.queue), f"{pool.name}: everyone has a turn")
         held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())

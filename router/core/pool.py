@@ -17,6 +17,8 @@ SLOW_ALLOWED = 0.15
 SLOW_STEP = 0.02
 TEMPO_STEP = 0.01
 LEAST_TEMPO = 0.6
+UNKEEPABLE = 0.9
+"""Engines that need this part of the promised time per token for a single stream are not held back for its sake."""
 LEAST_RATE = 0.3
 """Engines too slow for their promise still compute prompts."""
 DEBT_S = 1.0
@@ -36,6 +38,8 @@ class PoolState:
         self.replicas: list[Replica] = []
         self.free: list[Replica] = []
         """Those with a place left, in no particular order. Kept by `refresh`, so that nobody has to look at all."""
+        self.usable = 0
+        """How many may be given leases, full ones included. Kept likewise."""
         self.queue = FairQueue()
         self.pace = Pace()
         self.rates = Rates()
@@ -94,8 +98,8 @@ class PoolState:
         not of one replica: closing replicas one by one would send every prompt to the one that is open instead of to
         the one that knows it. It is paid off at the rate at which streams can wait and still keep their promise.
         """
-        usable = sum(replica.usable for replica in self.replicas)
-        if not usable or not self.rates.trusted:
+        usable = self.usable
+        if not usable or not self.rates.trusted or self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
             return 0.0
         spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
         rate = usable * min(max(self.tempo * spare, LEAST_RATE), 1.0)
@@ -117,6 +121,10 @@ class PoolState:
 
     def refresh(self, replica: Replica) -> None:
         """Something about this replica has changed: is it among the free ones?"""
+        usable = replica.usable and replica.slot >= 0
+        if usable is not replica.counted:
+            replica.counted = usable
+            self.usable += 1 if usable else -1
         free, at = self.free, replica.at_free
         if replica.free:
             if at < 0:

@@ -40,6 +40,7 @@ class Replica:
         "breaker",
         "chosen",
         "context_tokens",
+        "counted",
         "detail",
         "driver",
         "failures",
@@ -76,6 +77,8 @@ class Replica:
         self.pool = ""
         self.slot = -1
         """Its number in the pool's prefix index."""
+        self.counted = False
+        """Its pool counts it among the usable ones."""
         self.at_free = -1
         """Its place in the pool's list of free replicas; -1: not there."""
         self.url = ""
