@@ -307,7 +307,8 @@ async def test_a_store_that_restarts_from_older_data_is_counted_anew_and_nothing
         await eventually(lambda: not gateway.connected)
         own_store.start()
         # as if the last second had not been written
-        client.delete(*client.keys(f"slipstream:{{{organization}}}:*"))
+        for key in client.keys(f"slipstream:{{{organization}}}:*"):
+            client.delete(key)
         for key, value in before.items():
             client.restore(key, 0, value)
         await gateway.wait_connected()
