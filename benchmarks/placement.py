@@ -173,14 +173,14 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
             print(f"  load {load:5g}: {mine:.3f} against {theirs:.3f} ({best[load].policy}): {ratio} {word}{mark}")
         peak = max(ours[load].mean("goodput") for load in loads)
         print(f"  peak against peak: {peak / best[knee].mean('goodput'):.2f} x")
-    knee = max(loads, key=lambda load: ours[load].mean("goodput"))
+    lost = [row for row in rows if row.policy in OTHERS]
+    knee = max(lost or list(ours.values()), key=lambda row: row.mean("goodput")).load
     moderate = min(loads, key=lambda load: abs(load - MODERATE * knee))
     reached, pooled = ours[moderate].mean("hit_rate"), bounds[moderate][1]
     if pooled:
         print(
             f"\nHit rate at a moderate load of {moderate:g}: {reached:.3f}, {reached / pooled - 1:+.1%} to the bound's"
         )
-    lost = [row for row in rows if row.policy in OTHERS]
     for field, better in (("ttft_p50_ms", min), ("ttft_p99_ms", min), ("hit_rate", max), ("imbalance", min)):
         for load in loads:
             champion = better((row for row in lost if row.load == load), key=lambda row: row.mean(field), default=None)

@@ -3,9 +3,9 @@
     python -m benchmarks.simulator_validation [--model models/slipstream-code] [--seconds 20]
 
 The real engine is stepped by hand, and its clock is the CPU time of its own thread: requests arrive by that clock, so
-a busy machine changes nothing. Calibration: prompts alone and batches of streams alone give a step's price per prompt
-token, pair of attention, stream and cached token, by least squares. Prediction: the modelled engine with those prices
-meets Poisson arrivals of other lengths at three loads, and so does the real one. Last line: JSON with both and errors.
+a busy machine changes nothing. Calibration: prompts alone, batches of streams alone and one mixed load give a step's
+price per prompt token, pair of attention, stream and cached token, by least squares. Prediction: the modelled engine
+with those prices meets Poisson arrivals at three other loads, and so does the real one. Last line: JSON with both.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 CONTEXT_TOKENS = 2_048
 PROMPTS = (16, 64, 128, 256, 512, 900)
 BATCHES = (1, 2, 4, 8, 16, 24)
+LEARNT_AT = 0.45
 LOADS = (0.3, 0.6, 0.8)
 """Of the engine's own capacity as calibrated."""
 
@@ -105,7 +106,7 @@ def main() -> None:
     engine = build_engine(config, CONTEXT_TOKENS, tokenizer)
     real = Real(engine, engine._vocabulary)
     source = random.Random(1)
-    rates = MeasuredRates(calibrate(real, source))
+    rates = MeasuredRates(calibrate(real, source, arguments.seconds / 2))
     print(
         f"calibrated: {rates.token_s * 1e6:.1f} us per prompt token + {rates.prefill_step_s * 1e3:.2f} ms a step; "
         f"{rates.step_s_alone * 1e3:.2f} ms a step + {rates.stream_s * 1e6:.0f} us per stream when decoding"
@@ -131,7 +132,7 @@ def tokens(source: random.Random, vocabulary: int, count: int) -> tuple[int, ...
     return tuple(source.randrange(5, vocabulary) for _ in range(count))
 
 
-def calibrate(real: Real, source: random.Random) -> list[float]:
+def calibrate(real: Real, source: random.Random, seconds: float) -> list[float]:
     """Least squares over single steps: what each part of one costs."""
     rows, times = [], []
     for turn in range(4):
@@ -159,10 +160,45 @@ def calibrate(real: Real, source: random.Random) -> list[float]:
                     times.append(taken)
                 step += 1
             real.finish()
+    guess = MeasuredRates(least_squares(rows, times))
+    mixed_rows, mixed_times = busy_steps(real, poisson(guess, LEARNT_AT, seconds, real.vocabulary, source))
+    return least_squares(rows + mixed_rows, times + mixed_times)
+
+
+def least_squares(rows: list[list[float]], times: list[float]) -> list[float]:
+    """Weights that are not negative, errors relative to the times."""
     scale = np.maximum(np.array(times), 1e-4)[:, None]
     features = np.array(rows) / scale
     weights, *_ = np.linalg.lstsq(features, np.array(times) / scale[:, 0], rcond=None)
     return [max(float(weight), 0.0) for weight in weights]
+
+
+def busy_steps(real: Real, arrivals: list[Arrival]) -> tuple[list[list[float]], list[float]]:
+    """Features and times of the steps of a mixed load: prompts and streams together cost other than apart."""
+    rows, times = [], []
+    now, left = 0.0, list(arrivals)
+    while left or real.engine.busy:
+        if not real.engine.busy:
+            now = max(now, left[0].at_s)
+        while left and left[0].at_s <= now:
+            arrival = left.pop(0)
+            real.submit(arrival.prompt, arrival.output_tokens)
+        before = {sequence: (sequence.computed, sequence.is_new) for sequence in real.engine.scheduler.running}
+        taken, _ = real.step()
+        now += taken
+        new = looked = streams = context = 0.0
+        for sequence in {*before, *real.engine.scheduler.running}:
+            done, prompt = before.get(sequence, (0, True))
+            fresh = sequence.computed - done
+            if prompt:
+                new += fresh
+                looked += pairs(fresh, done)
+            else:
+                streams += 1
+                context += done
+        rows.append([float(new > 0), new, looked, float(new == 0), streams, context])
+        times.append(taken)
+    return rows, times
 
 
 def poisson(rates: MeasuredRates, load: float, seconds: float, vocabulary: int, source: random.Random) -> list[Arrival]:
