@@ -72,7 +72,7 @@ class Question:
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
         blocks = self.match.total
-        self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 8 else pool.tokens_per_block
+        self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
 
     def candidates(self) -> list[Replica]:
         """Everyone who takes it: for policies that look at all."""

@@ -28,6 +28,7 @@ SLOW_START_S = 30.0
 """A replica that has just become healthy is taken to be slower than it is for this long: its cache is cold, its first
 requests are not typical, and everyone who is new would go there at once."""
 COLD_FACTOR = 1.0
+EVENNESS_S = 0.002
 STRIDE = 0x9E3779B1
 """Odd and near 2^32 over the golden ratio: steps of it spread evenly over any number of replicas."""
 
@@ -92,8 +93,8 @@ def _cost(question: Question, prospect: Prospect, home: bool) -> float:
     age_s = question.now - replica.healthy_since
     if age_s < SLOW_START_S:
         cost += COLD_FACTOR * (1 - age_s / SLOW_START_S) * own_s
-    # ties, and pools of which nothing is known yet: fewer leases
-    cost += 1e-4 * (replica.leases + replica.foreign)
+    # where prompts are so short that all replicas look alike, noise in the rates must not send everyone to one
+    cost += EVENNESS_S * (replica.leases + replica.foreign)
     pool = question.pool
     if pool.weighted:
         # beyond its share of the pool's leases a replica is as much dearer as it is beyond
