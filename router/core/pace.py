@@ -11,6 +11,7 @@ KNOWN_AFTER = 16
 SHORTEST_S = 0.1
 LONGEST_S = 60.0
 UNKNOWN_S = 1.0
+RETURN_SPACING = 2.0
 
 
 class Pace:
@@ -21,6 +22,8 @@ class Pace:
         self._between_s = 0.0
         self._served = 0
         self._last_at = 0.0
+        self._returns_at = 0.0
+        """When the client refused last was told to come back."""
 
     @property
     def known(self) -> bool:
@@ -44,6 +47,18 @@ class Pace:
         step = max(SMOOTHING, 1 / self._served)
         self._between_s += step * (now - self._last_at - self._between_s)
         self._last_at = now
+
+    def return_in_s(self, ahead: int, places: int, now: float) -> float:
+        """What to tell somebody who is refused.
+
+        Those refused in one moment are told different times, `RETURN_SPACING` turns apart: all of them at once would
+        find the same full queue, and newcomers need turns too.
+        """
+        wait_s = self.wait_s(ahead, places)
+        if not self.known:
+            return wait_s
+        self._returns_at = max(self._returns_at + RETURN_SPACING * self._between_s, now + wait_s)
+        return min(self._returns_at - now, LONGEST_S)
 
     def wait_s(self, ahead: int, places: int) -> float:
         """Until a newcomer behind `ahead` others gets one of `places`; 1 s while nothing is known."""

@@ -255,7 +255,8 @@ class Placer:
     def refuse_overloaded(self, pool: PoolState, waiting: Waiting, why: str, now: float, out: list[Decision]) -> None:
         """There is too much to do."""
         reason = f"{waiting.ask.model} is overloaded: {why}."
-        self._refuse(pool, waiting, Overloaded.code, reason, self.wait_s(pool, waiting), now, out)
+        retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+        self._refuse(pool, waiting, Overloaded.code, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
         """Its deadline has come."""
