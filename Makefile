@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-CODE := benchmarks contracts engines evals gateway infra migrations router slipstream speculative tests
+CODE := benchmarks contracts engines evals gateway infra migrations router slipstream speculative tests training
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 

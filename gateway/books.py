@@ -37,9 +37,10 @@ class Books:
             time.time(),
         )
         self.engine: Engine | None = None
+        self.granted_s = 0.0
+        """When the lease was granted, on the request's clock."""
         self.reached = False
         """The engine's first event has come."""
-        self.text_seen = False
         self.ended = False
         """The engine ended as it should; `usage` is its final count, if it gave one."""
         self.finish = Finish.NOT_PLACED

@@ -158,6 +158,7 @@ class Exchange:
         try:
             lease = await self._router.acquire(self._ask(call, books, failed_on))
             call.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
+            books.granted_s = call.clock.total_s
             try:
                 self._journal.placed(books.placed(lease.engine))
                 closing = await self._generate(call, books, lease, answer, watch, wait)
@@ -262,7 +263,9 @@ class Exchange:
         books.reached = True
         call.clock.end(Phase.ENGINE)
         usage = relay.usage
-        self._router.first_token(lease.lease_id, call.clock.total_s, usage.cached_tokens if usage else 0)
+        self._router.first_token(
+            lease.lease_id, call.clock.total_s - books.granted_s, usage.cached_tokens if usage else 0
+        )
         if isinstance(relay, Relay):
             answer.headers.append(_server_timing(call))
             answer.start_stream()
@@ -312,6 +315,7 @@ class Exchange:
             prefix_kind=chain.kind,
             prefix_hashes=chain.hashes,
             excluded_replicas=failed_on,
+            session_id=f"{call.key.caller.organization_id}:{session}" if (session := call.prepared.session) else "",
         )
 
     def _observe(self, call: Call, answer: Answer) -> None:

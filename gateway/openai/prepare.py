@@ -53,6 +53,8 @@ class Prepared(msgspec.Struct, frozen=True):
     exact: bool
     prompt_tokens_bound: int = 0
     """The most that the engine can count for all prompts: what is reserved of budgets."""
+    session: str = ""
+    """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
 
     @property
     def cost_tokens(self) -> int:
@@ -101,7 +103,8 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     exact = target.tokenizer is not None
     # What a template adds is unknown here, but no engine takes more than the model's context.
     bound = prompt_tokens if exact else max(target.model.context_tokens, _json_bytes(messages, tools))
-    return Prepared(generation, prompt_tokens, exact, bound)
+    session = request.prompt_cache_key or request.user or ""
+    return Prepared(generation, prompt_tokens, exact, bound, session)
 
 
 async def prepare_completion(
@@ -130,7 +133,7 @@ async def prepare_completion(
         cache_salt=salt,
     )
     bound = total if target.tokenizer is not None else _prompts_bound(prompts, request)
-    return Prepared(generation, total, target.tokenizer is not None, bound)
+    return Prepared(generation, total, target.tokenizer is not None, bound, request.user or "")
 
 
 def _message(message: Message, index: int) -> dict[str, Any]:
