@@ -60,7 +60,7 @@ class FakeTransport(asyncio.Transport):
 def exchange() -> tuple[_Connection, FakeTransport, EngineStream]:
     connection, transport = _Connection(_Pool(Origin.parse("http://engine:1"))), FakeTransport()
     connection.connection_made(transport)
-    return connection, transport, connection.send(b"", "engine:1")
+    return connection, transport, connection.send(b"")
 
 
 async def read_all(stream: EngineStream) -> bytes:

@@ -137,7 +137,8 @@ def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
     assert "its turn would come in" in shed.reason
     assert shed.retry_after_s == pytest.approx(2.0 * 10, rel=0.1), "nine wait, two seconds each"
     (another,) = refused(core.ask("also hurried", deadline_s=5.0))
-    assert another.retry_after_s
+    assert another.retry_after_s is not None
+    assert shed.retry_after_s is not None
     assert another.retry_after_s > shed.retry_after_s, "not everyone at once"
     assert core.ask("patient", deadline_s=60.0) == []
 
