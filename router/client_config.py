@@ -13,7 +13,7 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """How a gateway reaches the router."""
 
     address: str = "127.0.0.1:8100"
-    """Host and port of the router."""
+    """Host and port of the router, or `unix:` and the path of its socket."""
     patience_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
     """How long an ask waits for the router to come back before it fails; never longer than its own deadline."""
     answer_margin_s: Seconds = 1.0

@@ -42,6 +42,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address to listen on."""
     port: Port = 8100
     """TCP port of the lease protocol; 0 takes any free one."""
+    socket: str | None = None
+    """Unix socket to listen on as well, for gateways of the same machine: a message costs less there."""
     metrics_port: Port = 0
     """HTTP port on `host` for /metrics and /healthz; 0 switches them off."""
     policy: str = "prefix"

@@ -74,10 +74,22 @@ class RouterServer:
             raise ConfigError(
                 f"router.port: cannot listen on {host}:{port}; free the port or set another", param="router.port"
             )
+        if self.config.socket is not None:
+            self._listen_on_socket(self.config.socket)
         await self._grpc.start()
         if self.config.metrics_port:
             await self._metrics_server.start(host, self.config.metrics_port)
         logger.info("router listening on %s:%d", host, self.port)
+
+    def _listen_on_socket(self, path: str) -> None:
+        try:
+            self._grpc.add_insecure_port(f"unix:{path}")
+        except RuntimeError:
+            raise ConfigError(
+                f"router.socket: cannot listen on {path}; its folder must exist and be writable, its path be shorter "
+                "than 108 bytes",
+                param="router.socket",
+            ) from None
 
     async def stop(self) -> None:
         """Let decided answers leave, then close the streams: gateways ask the next router for what is still open."""

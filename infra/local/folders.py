@@ -34,6 +34,7 @@ class DataFolder:
         self.run = self._run()
         self.control_socket = self.run / "supervisor.sock"
         self.valkey_socket = self.run / "valkey.sock"
+        self.router_socket = self.run / "router.sock"
         self.postgres_socket = self.run / "postgres"
         self.settings_file = self.run / "settings.toml"
 

@@ -25,6 +25,8 @@ from router.policies.base import Policy
 
 NEVER = float("inf")
 SOON_S = 0.001
+SHORT = 0.25
+"""A prompt that takes less than this part of a promised time per token goes at once: no stream notices its pause."""
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
 
@@ -89,6 +91,9 @@ class Placer:
     def _open(self, pool: PoolState, waiting: Waiting, now: float) -> bool:
         """The pool's streams can bear another prompt now; else `pool.open_at` says when."""
         if not waiting.tempo_s or not pool.leases:
+            return True
+        tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
+        if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tempo_s * SHORT:
             return True
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         opens_in_s = pool.opens_in(waiting.tempo_s, now, pool.queue.over_share(tenant))

@@ -19,10 +19,6 @@ TEMPO_STEP = 0.01
 LEAST_TEMPO = 0.6
 UNKEEPABLE = 0.9
 """Engines that need this part of the promised time per token for a single stream are given prompts all the time."""
-LENIENCY_UP, LENIENCY_DOWN = 1.02, 0.8
-"""Per stream that kept its pace, or did not: it rises while fewer than one in twelve are slow."""
-LENIENCY_LIMIT = 64.0
-LENIENCY_MEMORY_S = 2.0
 LEAST_RATE = 0.3
 """Engines too slow for their promise still compute prompts."""
 DEBT_S = 1.0
@@ -63,9 +59,6 @@ class PoolState:
         """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
         self.tempo = 1.0
         """Part of the time that streams can spare which is given to new prompts; learnt from how they fared."""
-        self.leniency = 1.0
-        """Factor on it, beyond the time there is: prompts have proved cheaper for streams than their learnt work."""
-        self._closed_at = float("-inf")
         self.slow = 0.0
         """Part of the streams that missed their time per token, moving."""
         self.open_at = float("inf")
@@ -108,30 +101,19 @@ class PoolState:
         usable = self.usable
         if not usable or not self.rates.trusted:
             return 0.0
-        if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
+        if self.rates.fastest_token_s >= UNKEEPABLE * tempo_s:
             share = 1.0
         else:
             spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
             share = min(max(self.tempo * spare, LEAST_RATE), 1.0)
-        rate = usable * share * self.leniency
+        rate = usable * share
         self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         self._debt_at = now
         allowed_s = (OVER_SHARE_DEBT_S if over_share else DEBT_S) * usable
-        opens_in_s = max(0.0, (self.debt_s - allowed_s) / rate)
-        if opens_in_s:
-            self._closed_at = now
-        return opens_in_s
+        return max(0.0, (self.debt_s - allowed_s) / rate)
 
-    def saw_pace(self, kept: bool, now: float) -> None:
-        """A stream ended, with its time per token as promised or not.
-
-        Streams that keep their pace although prompts are held back for their sake say that a prompt costs them less
-        than was learnt: an engine far away, or one that computes many prompts in one step.
-        """
-        if not kept:
-            self.leniency = max(self.leniency * LENIENCY_DOWN, 1.0)
-        elif now - self._closed_at < LENIENCY_MEMORY_S:
-            self.leniency = min(self.leniency * LENIENCY_UP, LENIENCY_LIMIT)
+    def saw_pace(self, kept: bool) -> None:
+        """A stream ended, with its time per token as promised or not."""
         self.slow += SLOW_STEP * ((not kept) - self.slow)
         self.tempo = min(max(self.tempo * (1 - TEMPO_STEP * (self.slow - SLOW_ALLOWED)), LEAST_TEMPO), 1.0)
 

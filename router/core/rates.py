@@ -25,6 +25,10 @@ RATIO_LIMITS = (1 / 32, 32.0)
 JUMP = math.log(4.0)
 """At most so much of an outlier is believed: a request that hung says "slow", not "a thousand times slower"."""
 SHORTEST_S = 0.002
+TELLING_TOKENS = 8
+"""Shorter answers come in one read, however slow the engine."""
+FORGETTING = 1.001
+"""Per answer: engines that have become slower are known as such after some thousand."""
 
 
 class Ratio:
@@ -51,6 +55,9 @@ class Rates:
     def __init__(self) -> None:
         self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0, 0.0), SHORTEST_S)
         self.token = Regression((STEP_S, 0.0, 1.0), SHORTEST_S)
+        self.fastest_token_s = 0.0
+        """Time per token of the best answer lately, 0 before any: what engines can do. The formula cannot say: in a
+        crowd it takes pauses for slowness."""
 
     @property
     def trusted(self) -> bool:
@@ -91,6 +98,9 @@ class Rates:
 
     def saw_tokens(self, seconds: float, tokens: int, running: int, paused_s: float) -> None:
         """An answer's tokens after the first came in this time, beside `running` others on average."""
+        if tokens >= TELLING_TOKENS:
+            pace_s = seconds / tokens
+            self.fastest_token_s = min(pace_s, self.fastest_token_s * FORGETTING) if self.fastest_token_s else pace_s
         self.token.learn((1.0, running / HUNDRED, paused_s / tokens), seconds / tokens)
 
 

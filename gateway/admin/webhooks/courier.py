@@ -57,13 +57,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Courier:
-    """One round at a time; several workers may run rounds at once."""
+    """Several rounds may run at once, here and in other workers."""
 
-    def __init__(self, url: str, pepper: bytes, config: WebhooksConfig, sender: Sender | None = None) -> None:
+    def __init__(self, url: str, pepper: bytes, config: WebhooksConfig) -> None:
         self._url = url
         self._pepper = pepper
         self._config = config
-        self._sender = sender or Sender(config)
 
     async def round(self) -> int:
         """Try what is due, up to a batch; returns how many were tried. Raises what asyncpg raises."""
@@ -72,7 +71,7 @@ class Courier:
             lease_s = self._config.timeout_s + LEASE_MARGIN_S
             rows = await connection.fetch(TAKE, self._config.batch, lease_s)
             if rows:
-                async with self._sender as sender:
+                async with Sender(self._config) as sender:
                     outcomes = await asyncio.gather(*(self._try(sender, row) for row in rows))
                 for row, outcome in zip(rows, outcomes, strict=True):
                     await self._note(connection, row, outcome)
