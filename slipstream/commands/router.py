@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.commands.options import config_option, data_option, load_settings, running_settings
 from slipstream.commands.processes import log_to_stderr
 
 DIFFERENCES_SHOWN = 10
@@ -39,7 +39,7 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     """Say why REQUEST_ID was placed where it was, or refused, and how that turned out."""
     from router.explain import ask, told
 
-    settings = load_settings(config_file, local__data=data)
+    settings = running_settings(config_file, data)
     records = ask(address or settings.gateway.router.address, settings.token, request_id)
     click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
 

@@ -124,6 +124,7 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
             < shown.index("    engine ")
             < shown.index("    stream ")
         )
+        assert "engine-chat-1" in deployment.run("router", "explain", request_id).stdout
     finally:
         deployment.close()
 
