@@ -13,11 +13,8 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -25,16 +22,10 @@ import aiohttp
 import asyncpg
 
 from benchmarks.admin_ledger import fill
+from benchmarks.scratch_servers import scratch_servers
 from gateway.admin.bodies import PageQuery
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
-from infra.local.child import Child
-from infra.local.config import LocalConfig
-from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
-from infra.local.valkey import Valkey
-from migrations.run import upgrade
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import Client, People
 
@@ -45,26 +36,14 @@ PEPPER = b"b" * 64
 
 async def main(rows: int, projects: int, requests: int) -> None:
     """Measure and print."""
-    folder = DataFolder(Path(tempfile.mkdtemp(prefix="slip-")))
-    folder.prepare()
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
-        postgres = Postgres(folder, LocalConfig(), durable=False)
-        postgres.prepare()
-        for spec, log in ((postgres.spec(), "postgres"), (Valkey(folder, LocalConfig()).spec(), "valkey")):
-            child = Child(spec, folder.log(log))
-            child.start()
-            stack.push_async_callback(child.stop)
-            await child.ready()
-        await execute(folder.postgres_socket, "postgres", "create database bench", timeout_s=60)
-        url = f"postgresql://slipstream@/bench?host={folder.postgres_socket}"
-        upgrade(url)
+        url, valkey = await stack.enter_async_context(scratch_servers())
         began_s = time.perf_counter()
         organization = await fill(url, rows, projects)
         print(f"filled {rows:,} rows in {time.perf_counter() - began_s:.0f} s")
         database = await asyncpg.connect(url)
         stack.push_async_callback(database.close)
-        gateway = await stack.enter_async_context(lone_gateway(url, f"unix://{folder.valkey_socket}", pepper=PEPPER))
+        gateway = await stack.enter_async_context(lone_gateway(url, valkey, pepper=PEPPER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         people = People(session, gateway.url, database, gateway.pepper)
         await people.move_in()

@@ -13,22 +13,13 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import aiohttp
 import asyncpg
 
-from infra.local.child import Child
-from infra.local.config import LocalConfig
-from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
-from infra.local.valkey import Valkey
-from migrations.run import upgrade
+from benchmarks.scratch_servers import scratch_servers
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import People
 
@@ -38,20 +29,8 @@ POLLING_MS = 500.0
 
 async def main(rounds: int) -> None:
     """Measure and print."""
-    folder = DataFolder(Path(tempfile.mkdtemp(prefix="slip-")))
-    folder.prepare()
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
-        postgres = Postgres(folder, LocalConfig(), durable=False)
-        postgres.prepare()
-        for spec, log in ((postgres.spec(), "postgres"), (Valkey(folder, LocalConfig()).spec(), "valkey")):
-            child = Child(spec, folder.log(log))
-            child.start()
-            stack.push_async_callback(child.stop)
-            await child.ready()
-        await execute(folder.postgres_socket, "postgres", "create database bench", timeout_s=60)
-        url, valkey = f"postgresql://slipstream@/bench?host={folder.postgres_socket}", f"unix://{folder.valkey_socket}"
-        upgrade(url)
+        url, valkey = await stack.enter_async_context(scratch_servers())
         first = await stack.enter_async_context(lone_gateway(url, valkey))
         second = await stack.enter_async_context(lone_gateway(url, valkey, pepper=first.pepper))
         session = await stack.enter_async_context(aiohttp.ClientSession())

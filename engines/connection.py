@@ -14,13 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from typing import cast
-from urllib.parse import urlsplit
 
 import httptools
-import msgspec
 
 from contracts.errors import ConfigError, EngineFailed, EngineTimeout
 from engines.base import EngineRequest
+from engines.origin import Origin
 
 BUFFER_BYTES = 1 << 20
 """Unread response bytes at which the engine is made to wait."""
@@ -35,36 +34,6 @@ MAX_IDLE_CONNECTIONS = 1_024
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Where a replica listens. prefix: path before every request's path, without a trailing slash."""
-
-    secure: bool
-    host: str
-    port: int
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str) -> Origin:
-        """Raises ConfigError unless the URL is http(s)://host[:port][/prefix]."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise ConfigError(f"replica url {url!r}: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise ConfigError(f"replica url {url!r}: must look like http://host:port")
-        if any(character <= " " or character > "~" for character in url):
-            raise ConfigError(f"replica url {url!r}: must be printable ASCII without spaces")
-        secure = parts.scheme == "https"
-        return cls(secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"))
-
-    @property
-    def place(self) -> str:
-        """How errors call the replica."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 class EngineStream:

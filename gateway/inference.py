@@ -90,31 +90,37 @@ class Inference(Generic[AskedT]):
 
 async def authenticate(authorization: bytes, services: Services) -> KeyRecord:
     """The key of an `Authorization: Bearer` header. Raises AuthError, AuthUnavailable or Draining."""
+    secret = bearer_secret(authorization.decode("latin-1"), services, "sk-slip-...")
+    return services.keyring.cached(secret) or await services.keyring.identify(secret)
+
+
+def bearer_secret(authorization: str, services: Services, example: str) -> str:
+    """What an `Authorization: Bearer` header carries. example: for the error. Raises MissingKey, or Draining."""
     if services.draining:
         raise Draining("This instance is shutting down; try again.", retry_after_s=1)
-    scheme, _, secret = authorization.decode("latin-1").partition(" ")
+    scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
-        raise MissingKey("No API key given. Send it as 'Authorization: Bearer sk-slip-...'.")
-    return services.keyring.cached(secret) or await services.keyring.identify(secret)
+        raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")
+    return secret
 
 
 async def whole_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
     """The request's body. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of
     ours to log."""
-    too_large = BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
     length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > max_bytes:
-        raise too_large
-    body: bytes = b""
-    while True:
+    size = int(length) if length.isdigit() else 0
+    body = bytearray()
+    more = size <= max_bytes
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise InvalidJson("The request ended before its body was complete.")
-        body = body + message["body"] if body else message["body"]
-        if len(body) > max_bytes:
-            raise too_large
-        if not message["more_body"]:
-            return body
+        body += message["body"]
+        size = len(body)
+        more = message["more_body"] and size <= max_bytes
+    if size > max_bytes:
+        raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
+    return bytes(body)
 
 
 def _client_request_id(headers: Mapping[bytes, bytes]) -> str | None:

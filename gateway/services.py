@@ -58,13 +58,9 @@ class Services(msgspec.Struct, kw_only=True):
         clock: PhaseClock,
     ) -> None:
         """Count a request that was refused before it became a call, and record it when its caller is known."""
-        self.count_refusal(endpoint, error)
+        self.metrics.answered("none", endpoint, status_of(error), error.code)  # its tier is not known
         if error.caller is not None:
             clock.end(Phase.AUTH)
             self.traces.refused(
                 request_id, error.caller, client_request_id, endpoint, model, status_of(error), error, clock
             )
-
-    def count_refusal(self, endpoint: str, error: SlipstreamError) -> None:
-        """Count a request that was refused before its tier was known."""
-        self.metrics.answered("none", endpoint, status_of(error), error.code)

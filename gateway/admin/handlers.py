@@ -8,12 +8,12 @@ from litestar import Request, Response, Router, get, route
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
-from contracts.errors import Draining, MissingKey
 from gateway.admin.api import AdminRequest
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
 from gateway.call import mint_request_id
+from gateway.inference import bearer_secret
 from gateway.services import Services
 
 PREFIX = "/admin/v1"
@@ -46,11 +46,7 @@ def _handler(endpoint: Endpoint) -> HTTPRouteHandler:
 
 async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) -> Response[bytes]:
     request_id = mint_request_id()
-    if services.draining:
-        raise Draining("This instance is shutting down; try again.", retry_after_s=1)
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret:
-        raise MissingKey("No API key given. Send it as 'Authorization: Bearer sk-slip-admin-...'.")
+    secret = bearer_secret(request.headers.get("authorization", ""), services, "sk-slip-admin-...")
     answer = await services.admin.run(
         endpoint,
         AdminRequest(

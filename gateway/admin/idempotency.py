@@ -8,7 +8,6 @@ commit. Not kept: answers of 5xx, and refusals before the work began (401, 403, 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -105,8 +104,3 @@ class Idempotency:
     @property
     def _use(self) -> str:
         return f"idempotency:{self._principal_id}:{self._key}"
-
-
-async def forget_old(execute: Callable[[str], Any]) -> None:
-    """Remove keys past their 24 hours."""
-    await execute(FORGET)

@@ -6,13 +6,19 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from gateway.admin.bodies import Body, Deleted, Email, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
-from gateway.admin.principals import SELECT, change_principal, delete_principal, find_principal, insert_principal
+from gateway.admin.principals import (
+    SELECT,
+    PrincipalChanges,
+    change_principal,
+    delete_principal,
+    find_principal,
+    insert_principal,
+)
 from gateway.tenants.roles import Permission, PrincipalKind, Role
 
 KIND = PrincipalKind.MEMBER
@@ -38,12 +44,8 @@ class NewMember(Body, frozen=True, kw_only=True):
     role: Role
 
 
-class MemberChanges(Body, frozen=True, kw_only=True):
+class MemberChanges(PrincipalChanges, frozen=True, kw_only=True):
     """What to change; what is left out stays."""
-
-    name: Name | UnsetType = UNSET
-    role: Role | UnsetType = UNSET
-    disabled: bool | UnsetType = UNSET
 
 
 class MemberQuery(PageQuery, frozen=True, kw_only=True):
@@ -87,13 +89,7 @@ async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -
     """Change a member's name or role, disable or enable the member. The last owner stays one."""
     row = await find_principal(call, member_id, KIND, for_update=True)
     before = msgspec.convert(row, Member)
-    changed = await change_principal(
-        call,
-        row,
-        name=before.name if body.name is UNSET else body.name,
-        role=before.role if body.role is UNSET else body.role,
-        disabled=before.disabled_at is not None if body.disabled is UNSET else body.disabled,
-    )
+    changed = await change_principal(call, row, body)
     after = msgspec.convert(changed, Member)
     call.audit("member.update", after.id, organization_id=after.organization_id, before=before, after=after)
     return after

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from msgspec import UNSET, UnsetType
+
 from contracts.errors import Conflict
+from gateway.admin.bodies import Body, Name
 from gateway.admin.call import AdminCall, not_found
 from gateway.tenants.roles import PrincipalKind, Role
 
@@ -48,10 +51,19 @@ async def insert_principal(
     )
 
 
-async def change_principal(
-    call: AdminCall, before: dict[str, Any], *, name: str, role: Role, disabled: bool
-) -> dict[str, Any]:
+class PrincipalChanges(Body, frozen=True, kw_only=True):
+    """What to change; what is left out stays."""
+
+    name: Name | UnsetType = UNSET
+    role: Role | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+
+
+async def change_principal(call: AdminCall, before: dict[str, Any], changes: PrincipalChanges) -> dict[str, Any]:
     """The changed row. Raises PermissionDenied, or Conflict when the organization would be left without an owner."""
+    name = before["name"] if changes.name is UNSET else changes.name
+    role = Role(before["role"]) if changes.role is UNSET else changes.role
+    disabled = before["disabled_at"] is not None if changes.disabled is UNSET else changes.disabled
     call.require_covers(Role(before["role"]), role)
     if disabled or role is not Role.OWNER:
         await require_other_owner(call, before)

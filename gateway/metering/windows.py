@@ -7,8 +7,7 @@ to attempts that were under way at either sample. A count outside of these bound
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -73,11 +72,6 @@ def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float)
 def drift(counted: int, least: int, most: int) -> int:
     """How far a count lies outside: positive, the ledger lacks tokens; negative, it has tokens no engine counted."""
     return counted - most if counted > most else min(0, counted - least)
-
-
-def lost_s(samples: Iterable[Sample]) -> float:
-    """Time before restarts that no window covers."""
-    return sum(later.sampled_at - earlier.sampled_at for earlier, later in pairwise(samples) if not later.continues)
 
 
 def _window(begin: Sample, end: Sample) -> Window:

@@ -25,7 +25,7 @@ from router.simulator.arrival import Arrival
 from router.simulator.config import SimulatorConfig
 from router.simulator.outcome import Outcome
 from router.simulator.replica import ModelledReplica
-from router.simulator.under_test import RouterUnderTest
+from router.simulator.under_test import KvListener, RouterUnderTest
 
 MODEL = "modelled"
 POOL = "modelled"
@@ -64,7 +64,7 @@ class Simulation:
         self.config = config
         self.router = router
         self.outcomes = [Outcome(arrival) for arrival in arrivals]
-        listener = getattr(router, "kv_event", None)
+        listener = router.kv_event if isinstance(router, KvListener) else None
         self.replicas = [ModelledReplica(index, config, listener) for index in range(config.replicas)]
         self.now = 0.0
         self.events = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from router.core.decisions import Decision
 from router.core.events import Event
@@ -20,6 +20,7 @@ class RouterUnderTest(Protocol):
         ...
 
 
+@runtime_checkable
 class KvListener(Protocol):
     """A router that follows the engines' KV events besides."""
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigError, EngineFailed, EngineTimeout
 from engines.base import EngineRequest
-from engines.connection import BUFFER_BYTES, EngineConnections, EngineStream, Origin, _Connection, _Pool
+from engines.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
+from engines.origin import Origin
 
 GET = EngineRequest("GET", "/health")
 POST = EngineRequest("POST", "/v1/completions", b'{"a":1}')

@@ -1,0 +1,39 @@
+"""Where a replica listens, read from its URL."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a replica listens. prefix: path before every request's path, without a trailing slash."""
+
+    secure: bool
+    host: str
+    port: int
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Origin:
+        """Raises ConfigError unless the URL is http(s)://host[:port][/prefix]."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"replica url {url!r}: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise ConfigError(f"replica url {url!r}: must look like http://host:port")
+        if any(character <= " " or character > "~" for character in url):
+            raise ConfigError(f"replica url {url!r}: must be printable ASCII without spaces")
+        secure = parts.scheme == "https"
+        return cls(secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"))
+
+    @property
+    def place(self) -> str:
+        """How errors call the replica."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
