@@ -3,16 +3,17 @@
     root = hash(model, adapter, template, salt)
     h[0] = hash(root, block 0);  h[i] = hash(h[i-1], block i)
 
-Two prompts share exactly as many leading hashes as they share leading whole blocks under one root. Blocks are bytes of
-the text in the order the chat template renders it (tools, system, messages), or token ids where the prompt is ids.
-Only token chains can be compared with an engine's KV events.
+Two prompts share exactly as many leading hashes as they share leading whole blocks under one root. Blocks are token ids
+where the gateway knows them, by the same template and tokenizer as the engine: then the chain says what the engine's
+cache can hold. Else they are bytes of the request in the usual order (tools, messages), whatever the template makes of
+it. Only token chains can be compared with an engine's KV events.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import xxhash
@@ -69,15 +70,26 @@ def chain_tokens(start: bytes, ids: Sequence[int]) -> PrefixChain:
     return PrefixChain("tokens", _chain(start, array("I", ids).tobytes(), BLOCK_TOKENS * 4))
 
 
-def of_generation(generation: Generation, template: str = "") -> PrefixChain:
-    """The chain of a request; of its first prompt where it has several."""
-    start = root(generation.model, template=template, salt=generation.cache_salt)
+def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> PrefixChain:
+    """The chain of a request; of its first prompt where it has several.
+
+    ids: a conversation as rendered and encoded for the model. An image is not in them: two conversations that differ
+    in one alone would be taken for the same, so they are not used where a message holds more than text.
+    """
+    start = root(generation.model, salt=generation.cache_salt)
     if isinstance(generation.prompt, TextPrompt):
         first = generation.prompt.prompts[0] if generation.prompt.prompts else ""
         if isinstance(first, str):
             return chain_bytes(start, first.encode("utf-8", "surrogatepass"))
         return chain_tokens(start, first)
+    if ids is not None and not any(_holds_more_than_text(message) for message in generation.prompt.messages):
+        return chain_tokens(start, ids)
     return chain_bytes(start, _rendered(generation.prompt))
+
+
+def _holds_more_than_text(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list | tuple) and any(part.get("type") != "text" for part in content)
 
 
 def _rendered(prompt: ChatPrompt) -> bytes:

@@ -29,7 +29,6 @@ from contracts.errors import (
 )
 from contracts.lease import Ask, Lease, LeaseEnd
 from contracts.phases import Phase
-from contracts.prefix import of_generation
 from contracts.usage import Finish
 from engines.base import Driver
 from engines.connection import EngineConnections, EngineStream, Opening
@@ -301,7 +300,7 @@ class Exchange:
 
     def _ask(self, call: Call, books: Books, failed_on: tuple[str, ...]) -> Ask:
         generation = call.generation
-        chain = of_generation(generation)
+        chain = call.prepared.chain
         return Ask(
             lease_id=books.engine_request_id,
             request_id=call.request_id,

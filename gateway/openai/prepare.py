@@ -13,6 +13,7 @@ import msgspec
 from contracts.desired_state import Model
 from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
+from contracts.prefix import PrefixChain, of_generation
 from engines.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
@@ -55,6 +56,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """The most that the engine can count for all prompts: what is reserved of budgets."""
     session: str = ""
     """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
+    chain: PrefixChain = PrefixChain("bytes", b"")
+    """What the router knows the prompt by."""
 
     @property
     def cost_tokens(self) -> int:
@@ -74,7 +77,8 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         )
     messages = tuple(_message(message, index) for index, message in enumerate(request.messages))
     tools = tuple(msgspec.to_builtins(tool) for tool in request.tools) if request.tools else None
-    prompt_tokens = await _count_chat(messages, tools, target)
+    ids = await _encode_chat(messages, tools, target)
+    prompt_tokens = _estimate(_json_bytes(messages, tools)) if ids is None else len(ids)
     asked = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
     choice: Any = request.tool_choice
@@ -104,7 +108,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     # What a template adds is unknown here, but no engine takes more than the model's context.
     bound = prompt_tokens if exact else max(target.model.context_tokens, _json_bytes(messages, tools))
     session = request.prompt_cache_key or request.user or ""
-    return Prepared(generation, prompt_tokens, exact, bound, session)
+    return Prepared(generation, prompt_tokens, exact, bound, session, of_generation(generation, ids))
 
 
 async def prepare_completion(
@@ -133,7 +137,8 @@ async def prepare_completion(
         cache_salt=salt,
     )
     bound = total if target.tokenizer is not None else _prompts_bound(prompts, request)
-    return Prepared(generation, total, target.tokenizer is not None, bound, request.user or "")
+    session, chain = request.user or "", of_generation(generation)
+    return Prepared(generation, total, target.tokenizer is not None, bound, session, chain)
 
 
 def _message(message: Message, index: int) -> dict[str, Any]:
@@ -208,12 +213,13 @@ def _max_tokens(asked: int | None, default: int, prompt_tokens: int, target: Tar
     return asked if asked is not None else min(default, room)
 
 
-async def _count_chat(
+async def _encode_chat(
     messages: tuple[dict[str, Any], ...], tools: tuple[dict[str, Any], ...] | None, target: Target
-) -> int:
+) -> list[int] | None:
+    """The conversation's ids, or None where there is no tokenizer."""
     tokenizer = target.tokenizer
     if tokenizer is None:
-        return _estimate(_json_bytes(messages, tools))
+        return None
     if not tokenizer.tokenizer.has_chat_template:
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
     if not target.capabilities.literal_text:
@@ -221,7 +227,7 @@ async def _count_chat(
             for name, value in message.items():
                 _require_no_special(tokenizer.tokenizer, _texts(value), f"messages[{index}].{name}")
         _require_no_special(tokenizer.tokenizer, _texts(tools), "tools")
-    return len(await tokenizer.chat_ids(list(messages), list(tools) if tools else None))
+    return await tokenizer.chat_ids(list(messages), list(tools) if tools else None)
 
 
 def _texts(value: Any) -> list[str]:

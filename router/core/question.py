@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from contracts.prefix import BLOCK_TOKENS
 from router.core.fair_queue import Tenant
 from router.core.pool import PoolState
 from router.core.prefix_index import Match
@@ -72,7 +73,10 @@ class Question:
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
         blocks = self.match.total
-        self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
+        if ask.prefix_kind == "tokens":
+            self.tokens_per_block = float(BLOCK_TOKENS)
+        else:
+            self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
 
     def candidates(self) -> list[Replica]:
         """Everyone who takes it: for policies that look at all."""

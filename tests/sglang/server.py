@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import tempfile
@@ -21,8 +22,11 @@ from contracts.errors import SlipstreamError
 from engines import drivers
 from engines.connection import EngineConnections
 
-READY_S = 300.0
-"""A guard: ready takes 40 to 75 s on two busy cores."""
+READY_S = 600.0
+"""A guard: ready takes 40 to 75 s on two busy cores, several times as long beside other engines."""
+PORTS = range(20_000, 32_000)
+"""Below the ports that a system gives to outgoing connections. SGLang binds its port half a minute after it was told
+which, and does not end when somebody else's connection has taken it by then: it hangs."""
 MODELS = Path(__file__).parents[2] / "models"
 
 
@@ -49,9 +53,7 @@ async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> As
     found = settings()
     assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
     venv, serve = found
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = _port()
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         process = await asyncio.create_subprocess_exec(
             "bash", str(serve), str(venv), str(folder), str(port),
@@ -66,6 +68,15 @@ async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> As
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+def _port() -> int:
+    """One that nobody uses and that no connection will be given."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port between {PORTS.start} and {PORTS.stop} is free")
 
 
 async def _ready(process: asyncio.subprocess.Process, url: str, token: str, log: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from contracts.desired_state import Model
 from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
 from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
+from contracts.prefix import BLOCK_TOKENS, chain_tokens, of_generation, root
 from engines import drivers
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
@@ -407,3 +408,48 @@ async def test_sampling_is_what_was_asked_for(chat_tokenizer: Tokenizer) -> None
     assert (await chat(target(chat_tokenizer), stop=["a", "b"])).generation.sampling.stop == ("a", "b")
     assert (await chat(target(chat_tokenizer), logprobs=True)).generation.sampling.logprobs == 0
     assert (await chat(target(chat_tokenizer))).generation.sampling.logprobs is None
+
+
+# What the router knows a prompt by
+
+
+async def test_a_conversation_is_known_by_the_ids_that_the_engine_will_see(chat_tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "What is the capital of France? " * 30}]
+    prepared = await chat(target(chat_tokenizer, context_tokens=4_000), messages)
+    ids = chat_tokenizer.chat_ids(messages)
+    assert prepared.chain == chain_tokens(root("m", salt="salt"), ids)
+    assert len(prepared.chain) == len(ids) // BLOCK_TOKENS > 1
+
+
+async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_by(chat_tokenizer: Tokenizer) -> None:
+    """The shipped chat model's template has no place for tools: no engine computes or caches them."""
+    messages = [{"role": "user", "content": "What is the capital of France? " * 30}]
+    function = {"name": "look_up", "description": "Looks something up. " * 40, "parameters": {"type": "object"}}
+    where = target(chat_tokenizer, context_tokens=4_000)
+    plain, with_tools = (
+        await chat(where, messages),
+        await chat(where, messages, tools=[{"type": "function", "function": function}]),
+    )
+    assert plain.chain == with_tools.chain
+
+
+async def test_without_a_tokenizer_a_conversation_is_known_by_its_bytes() -> None:
+    prepared = await chat(target(None, "openai"), [{"role": "user", "content": "What is the capital of France? " * 30}])
+    assert prepared.chain.kind == "bytes"
+    assert len(prepared.chain) > 1
+
+
+async def test_conversations_that_differ_in_an_image_alone_are_not_taken_for_the_same(
+    chat_tokenizer: Tokenizer,
+) -> None:
+    def pictured(data: str) -> list[Any]:
+        url = {"url": "data:image/png;base64," + data * 300}
+        return [
+            {"role": "user", "content": [{"type": "image_url", "image_url": url}, {"type": "text", "text": "w " * 300}]}
+        ]
+
+    where = target(None, "openai", context_tokens=4_000)
+    one, other = await chat(where, pictured("a")), await chat(where, pictured("b"))
+    assert one.chain.shared_blocks(other.chain) == 0
+    ids = chat_tokenizer.encode("w " * 300)
+    assert of_generation(one.generation, ids).shared_blocks(of_generation(other.generation, ids)) == 0
