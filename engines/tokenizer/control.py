@@ -93,11 +93,17 @@ def is_control(token: dict[str, Any]) -> bool:
     return bool(token.get("special")) or marker
 
 
+CALL_MARKS = frozenset({"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"})
+"""Of Mistral's models: control tokens, but without them nobody can tell a call from text."""
+
+
 def gives_text(token: dict[str, Any]) -> bool:
     """Whether an entry of `added_tokens` is text when the model generates it.
 
     Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs
-    to see. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
+    to see, and `CALL_MARKS`. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
     """
     text: str = token["content"]
+    if text in CALL_MARKS:
+        return True
     return not token.get("special") and not (is_control(token) and ("|" in text or "｜" in text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.embedded.tools.calls import Event, Text
+from engines.embedded.tools.calls import Event, Text, overlap
 from engines.embedded.tools.reader import CallReader
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -52,7 +52,7 @@ class HermesParser:
             self._held = self._held[at + len(OPEN) :]
             self._reader = CallReader(self._calls, self._known)
             return True
-        cut = len(self._held) - _overlap(self._held, OPEN)
+        cut = len(self._held) - overlap(self._held, OPEN)
         # spaces wait: before or after a call they are layout
         cut = len(self._held[:cut].rstrip())
         if cut:
@@ -91,9 +91,3 @@ class HermesParser:
         if text:
             self._after_call = False
             events.append(Text(text))
-
-
-def _overlap(text: str, marker: str) -> int:
-    """Length of the longest end of `text` that begins `marker`."""
-    longest = min(len(text), len(marker) - 1)
-    return next((length for length in range(longest, 0, -1) if text.endswith(marker[:length])), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from engines.embedded.tools.calls import CallArguments, CallStart, Event, new_call_id
@@ -44,8 +45,10 @@ class ObjectScanner:
 class CallReader:
     """State of one call. `push` until `rest` is not None."""
 
-    def __init__(self, index: int, known: frozenset[str]) -> None:
-        """index: number of the call. known: names of the tools; an object with another name is no call."""
+    def __init__(self, index: int, known: frozenset[str], new_id: Callable[[], str] = new_call_id) -> None:
+        """index: number of the call. known: names of the tools; an object with another name is no call. new_id: makes
+        the call's id."""
+        self._new_id = new_id
         self._index = index
         self._known = known
         self._whole = ObjectScanner()
@@ -82,7 +85,7 @@ class CallReader:
                 self.valid = self.rest is None
                 return []
             self.started, self._arguments = True, ObjectScanner()
-            return [CallStart(self._index, new_call_id(), name), *self._more(self.text[head.end() :])]
+            return [CallStart(self._index, self._new_id(), name), *self._more(self.text[head.end() :])]
         return [] if self.rest is None else self._out_of_order()
 
     def _more(self, text: str) -> list[Event]:
@@ -108,7 +111,7 @@ class CallReader:
             return []
         self.started = True
         text = json.dumps(arguments, ensure_ascii=False)
-        return [CallStart(self._index, new_call_id(), value["name"]), CallArguments(self._index, text)]
+        return [CallStart(self._index, self._new_id(), value["name"]), CallArguments(self._index, text)]
 
 
 def _unescaped(text: str) -> str | None:

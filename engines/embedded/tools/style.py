@@ -13,6 +13,7 @@ from engines.embedded.grammar.spec import JSON_OPTIONS
 from engines.embedded.tools.calls import CallParser
 from engines.embedded.tools.hermes import HermesParser
 from engines.embedded.tools.llama3 import Llama3Parser
+from engines.embedded.tools.mistral import MistralParser
 
 JsonObject = dict[str, Any]
 
@@ -29,6 +30,10 @@ class CallStyle(msgspec.Struct, frozen=True):
     """What separates two calls, in Lark."""
     free: str
     """In Lark: any answer whose calls are `call`s, separated by `between`. `{more}` stands for further calls."""
+    forced: str = "start: call{more}\n"
+    """The same for an answer that is nothing but calls."""
+    after_name: str | None = None
+    """In Lark: what stands between a call's name and its arguments, where the name is no part of the JSON."""
 
 
 HERMES = CallStyle(
@@ -52,6 +57,30 @@ LLAMA3 = CallStyle(
 TEXT: /[^{ \n\r\t](.|\n)*/
 """,
 )
+# the blank after the marker is there in some templates and not in others
+MISTRAL = CallStyle(
+    arguments_key="arguments",
+    parser=MistralParser,
+    call="object",
+    between='", "',
+    free=r"""start: TEXT | before " "? "[" call{more} "]"
+before[lazy]: /(.|\n)*\[TOOL_CALLS\]/
+TEXT: /(.|\n)*/ & ~/(.|\n)*\[TOOL_CALLS\](.|\n)*/
+""",
+    forced='start: "[TOOL_CALLS]" " "? "[" call{more} "]"\n',
+)
+MISTRAL_NAMED = CallStyle(
+    arguments_key="arguments",
+    parser=MistralParser,
+    call='"[TOOL_CALLS]" object',
+    between="",
+    free=r"""start: TEXT | before object{more}
+before[lazy]: /(.|\n)*\[TOOL_CALLS\]/
+TEXT: /(.|\n)*/ & ~/(.|\n)*\[TOOL_CALLS\](.|\n)*/
+""",
+    after_name='"[ARGS]"',
+)
+MISTRAL_NUMBERED = msgspec.structs.replace(MISTRAL_NAMED, after_name='"[CALL_ID]" /[a-zA-Z0-9]{9}/ "[ARGS]"')
 
 
 def style_of(template: str | None) -> CallStyle | None:
@@ -62,27 +91,48 @@ def style_of(template: str | None) -> CallStyle | None:
         return HERMES
     if "python_tag" in template or ("ipython" in template and '"parameters"' in template):
         return LLAMA3
+    if "[TOOL_CALLS]" in template:
+        return MISTRAL_NUMBERED if "[CALL_ID]" in template else MISTRAL_NAMED if "[ARGS]" in template else MISTRAL
     return None
 
 
 def call_grammar(style: CallStyle, functions: list[JsonObject], *, may_talk: bool, several: bool) -> str:
     """Lark for an answer that calls these functions. may_talk: text alone will do too. several: more than one call."""
-    schemas = [_call_schema(style, function, may_talk=may_talk) for function in functions]
-    schema = {"x-guidance": JSON_OPTIONS, **(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})}
     more = f" ({style.between} call)*" if several else ""
-    start = style.free.replace("{more}", more) if may_talk else f"start: call{more}\n"
-    return f"%llguidance {{}}\n{start}call: {style.call}\nobject: %json {json.dumps(schema)}\n"
+    start = (style.free if may_talk else style.forced).replace("{more}", more)
+    return f"%llguidance {{}}\n{start}call: {style.call}\n{_objects(style, functions, may_talk=may_talk)}"
+
+
+def _objects(style: CallStyle, functions: list[JsonObject], *, may_talk: bool) -> str:
+    """What `object` is: the JSON of one call."""
+    if style.after_name is None:
+        schemas = [_call_schema(style, function, may_talk=may_talk) for function in functions]
+        return f"object: {_json(schemas[0] if len(schemas) == 1 else {'anyOf': schemas})}\n"
+    rules = [f"object: {' | '.join(f'object{at}' for at in range(len(functions)))}\n"]
+    for at, function in enumerate(functions):
+        schema = _json(_parameters(function, may_talk=may_talk))
+        rules.append(f"object{at}: {json.dumps(function['name'])} {style.after_name} arguments{at}\n")
+        rules.append(f"arguments{at}: {schema}\n")
+    return "".join(rules)
+
+
+def _json(schema: JsonObject) -> str:
+    return f"%json {json.dumps({'x-guidance': JSON_OPTIONS, **schema})}"
+
+
+def _parameters(function: JsonObject, *, may_talk: bool) -> JsonObject:
+    # a model that chose to call freely is held to the schema only where the client was strict about it
+    bound = not may_talk or function.get("strict")
+    parameters: JsonObject | None = function.get("parameters") if bound else None
+    return parameters if parameters else {"type": "object"}
 
 
 def _call_schema(style: CallStyle, function: JsonObject, *, may_talk: bool) -> JsonObject:
-    # a model that chose to call freely is held to the schema only where the client was strict about it
-    bound = not may_talk or function.get("strict")
-    parameters = function.get("parameters") if bound else None
     return {
         "type": "object",
         "properties": {
             "name": {"const": function["name"]},
-            style.arguments_key: parameters if parameters else {"type": "object"},
+            style.arguments_key: _parameters(function, may_talk=may_talk),
         },
         "required": ["name", style.arguments_key],
         "additionalProperties": False,

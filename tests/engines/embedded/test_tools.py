@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,17 @@ from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.output import Delta, Finish
 from engines.embedded.tools.calls import CallArguments, CallStart, Text
 from engines.embedded.tools.choice import NamedChoice, Tool, ToolUse, read_tools
-from engines.embedded.tools.style import HERMES, LLAMA3, CallStyle, call_grammar, style_of
+from engines.embedded.tools.mistral import MistralParser
+from engines.embedded.tools.style import (
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    MISTRAL_NUMBERED,
+    CallStyle,
+    call_grammar,
+    style_of,
+)
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED, request
 
@@ -67,8 +78,32 @@ LLAMA3_CASES: dict[str, list[tuple[str, ...]]] = {
     '{"na': [('{"na',)],
     "  ": [("  ",)],
 }
+MARK = "[TOOL_CALLS]"
+MISTRAL_CASES: dict[str, list[tuple[str, ...]]] = {
+    f'{MARK} [{{"name": "add", "arguments": {{"a": "]}}"}}}}]': [("add", '{"a": "]}"}')],
+    f'Sure. {MARK}[{{"name": "add", "arguments": {{}}}}, {{"arguments": {{"x": []}}, "name": "hi", "id": "a"}}] done': [
+        ("Sure.",),
+        ("add", "{}"),
+        ("hi", '{"x": []}'),
+        ("done",),
+    ],
+    f'{MARK}add[ARGS]{{"a": 1}}{MARK}hi[CALL_ID]12345abcd[ARGS] {{}}': [("add", '{"a": 1}'), ("hi", "{}")],
+    f'{MARK} {{"name": "hi", "arguments": {{}}}}': [("hi", "{}")],
+    f'{MARK}other[ARGS]{{"a": 1}}': [(f'{MARK}other[ARGS]{{"a": 1}}',)],
+    f'{MARK} [{{"name": "other", "arguments": {{}}}}]': [(f'{MARK} [{{"name": "other", "arguments": {{}}}}]',)],
+    f'{MARK} [{{"name": "add", "arguments": {{"a": 1': [("add", '{"a": 1')],
+    f'{MARK} [{{"na': [(f'{MARK} [{{"na',)],
+    f'{MARK}[{{"name": "add", "arguments": {{}}}}, ': [("add", "{}")],
+    f"{MARK}add[ARGS]{{": [("add", "{")],
+    f"{MARK}add[ARG": [(f"{MARK}add[ARG",)],
+    f"{MARK} nothing of the kind": [(f"{MARK} nothing of the kind",)],
+    f"{MARK}[]": [(f"{MARK}[]",)],
+    "a [TOOL list": [("a [TOOL list",)],
+    "": [],
+}
 CASES = [(HERMES, text, found) for text, found in HERMES_CASES.items()]
 CASES += [(LLAMA3, text, found) for text, found in LLAMA3_CASES.items()]
+CASES += [(MISTRAL, text, found) for text, found in MISTRAL_CASES.items()]
 
 
 def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:
@@ -81,7 +116,7 @@ def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:
         match event:
             case CallStart(index, id_, name):
                 assert index == calls
-                assert id_.startswith("call_")
+                assert re.fullmatch("[a-zA-Z0-9]{9}" if style.parser is MistralParser else "call_[0-9a-f]{24}", id_)
                 calls += 1
                 found.append((name, ""))
             case CallArguments(index, text):
@@ -102,8 +137,9 @@ def test_calls_and_text_are_told_apart(style: CallStyle, text: str, found: list[
 
 @given(st.data())
 def test_pieces_do_not_matter(data: st.DataObject) -> None:
-    style = data.draw(st.sampled_from([HERMES, LLAMA3]))
-    parts = [OPEN, CLOSE, '{"name": "add", ', f'"{style.arguments_key}": ', '{"a": {}}', "}", " ", "\n", "x", ";", '"']
+    style = data.draw(st.sampled_from([HERMES, LLAMA3, MISTRAL]))
+    parts = [OPEN, CLOSE, MARK, "add[ARGS]", "[", "]", "hi[CALL_ID]"]
+    parts += ['{"name": "add", ', f'"{style.arguments_key}": ', '{"a": {}}', "}", " ", "\n", "x", ";", '"']
     text = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=12)))
     pieces = []
     rest = text
@@ -126,7 +162,7 @@ def compiler() -> GrammarCompiler:
     return GrammarCompiler(CHAT, 2048, Tokenizer.load(CHAT).end_ids, GrammarConfig())
 
 
-@pytest.mark.parametrize("style", [HERMES, LLAMA3])
+@pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])
 @pytest.mark.parametrize("may_talk", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 async def test_an_answer_is_held_to_its_calls(
@@ -147,19 +183,28 @@ async def test_an_answer_is_held_to_its_calls(
             state.advance(id_)
         return taken == len(ids) and (state.finished or state.count_valid([end]) == 1)
 
-    def call(arguments: str, name: str = "add") -> str:
-        text = f'{{"name": "{name}", "{style.arguments_key}": {arguments}}}'
-        return f"{OPEN}\n{text}\n{CLOSE}" if style is HERMES else text
+    def calls(*wanted: tuple[str, str]) -> str:
+        if style is MISTRAL_NAMED or style is MISTRAL_NUMBERED:
+            own = "[CALL_ID]abcd12345" if style is MISTRAL_NUMBERED else ""
+            return "".join(f"{MARK}{name}{own}[ARGS]{arguments}" for arguments, name in wanted)
+        objects = [f'{{"name": "{name}", "{style.arguments_key}": {text}}}' for text, name in wanted]
+        if style is HERMES:
+            return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in objects)
+        return f"{MARK}[{', '.join(objects)}]" if style is MISTRAL else "; ".join(objects)
 
-    between = "\n" if style is HERMES else "; "
+    def call(arguments: str, name: str = "add") -> str:
+        return calls((arguments, name))
+
     assert accepts(call('{"a": 1}'))
     assert accepts(call("{}", "hi"))
     assert not accepts(call('{"a": "x"}'))
     assert not accepts(call('{"a": 1, "b": 2}'))
     assert not accepts(call("{}", "other"))
     assert accepts("Hello.") == may_talk
-    assert accepts(call('{"a": 1}') + between + call("{}", "hi")) == several
-    if style is HERMES:
+    assert accepts(calls(('{"a": 1}', "add"), ("{}", "hi"))) == several
+    # what is enforced is what is read
+    assert read(style, [calls(('{"a": 1}', "add"), ("{}", "hi"))]) == [("add", '{"a": 1}'), ("hi", "{}")]
+    if style is not LLAMA3:
         assert accepts("Let me see. " + call('{"a": 1}')) == may_talk
         assert not accepts("Let me see. " + call('{"a": "x"}'))
 
@@ -227,6 +272,9 @@ def test_what_cannot_be_is_refused_by_name(
         ("{% if tools is not none %}{{ '<|python_tag|>' }}{% endif %}", LLAMA3),
         ('{% if tools %}Environment: ipython {"name": f, "parameters": {} }{% endif %}', LLAMA3),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}", None),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS] [", MISTRAL),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]f[ARGS]", MISTRAL_NAMED),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]f[CALL_ID]i[ARGS]", MISTRAL_NUMBERED),
         ("{{ messages[0].content }}", None),
         (None, None),
     ],
@@ -262,16 +310,16 @@ def _usage() -> Any:
     return RequestUsage(1, 10, 9, 0)
 
 
-def test_tags_that_are_not_special_are_text_when_generated(tmp_path: Path) -> None:
+def test_tags_that_show_a_call_are_text_when_generated(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         (tmp_path / name).write_bytes((CHAT / name).read_bytes())
     definition = json.loads((tmp_path / "tokenizer.json").read_text())
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    for id_, content in ((2048, OPEN), (2049, "<|fim_pad|>")):
-        definition["added_tokens"].append({"id": id_, "content": content, **flags})
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for id_, content in ((2048, OPEN), (2049, "<|fim_pad|>"), (2050, MARK)):
+        definition["added_tokens"].append({"id": id_, "content": content, "special": content == MARK, **flags})
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     tokenizer = Tokenizer.load(tmp_path)
     stream = tokenizer.text_stream()
-    assert [stream.step(id_) for id_ in (2048, 2049, min(tokenizer.end_ids))] == [OPEN, "", ""]
+    assert [stream.step(id_) for id_ in (2048, 2049, 2050, min(tokenizer.end_ids))] == [OPEN, "", MARK, ""]
     assert tokenizer.decode([2048, 2049]) == OPEN
-    assert 2048 not in tokenizer.encode(OPEN)  # what a user types stays text
+    assert {2048, 2050}.isdisjoint(tokenizer.encode(OPEN + MARK))  # what a user types stays text
