@@ -65,6 +65,9 @@ class Sampling(msgspec.Struct, frozen=True):
     logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
     """Number of alternatives per position; 0 is the chosen token alone; None is off."""
+    best: int | None = None
+    """Of the `n` choices of a prompt, how many are answered with, the likeliest per token; None: all. Completions only,
+    never streamed. All `n` are reserved, generated and counted."""
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ class EmbeddedDriver(SGLangDriver):
         usage_by_id=True,
     )
     fills_gaps = True
+    scores_prompts = True
     aborts_choices = True
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:

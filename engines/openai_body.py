@@ -59,6 +59,9 @@ def _completion(prompt: TextPrompt, sampling: Sampling) -> JsonObject:
         body["suffix"] = prompt.suffix
     if sampling.logprobs is not None:
         body["logprobs"] = sampling.logprobs
+    elif sampling.best is not None:
+        # what the choices are compared by
+        body["logprobs"] = 1
     return body
 
 

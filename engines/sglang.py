@@ -37,6 +37,8 @@ class SGLangDriver:
     )
     fills_gaps = False
     """SGLang ignores `suffix` silently unless it was started with a completion template."""
+    scores_prompts = False
+    """SGLang refuses log probabilities together with `echo`."""
     aborts_choices = False
     """With n > 1 SGLang gives every choice an id of its own, and `/abort_request` for ours does nothing."""
 
@@ -46,6 +48,8 @@ class SGLangDriver:
             raise UnsupportedField(
                 "'suffix' is not available for this model here: it has no tokenizer configured.", param="suffix"
             )
+        if isinstance(prompt, TextPrompt) and prompt.echo and generation.sampling.best and not self.scores_prompts:
+            raise UnsupportedField("'best_of' above 'n' cannot be combined with 'echo' here.", param="best_of")
         body = openai_body(generation, engine_model)
         # usage so far with every event: of the event's own choice, while the last event counts all choices together
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}

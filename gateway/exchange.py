@@ -41,6 +41,7 @@ from gateway.errors import Headers, status_of
 from gateway.limits.limiter import Limiter
 from gateway.metering.journal import Journal
 from gateway.metrics import GatewayMetrics
+from gateway.openai.best import best_of
 from gateway.openai.collect import Collector
 from gateway.passage import Passage
 from gateway.relay import Relay
@@ -196,7 +197,7 @@ class Exchange:
         if generation.stream:
             relay = Relay(call.response_id, generation.model, choices, generation.include_usage, prompts)
         else:
-            relay = Collector(call.response_id, generation.model, choices, prompts)
+            relay = Collector(call.response_id, generation.model, choices, prompts, best_of(generation.sampling))
         opening = self._connections.opening(
             engine.url, request, self._config.connect_timeout_s, books.engine_request_id
         )

@@ -41,6 +41,11 @@ class UsageSeen:
             self._whole = usage_of(usage)
 
     @property
+    def output_tokens(self) -> dict[int, int]:
+        """Generated tokens by choice, as far as events told them apart."""
+        return {index: usage.completion_tokens for index, usage in self._by_choice.items()}
+
+    @property
     def total(self) -> Usage | None:
         """All choices together; None as long as nothing was reported."""
         if isinstance(self._whole, bytes):

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import SlipstreamError
+from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
+from gateway.openai.best import BestOf
 from gateway.relay import EventSplitter, decoded, error_in, has_text, usage_json
 from gateway.usage_seen import UsageSeen
 
@@ -20,7 +21,11 @@ CHOICE_LISTS = ("content", "refusal")
 class Collector:
     """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
 
-    def __init__(self, response_id: str, model: str, choices: int, prompts: int = 1) -> None:
+    def __init__(
+        self, response_id: str, model: str, choices: int, prompts: int = 1, best_of: BestOf | None = None
+    ) -> None:
+        """best_of: None: all choices are answered with."""
+        self._best_of = best_of
         self._id = response_id
         self._model = model
         self._expected = choices
@@ -54,6 +59,7 @@ class Collector:
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 self.done = True
+                self._require_comparable()
                 continue
             self._chunk(decoded(payload))
         return b""
@@ -67,10 +73,20 @@ class Collector:
                 "object": "chat.completion" if self._chat else "text_completion",
                 "created": self._created,
                 "model": self._model,
-                "choices": [self._choices[index] for index in sorted(self._choices)],
+                "choices": self._answered(),
                 "usage": usage_json(usage),
             }
         )
+
+    def _require_comparable(self) -> None:
+        """An engine that leaves log probabilities out would make the best of several any of them."""
+        if self._best_of is not None and self.text_seen and not any(c["logprobs"] for c in self._choices.values()):
+            self.error = self.error or EngineFailed("The engine gave nothing to compare its choices by.")
+
+    def _answered(self) -> list[dict[str, Any]]:
+        if self._best_of is None:
+            return [self._choices[index] for index in sorted(self._choices)]
+        return self._best_of.pick(self._choices, self._usage.output_tokens)
 
     def _chunk(self, chunk: dict[str, Any]) -> None:
         self.error = self.error or error_in(chunk)

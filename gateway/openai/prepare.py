@@ -115,23 +115,28 @@ async def prepare_completion(
     request: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     """Raises RequestError naming the field; ContextTooLong when it cannot fit."""
-    if request.best_of is not None and request.best_of != (request.n or 1):
-        raise UnsupportedField("Unsupported value: 'best_of' must equal 'n' here.", param="best_of")
+    wanted = request.n or 1
+    tried = request.best_of or wanted
+    if tried < wanted:
+        raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', {wanted}.", param="best_of")
+    if tried > wanted and request.stream:
+        raise InvalidField("'best_of' above 'n' cannot be streamed: all choices are compared.", param="best_of")
     prompts = _prompts(request)
-    if len(prompts) * (request.n or 1) > MAX_CHOICES:
-        raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x n).", param="n")
+    if len(prompts) * tried > MAX_CHOICES:
+        field = "best_of" if tried > wanted else "n"
+        raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
     prompt, longest, total = await _encode_prompts(prompts, request, target)
+    max_tokens = _max_tokens(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, longest, target, "max_tokens")
+    sampling = _sampling(request, max_tokens, request.logprobs)
+    if tried > wanted:
+        sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
     generation = Generation(
         request_id=request_id,
         caller=caller,
         tier=target.model.tier,
         model=target.model.name,
         prompt=prompt,
-        sampling=_sampling(
-            request,
-            _max_tokens(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, longest, target, "max_tokens"),
-            request.logprobs,
-        ),
+        sampling=sampling,
         stream=bool(request.stream),
         include_usage=_include_usage(request),
         cache_salt=salt,

@@ -83,6 +83,32 @@ async def test_two_choices_stream_side_by_side_and_are_billed_together(
     assert row["completion_tokens"] == usage.completion_tokens
 
 
+async def test_the_best_of_several_are_answered_and_all_are_billed(
+    client: openai.AsyncOpenAI, embedded: Deployment
+) -> None:
+    asked: dict[str, Any] = {"model": "slipstream-code", "prompt": ["def f(", "import "], "seed": 3, "max_tokens": 9}
+    tried = await client.completions.create(n=4, logprobs=0, echo=True, **asked)
+    raw = await client.completions.with_raw_response.create(n=2, best_of=4, echo=True, **asked)
+    best = raw.parse()
+
+    def score(number: int) -> float:
+        logprobs = tried.choices[number].logprobs
+        assert logprobs is not None
+        assert logprobs.token_logprobs is not None
+        # the prompt is the same in all of them
+        own = logprobs.token_logprobs[-9:]
+        return float(sum(own) / len(own))
+
+    assert all(choice.finish_reason == "length" for choice in tried.choices), "so that all have nine tokens"
+    wanted = [number for first in (0, 4) for number in sorted(range(first, first + 4), key=score, reverse=True)[:2]]
+    assert [choice.text for choice in best.choices] == [tried.choices[number].text for number in wanted]
+    assert [(choice.index, choice.logprobs) for choice in best.choices] == [(at, None) for at in range(4)]
+    assert best.usage is not None
+    assert best.usage.completion_tokens == 8 * 9
+    [row] = await embedded.ledger(raw.headers["x-request-id"])
+    assert (row["completion_tokens"], row["prompt_tokens"]) == (8 * 9, best.usage.prompt_tokens)
+
+
 async def test_many_at_once_get_what_each_gets_alone(client: openai.AsyncOpenAI) -> None:
     cities = ["France", "Italy", "Spain", "Germany", "Japan", "Egypt"]
 

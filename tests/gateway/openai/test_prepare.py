@@ -387,10 +387,21 @@ async def test_contradictions_and_what_is_not_offered_are_refused_by_name(
     assert refused.value.param == param
 
 
-async def test_best_of_must_be_n(code_tokenizer: Tokenizer) -> None:
-    assert (await complete(target(code_tokenizer), n=2, best_of=2)).generation.sampling.n == 2
-    with pytest.raises(UnsupportedField) as refused:
-        await complete(target(code_tokenizer), n=2, best_of=3)
+async def test_best_of_is_generated_and_reserved_in_full(code_tokenizer: Tokenizer) -> None:
+    same = (await complete(target(code_tokenizer), n=2, best_of=2, stream=True)).generation
+    assert (same.sampling.n, same.sampling.best) == (2, None)
+    prepared = await complete(target(code_tokenizer), ["a", "b"], n=2, best_of=5, max_tokens=7)
+    assert (prepared.generation.sampling.n, prepared.generation.sampling.best) == (5, 2)
+    assert prepared.generation.choices == 10
+    assert prepared.cost_tokens == prepared.prompt_tokens + 10 * 7
+
+
+@pytest.mark.parametrize(
+    "fields", [{"n": 3, "best_of": 2}, {"best_of": 2, "stream": True}, {"best_of": 9, "prompt": ["a", "b"]}]
+)
+async def test_a_best_of_that_cannot_be_is_refused_by_name(code_tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await complete(target(code_tokenizer), **fields)
     assert refused.value.param == "best_of"
 
 

@@ -1,0 +1,57 @@
+"""OpenAI's `best_of`: more choices are generated than are answered with, and the likeliest per token are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.generation import Sampling
+
+Choice = dict[str, Any]
+
+
+class BestOf(msgspec.Struct, frozen=True):
+    """How the choices of one request are thinned out."""
+
+    tried: int
+    """Choices generated for every prompt."""
+    kept: int
+    """Of these, how many the client asked for."""
+    report: bool
+    """The client wants the log probabilities that the choices are compared by."""
+
+    def pick(self, choices: Mapping[int, Choice], output_tokens: Mapping[int, int]) -> list[Choice]:
+        """The best choices of each prompt, best first, numbered anew.
+
+        choices: whole ones by number, prompt by prompt. output_tokens: how many of a choice's log probabilities, from
+        the last on, are generated tokens'; all of them where it is not given.
+        """
+        picked: list[Choice] = []
+        for first in range(0, len(choices), self.tried):
+            numbers = sorted(
+                range(first, first + self.tried),
+                key=lambda number: likelihood(choices[number], output_tokens.get(number)),
+                reverse=True,
+            )
+            picked += [choices[number] for number in numbers[: self.kept]]
+        return [
+            {**choice, "index": place, "logprobs": choice["logprobs"] if self.report else None}
+            for place, choice in enumerate(picked)
+        ]
+
+
+def best_of(sampling: Sampling) -> BestOf | None:
+    """None: every choice is answered with."""
+    return None if sampling.best is None else BestOf(sampling.n, sampling.best, sampling.logprobs is not None)
+
+
+def likelihood(choice: Choice, output_tokens: int | None) -> float:
+    """Mean log probability of a choice's generated tokens; the worst there is where none is known."""
+    values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+    if output_tokens is not None:
+        values = values[len(values) - min(output_tokens, len(values)) :]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else -math.inf
