@@ -222,8 +222,9 @@ class Dispatcher:
         live.waits_for_first_token = False
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
-        live.worked_before_s = replica.worked_s
         replica.began((session.gateway_id, live.lease_id), now)
+        replica.worked_s += live.work_s
+        live.worked_before_s = replica.worked_s
         pool = self._pool_of(replica)
         if pool is None or live.ask is None:
             return

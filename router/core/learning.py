@@ -42,7 +42,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         _learn_rate(pool, replica, live, usage.prompt_tokens - cached)
     if live.first_token_at and usage.completion_tokens > 1:
         running = (live.running + replica.decoding) // 2
-        paused_s = replica.worked_s - live.worked_before_s
+        paused_s = replica.computed_s(now) - live.worked_before_s
         if live.tempo_s:
             pool.saw_pace(now - live.first_token_at <= live.tempo_s * (usage.completion_tokens - 1))
         pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)

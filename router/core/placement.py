@@ -181,8 +181,7 @@ class Placer:
             stratum=waiting.stratum,
             tempo_s=waiting.tempo_s,
         )
-        work_s = question.work_s(replica, prospect)
-        replica.worked_s += work_s
+        live.work_s = work_s = question.work_s(replica, prospect)
         pool.debt_s += work_s
         pool.index.hold(replica.slot, question.match)
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))

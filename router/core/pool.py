@@ -16,10 +16,12 @@ SLOW_ALLOWED = 0.15
 """Part of the streams that may miss their time per token before fewer prompts are let in."""
 SLOW_STEP = 0.02
 TEMPO_STEP = 0.01
-LEAST_TEMPO = 0.6
+LEAST_TEMPO = 0.3
 UNKEEPABLE = 0.9
-"""Engines that need this part of the promised time per token for a single stream are given prompts all the time."""
-LEAST_RATE = 0.3
+"""Engines that need this part of the promised time per token for a single stream miss it, whatever is held back."""
+HOPELESS_SHARE = 0.8
+"""Of their time, which is given to prompts."""
+LEAST_RATE = 0.1
 """Engines too slow for their promise still compute prompts."""
 DEBT_S = 1.0
 """Streams make up for a pause of this length later."""
@@ -101,11 +103,11 @@ class PoolState:
         usable = self.usable
         if not usable or not self.rates.trusted:
             return 0.0
-        if self.rates.fastest_token_s >= UNKEEPABLE * tempo_s:
-            share = 1.0
+        if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
+            share = HOPELESS_SHARE
         else:
             spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
-            share = min(max(self.tempo * spare, LEAST_RATE), 1.0)
+            share = max(self.tempo * spare, LEAST_RATE)
         rate = usable * share
         self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         self._debt_at = now

@@ -28,6 +28,8 @@ SHORT_WORK_S = 0.1
 """So much work in front never keeps anyone back: reports and grants are under way for about as long."""
 SHARED_RESERVE = 0.1
 """Places and memory that a tenant with more than its share leaves to the others."""
+UNKNOWN_TOKENS = 4_096
+"""Prompt tokens a replica is given before anything is known of the pool; as much again for every answer seen."""
 
 
 class Prospect(msgspec.Struct):
@@ -110,7 +112,14 @@ class Question:
     def _in_time(self, replica: Replica) -> bool:
         """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
         waiting, rates = self.waiting, self.pool.rates
-        if replica.prefill_tokens <= 0 or not waiting.promise_s or not rates.trusted:
+        if replica.prefill_tokens <= 0 or not waiting.promise_s:
+            return True
+        if not rates.trusted:
+            window = UNKNOWN_TOKENS * (1 + rates.first_token.count)
+            overlap = self.pool.index.overlap(self.match, replica.slot)
+            if replica.prefill_tokens + self._uncached(overlap) > window:
+                self.why = "how fast the engines are is not known yet, and they have work"
+                return False
             return True
         # work is not counted down while it is computed: who may go changes with events, never by itself
         work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)

@@ -1,10 +1,12 @@
 """How fast a pool's engines are, learnt from their reports alone: a formula per pool, a ratio per replica.
 
     time to first token = ratio · (start + tokens · a + pairs · b + tokens · running · c)
-    time per token      = step + running · step_per_stream + paused / tokens · d
+    time per token      = step + running · step_per_stream          (between prompts)
 
 `tokens` are uncached prompt tokens, the request's own and those that were ahead of it; `pairs` what attention looks at
-for them: each new token with everything before it. `paused` is the time of prefill that was computed beside a stream.
+for them: each new token with everything before it. What an answer stood still for while prompts were computed beside
+it is taken off its time first, and the more that was the less the answer counts: in a crowd every answer is slow, and
+a pool that took this for its engines' pace would be given ever more.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ JUMP = math.log(4.0)
 SHORTEST_S = 0.002
 TELLING_TOKENS = 8
 """Shorter answers come in one read, however slow the engine."""
-FORGETTING = 1.001
-"""Per answer: engines that have become slower are known as such after some thousand."""
+LEAST_SHARE = 0.1
+"""An answer that stood still for more of its time than the rest says nothing about the pace of its tokens."""
 
 
 class Ratio:
@@ -54,10 +56,7 @@ class Rates:
 
     def __init__(self) -> None:
         self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0, 0.0), SHORTEST_S)
-        self.token = Regression((STEP_S, 0.0, 1.0), SHORTEST_S)
-        self.fastest_token_s = 0.0
-        """Time per token of the best answer lately, 0 before any: what engines can do. The formula cannot say: in a
-        crowd it takes pauses for slowness."""
+        self.token = Regression((STEP_S, 0.0), SHORTEST_S)
 
     @property
     def trusted(self) -> bool:
@@ -97,11 +96,15 @@ class Rates:
         self.first_token.learn(features, observed_s)
 
     def saw_tokens(self, seconds: float, tokens: int, running: int, paused_s: float) -> None:
-        """An answer's tokens after the first came in this time, beside `running` others on average."""
-        if tokens >= TELLING_TOKENS:
-            pace_s = seconds / tokens
-            self.fastest_token_s = min(pace_s, self.fastest_token_s * FORGETTING) if self.fastest_token_s else pace_s
-        self.token.learn((1.0, running / HUNDRED, paused_s / tokens), seconds / tokens)
+        """An answer's tokens after the first came in this time, beside `running` others on average.
+
+        paused_s: of the time, what the engine spent on prompts.
+        """
+        if tokens < TELLING_TOKENS or seconds <= 0:
+            return
+        share = 1.0 - paused_s / seconds
+        if share > LEAST_SHARE:
+            self.token.learn((1.0, running / HUNDRED), (seconds - paused_s) / tokens, share * share)
 
 
 def pairs_of(uncached_tokens: int, prompt_tokens: int) -> float:

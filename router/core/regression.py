@@ -34,11 +34,11 @@ class Regression:
         """The value expected, as far as learnt; never negative."""
         return sum(weight * feature for weight, feature in zip(self.weights, features, strict=True))
 
-    def learn(self, features: tuple[float, ...], value: float) -> None:
-        """Take in one observation."""
+    def learn(self, features: tuple[float, ...], value: float, worth: float = 1.0) -> None:
+        """Take in one observation. worth: what it counts beside others, 0 to 1."""
         self.count += 1
         expected = self.predict(features)
-        weight = 1.0 / max(value, self._smallest) ** 2
+        weight = worth / max(value, self._smallest) ** 2
         if self.count > 8 and value > OUTLIER * expected > 0:
             weight *= OUTLIER * expected / value
         products, targets, weights, keep = self._products, self._targets, self.weights, self._forgetting

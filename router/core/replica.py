@@ -151,6 +151,13 @@ class Replica:
         """Leases past their first token, and requests of others."""
         return self.leases - len(self.prefilling) + self.foreign
 
+    def computed_s(self, now: float) -> float:
+        """Time of prefill it has spent so far, as far as can be told between two first tokens."""
+        if not self.prefilling:
+            return self.worked_s
+        head = next(iter(self.prefilling.values()))
+        return self.worked_s + min(max(now - max(head.since, self.progress_at), 0.0), head.work_s)
+
     @property
     def headroom_tokens(self) -> int | None:
         """KV tokens it could still take; None where it reports no capacity."""

@@ -49,6 +49,8 @@ class LiveLease(msgspec.Struct):
     predicted_s: float = 0.0
     waits_for_first_token: bool = False
     first_token_at: float = 0.0
+    work_s: float = 0.0
+    """Time its prompt keeps the engine busy, as expected when it was granted."""
     worked_before_s: float = 0.0
     """`Replica.worked_s` at its first token: what it grows by is what this stream waited for."""
     observed_s: float = 0.0

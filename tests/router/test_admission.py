@@ -90,6 +90,24 @@ def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_cau
     assert granted(core.began("l0", 0.05)) == ["late"]
 
 
+def test_before_anything_is_known_engines_are_given_little_and_more_with_every_answer() -> None:
+    core = Core(ONE)
+    assert core.placed("first", prompt_tokens=30_000) == "r1", "an idle engine takes anything"
+    assert core.ask("second", prompt_tokens=3_000) == core.ask("third", prompt_tokens=4_000) == []
+    assert granted(core.began("first", 0.3)) == ["second", "third"], "one answer seen: twice as much"
+    assert core.ask("fourth", prompt_tokens=3_000) == []
+
+
+def test_a_crowd_is_not_taken_for_slow_engines() -> None:
+    core = Core(ONE)
+    rates = core.core.fleet.pools["pool"].rates
+    for _ in range(40):
+        rates.saw_tokens(1.0, 100, 1, 0.0)
+    for _ in range(400):
+        rates.saw_tokens(10.0, 100, 1, 9.2)
+    assert rates.token_s(1) == pytest.approx(0.01, rel=0.1)
+
+
 def test_who_cannot_be_in_time_any_more_goes_after_who_can() -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=1))
     core.learn(0.0001)

@@ -82,6 +82,28 @@ def test_at_twice_the_load_there_is_room_for_goodput_does_not_collapse() -> None
     assert goodputs[min(load for load in goodputs if load >= 2 * knee)] >= 0.9 * peak
 
 
+def long_prompts(per_second: float, seconds: float, seed: int) -> list[Arrival]:
+    """Around 7,000 tokens, one in a hundred of 60,000, answers around 200, nothing in common: a few seconds of them at
+    four times what there is room for leave engines with ten times the streams whose pace they can keep."""
+    dice = random.Random(seed)
+    made: list[Arrival] = []
+    at_s = dice.expovariate(per_second)
+    while at_s < seconds:
+        prompt = max(300, min(int(dice.lognormvariate(8.9, 1.1)), 60_000))
+        output = max(8, min(int(dice.lognormvariate(5.3, 0.9)), 800))
+        blocks = tuple(dice.randbytes(16) for _ in range(prompt // BLOCK_TOKENS))
+        made.append(Arrival(at_s, prompt, output, blocks, organization_id="abcde"[len(made) % 5]))
+        at_s += dice.expovariate(per_second)
+    return made
+
+
+@pytest.mark.parametrize("seed", [3, 6])
+def test_a_cold_pool_that_is_flooded_from_its_first_second_recovers(seed: int) -> None:
+    _, room = simulate(config(), long_prompts(1.0 * REPLICAS, 50.0, seed))
+    _, flooded = simulate(config(), long_prompts(4.0 * REPLICAS, 50.0, seed))
+    assert flooded.goodput >= 0.9 * room.goodput
+
+
 @pytest.mark.parametrize("policy", ["ours", "core:least_load"])
 def test_a_replica_ten_times_slower_is_used_less(policy: str) -> None:
     settings = config(slow=((0, 0.1),))
