@@ -6,7 +6,7 @@ dialect; one instance serves every replica that speaks it.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -33,6 +33,9 @@ class Capabilities(msgspec.Struct, frozen=True):
     """The final usage of a past request can be asked for by id (crash recovery)."""
     checks_token_ids: bool = True
     """A token id outside the vocabulary is refused; otherwise it ends the engine and must never reach it."""
+    tools_in_prompt: Literal["all", "callable", "chosen"] = "all"
+    """Which of a request's tools are put into the prompt. callable: none where `tool_choice` is "none"; chosen: none
+    likewise, and only the one that it names."""
 
 
 class EngineRequest(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ class EmbeddedDriver(SGLangDriver):
         token_prompts=True,
         literal_text=True,
         usage_by_id=True,
+        tools_in_prompt="callable",
     )
     fills_gaps = True
     scores_prompts = True

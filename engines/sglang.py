@@ -34,6 +34,7 @@ class SGLangDriver:
         literal_text=False,
         usage_by_id=False,
         checks_token_ids=False,
+        tools_in_prompt="chosen",
     )
     fills_gaps = False
     """SGLang ignores `suffix` silently unless it was started with a completion template."""

@@ -26,6 +26,7 @@ from gateway.openai.schema import (
     DeveloperMessage,
     ImagePart,
     Message,
+    NamedTool,
     StreamOptions,
     TextFormat,
     UserMessage,
@@ -77,7 +78,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         )
     messages = tuple(_message(message, index) for index, message in enumerate(request.messages))
     tools = tuple(msgspec.to_builtins(tool) for tool in request.tools) if request.tools else None
-    ids = await _encode_chat(messages, tools, target)
+    ids = await _encode_chat(messages, _tools_in_prompt(tools, request.tool_choice, target.capabilities), target)
     prompt_tokens = _estimate(_json_bytes(messages, tools)) if ids is None else len(ids)
     asked = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
@@ -216,6 +217,16 @@ def _max_tokens(asked: int | None, default: int, prompt_tokens: int, target: Tar
             param=param if asked else "prompt",
         )
     return asked if asked is not None else min(default, room)
+
+
+def _tools_in_prompt(
+    tools: tuple[dict[str, Any], ...] | None, choice: str | NamedTool | None, capabilities: Capabilities
+) -> tuple[dict[str, Any], ...] | None:
+    if tools is None or capabilities.tools_in_prompt == "all":
+        return tools
+    if isinstance(choice, NamedTool) and capabilities.tools_in_prompt == "chosen":
+        return tuple(tool for tool in tools if tool["function"]["name"] == choice.function.name)
+    return None if choice == "none" else tools
 
 
 async def _encode_chat(

@@ -20,6 +20,7 @@ from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.openai.decode import Decoder
 from gateway.openai.prepare import Prepared, Target, prepare_chat, prepare_completion
+from tests.sglang.fleet import with_tools_template
 
 MODELS = Path(__file__).parents[3] / "models"
 CALLER = Caller("organization", "project", "key")
@@ -442,6 +443,24 @@ async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_b
         await chat(where, messages, tools=[{"type": "function", "function": function}]),
     )
     assert plain.chain == with_tools.chain
+
+
+@pytest.mark.parametrize(
+    ("driver", "choice", "counted"),
+    [
+        ("sglang", "auto", 2), ("sglang", "required", 2), ("sglang", "none", 0), ("sglang", "named", 1),
+        ("embedded", "none", 0), ("embedded", "named", 2), ("openai", "none", 2),
+    ],
+)  # fmt: skip
+async def test_only_tools_that_the_engine_puts_into_the_prompt_are_counted(
+    tmp_path: Path, driver: str, choice: str, counted: int
+) -> None:
+    """tests/sglang asks the real one."""
+    tokenizer = Tokenizer.load(with_tools_template(MODELS / "slipstream-chat", tmp_path))
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("first", "second")]
+    asked: Any = {"type": "function", "function": {"name": "first"}} if choice == "named" else choice
+    prepared = await chat(target(tokenizer, driver, context_tokens=4_000), tools=tools, tool_choice=asked)
+    assert prepared.prompt_tokens == len(tokenizer.chat_ids(HI, tools[:counted] or None))
 
 
 async def test_without_a_tokenizer_a_conversation_is_known_by_its_bytes() -> None:

@@ -1,0 +1,191 @@
+"""Real SGLang replicas behind our router, asked as a gateway asks: prepared, placed, streamed, reported."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Caller, Tier
+from contracts.lease import Ask, LeaseEnd
+from contracts.usage import Finish, Usage
+from engines import drivers
+from engines.answers import usage_of
+from engines.connection import EngineConnections
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.openai.decode import Decoder
+from gateway.openai.prepare import Target, prepare_chat
+from router.client import RouterClient
+from router.client_config import RouterClientConfig
+from router.config import RouterConfig
+from router.core.record import Record
+from router.server import RouterServer
+from tests.router.fakes import until
+from tests.sglang.server import SGLangServer
+
+DRIVER = drivers.get("sglang")
+MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")
+KINDS = ("plain", "tools", "system", "multi-turn")
+TURNS = 4
+AT_ONCE = 2
+TOOLS = tuple(
+    {
+        "type": "function",
+        "function": {
+            "name": f"look_up_{name}",
+            "description": f"Looks up {name} in the catalogue and returns everything that is known about it. " * 3,
+            "parameters": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        },
+    }
+    for name in ("rivers", "mountains", "cities")
+)
+TOOLS_TEMPLATE = (
+    "{{ '<|endoftext|>' }}{% if tools %}{{ '<|system|>' }}{% for tool in tools %}"
+    "{{ tool['function'] | tojson }}{% endfor %}{% endif %}{% for m in messages %}"
+    "{{ '<|' + m['role'] + '|>' + m['content'] }}{% if m['role'] == 'assistant' %}{{ '<|end|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""The shipped model's template has no place for tools; this one writes them before the messages, as most do."""
+WORDS = ("river", "stone", "north", "seven", "bridge", "old", "paper")
+_numbers = itertools.count(1)
+
+
+class Measured(msgspec.Struct):
+    """One answered request."""
+
+    kind: str
+    ttft_s: float
+    counted_tokens: int
+    """The prompt, as the gateway counted it."""
+    usage: Usage
+    """As the engine counted it."""
+    predicted: int
+    """Cached tokens, by the router."""
+    text: str
+
+
+def with_tools_template(model: Path, folder: Path) -> Path:
+    """A copy of a model in `folder` whose chat template writes tools into the prompt."""
+    for file in model.iterdir():
+        if file.is_file() and file.name != "tokenizer_config.json":
+            (folder / file.name).symlink_to(file.resolve())
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TOOLS_TEMPLATE}))
+    return folder
+
+
+class SGLangFleet:
+    """Router, gateway client and engines for one policy. Cold: what other fleets cached is not found again."""
+
+    def __init__(self, servers: Sequence[SGLangServer], policy: str) -> None:
+        self.servers = {f"sglang-{number}": server for number, server in enumerate(servers)}
+        self.token = servers[0].token
+        self.connections = EngineConnections(self.token)
+        self.router = RouterServer(RouterConfig(port=0, policy=policy), self.token, self.connections, drivers.get)
+        tokenizer = OffLoopTokenizer(Tokenizer.load(servers[0].folder))
+        self.target = Target(MODEL, DRIVER.capabilities, tokenizer)
+        self.salt = f"{policy}-{next(_numbers)}-{os.urandom(4).hex()}"
+        self._decoder = Decoder()
+
+    async def __aenter__(self) -> SGLangFleet:
+        await self.router.start()
+        address = f"127.0.0.1:{self.router.port}"
+        self.client = RouterClient(RouterClientConfig(address=address), self.token, "gateway")
+        await self.client.start()
+        assert await self.client.wait_connected(20)
+        replicas = tuple(Replica(name, server.url) for name, server in self.servers.items())
+        self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", "sglang", replicas),)))
+        fleet = self.router.dispatcher.fleet
+        await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.stop()
+        await self.router.stop()
+        await self.connections.close()
+
+    async def chat(self, kind: str, messages: Sequence[dict[str, Any]], **fields: Any) -> Measured:
+        """One conversation's next answer. fields: further ones of the OpenAI request."""
+        request_id = f"req_{next(_numbers):032x}"
+        body = {"model": "public", "messages": messages, "max_tokens": 16, "temperature": 0.0, "stream": True, **fields}
+        asked = self._decoder.chat(msgspec.json.encode(body))
+        prepared = await prepare_chat(asked, request_id, Caller("o", "p", "k"), self.salt, self.target)
+        chain = prepared.chain
+        lease = await self.client.acquire(
+            Ask(
+                request_id, request_id, 0, Tier.CHAT, "public", prepared.prompt_tokens, 16, 60.0, "o", chain.kind,
+                chain.hashes,
+            )
+        )  # fmt: skip
+        started = time.perf_counter()
+        stream = await self.connections.open(lease.engine.url, DRIVER.generate(prepared.generation, "tiny"))
+        answer, ttft_s = b"", 0.0
+        while piece := await stream.read():
+            ttft_s = ttft_s or time.perf_counter() - started
+            answer += piece
+        assert stream.status == 200, answer
+        events = [event.removeprefix(b"data: ") for event in answer.split(b"\n\n") if event]
+        decoded = [msgspec.json.decode(event) for event in events if event != b"[DONE]"]
+        usage = usage_of(decoded[-1]["usage"])
+        said = "".join(choice["delta"].get("content") or "" for one in decoded for choice in one["choices"])
+        self.client.first_token(request_id, ttft_s, 0)
+        self.client.release(LeaseEnd(request_id, Finish.COMPLETE, usage))
+        records = self.router.dispatcher.records
+        await until(lambda: records.of(request_id)[0].completion_tokens is not None)
+        record: Record = records.of(request_id)[0]
+        return Measured(kind, ttft_s, prepared.prompt_tokens, usage, record.predicted_cached_tokens, said)
+
+
+async def traffic(fleet: SGLangFleet, conversations: int, seed: int) -> list[Measured]:
+    """Conversations of every kind turn by turn, two at a time, in an order that helps nobody."""
+    dice = random.Random(seed)
+    system = "You answer in one short sentence. " + _text(dice, 150)
+    histories: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for number in range(conversations):
+        histories["plain", number] = []
+        histories["tools", number] = []
+        histories["system", number] = [{"role": "system", "content": system}]
+        histories["multi-turn", number] = [{"role": "system", "content": _text(dice, 100)}]
+    turns = [(key, _text(dice, 50)) for key in histories for _ in range(TURNS)]
+    dice.shuffle(turns)
+    busy = {key: asyncio.Lock() for key in histories}
+    room = asyncio.Semaphore(AT_ONCE)
+    measured = []
+
+    async def turn(key: tuple[str, int], text: str) -> None:
+        kind, history = key[0], histories[key]
+        async with busy[key], room:
+            question = {"role": "user", "content": text + "?"}
+            result = await fleet.chat(kind, (*history, question), **({"tools": TOOLS} if kind == "tools" else {}))
+            measured.append(result)
+            if kind == "multi-turn":
+                history += [question, {"role": "assistant", "content": result.text}]
+
+    await asyncio.gather(*(turn(key, text) for key, text in turns))
+    return measured
+
+
+def hit_rate(measured: Sequence[Measured]) -> float:
+    """Cached part of all prompt tokens."""
+    return sum(one.usage.cached_tokens for one in measured) / sum(one.usage.prompt_tokens for one in measured)
+
+
+def prediction_error(measured: Sequence[Measured]) -> float:
+    """Mean distance of predicted and reported cached tokens, as a part of the prompt."""
+    return sum(abs(one.predicted - one.usage.cached_tokens) / one.usage.prompt_tokens for one in measured) / len(
+        measured
+    )
+
+
+def _text(dice: random.Random, words: int) -> str:
+    return " ".join(dice.choice(WORDS) for _ in range(words)) + f", number {dice.randrange(10_000)}"
