@@ -118,6 +118,21 @@ def sentence_of(message: str) -> str:
     return line
 
 
+def with_drafts(usage: Usage, extension: Any) -> Usage:
+    """`usage` with the tokens guessed ahead that SGLang tells of in `sglext`, all choices together; the same where it
+    tells nothing that can be read."""
+    details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    choices = [one for one in (details if isinstance(details, list) else [details]) if isinstance(one, dict)]
+    if not choices:
+        return usage
+    try:
+        drafts = sum(int(one.get("spec_num_proposed_drafts") or 0) for one in choices)
+        accepted = sum(int(one.get("spec_num_correct_drafts") or 0) for one in choices)
+    except (TypeError, ValueError):
+        return usage
+    return msgspec.structs.replace(usage, draft_tokens=drafts, accepted_draft_tokens=accepted)
+
+
 def usage_of(value: Any) -> Usage:
     """An OpenAI usage object; counts that are missing or null are 0. Raises EngineFailed when it is not one."""
     try:

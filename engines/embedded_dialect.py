@@ -8,7 +8,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
-from engines.answers import usage_of
+from engines.answers import usage_of, with_drafts
 from engines.base import Capabilities, EngineRequest
 from engines.sglang import SGLangDriver
 
@@ -38,7 +38,8 @@ class EmbeddedDriver(SGLangDriver):
         if status == 404:
             return None
         try:
-            usage = (msgspec.json.decode(body) if status == 200 else {})["usage"]
+            answer = msgspec.json.decode(body) if status == 200 else {}
+            usage = answer["usage"]
         except (msgspec.DecodeError, KeyError, TypeError):
             raise EngineFailed("The engine's answer about a past request cannot be read.") from None
-        return usage_of(usage)
+        return with_drafts(usage_of(usage), answer.get("sglext"))

@@ -54,6 +54,8 @@ class SGLangDriver:
         body = openai_body(generation, engine_model)
         # usage so far with every event: of the event's own choice, while the last event counts all choices together
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        # told once, at the end, where tokens were guessed ahead
+        body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
         if generation.priority:
             body["priority"] = generation.priority

@@ -8,7 +8,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
-from engines.answers import usage_of
+from engines.answers import usage_of, with_drafts
 
 
 class UsageSeen:
@@ -18,20 +18,22 @@ class UsageSeen:
     all. A stream that breaks off before it has used at least the sum over its choices, each prompt once.
     """
 
-    __slots__ = ("_by_choice", "_choices", "_per_prompt", "_whole")
+    __slots__ = ("_by_choice", "_choices", "_extension", "_per_prompt", "_whole")
 
     def __init__(self, choices: int, prompts: int = 1) -> None:
         self._choices = choices
         self._per_prompt = choices // prompts
         self._by_choice: dict[int, Usage] = {}
         self._whole: Usage | bytes | None = None
+        self._extension: Any = None
 
     def raw(self, usage: bytes) -> None:
         """A usage object as it was found in the only choice's event; decoded if anybody asks."""
         self._whole = usage
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that may carry usage."""
+        """An event that may carry usage, or what SGLang tells beside it."""
+        self._extension = chunk.get("sglext") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         if not isinstance(usage, dict):
             return
@@ -48,6 +50,10 @@ class UsageSeen:
     @property
     def total(self) -> Usage | None:
         """All choices together; None as long as nothing was reported."""
+        usage = self._counted()
+        return usage if usage is None or self._extension is None else with_drafts(usage, self._extension)
+
+    def _counted(self) -> Usage | None:
         if isinstance(self._whole, bytes):
             self._whole = _decoded(self._whole)
         if self._whole is not None or not self._by_choice:

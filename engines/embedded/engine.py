@@ -123,6 +123,7 @@ class Engine:
         kept = accepted_prefix(sequence.drafts, [picked.id for picked in picks])
         if sequence.drafts:
             self.stats.count_drafts(len(sequence.drafts), kept)
+            sequence.count_drafts(len(sequence.drafts), kept)
         # the keys and values of the right guesses are in place already
         sequence.computed += kept
         text = ""
@@ -156,6 +157,7 @@ class Engine:
             sequence.cached_tokens,
             tuple(self._pending_logprobs.pop(sequence, ())),
             sequence.finish,
+            sequence.speculated if sequence.finish is not None else None,
         )
 
     def _observe(self, sequence: Sequence, emitted: int, now: float) -> None:

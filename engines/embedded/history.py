@@ -6,6 +6,8 @@ from collections import OrderedDict
 
 import msgspec
 
+from engines.embedded.output import Speculated
+
 
 class RequestUsage(msgspec.Struct, frozen=True):
     """Token counts of a whole request: prompts counted once each, all choices together."""
@@ -14,6 +16,8 @@ class RequestUsage(msgspec.Struct, frozen=True):
     total_tokens: int
     completion_tokens: int
     cached_tokens: int
+    speculated: tuple[Speculated, ...] = ()
+    """Of every choice; empty when none had drafts."""
 
     def wire(self) -> dict[str, object]:
         """In the shape of a response's `usage`."""
@@ -24,6 +28,23 @@ class RequestUsage(msgspec.Struct, frozen=True):
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
             "reasoning_tokens": 0,
         }
+
+    def extension(self) -> dict[str, object] | None:
+        """What SGLang tells beside the usage, as it tells it: a list where there are several choices. None: nothing."""
+        if not self.speculated:
+            return None
+        details = [_details(one) for one in self.speculated]
+        return {"spec_tokens_details": details if len(details) > 1 else details[0]}
+
+
+def _details(one: Speculated) -> dict[str, object]:
+    return {
+        "spec_accept_rate": one.accepted / one.drafts if one.drafts else 0.0,
+        "spec_accept_length": 1 + one.accepted / one.checks if one.checks else 0.0,
+        "spec_num_correct_drafts": one.accepted,
+        "spec_num_proposed_drafts": one.drafts,
+        "spec_verify_ct": one.checks,
+    }
 
 
 class UsageHistory:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from engines.embedded.history import RequestUsage
-from engines.embedded.output import Delta
+from engines.embedded.output import Delta, Speculated
 from engines.embedded.request import Request
 
 
@@ -22,6 +22,7 @@ class LiveRequest:
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
+        self._speculated: dict[int, Speculated] = {}
         self.relay: Callable[[], bool] | None = None
         """Called when there is news, instead of waking whoever waits; false: wake them."""
         self._news: list[Delta] = []
@@ -38,6 +39,8 @@ class LiveRequest:
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
             self._unfinished -= 1
+            if delta.speculated is not None:
+                self._speculated[delta.index] = delta.speculated
             if self.finished:
                 self.ended.set()
         self._news.append(delta)
@@ -81,4 +84,7 @@ class LiveRequest:
         prompt = sum(map(len, self.request.prompts))
         completion = sum(self._completion)
         # the first choice of a prompt tells how much of it was cached before this request
-        return RequestUsage(prompt, prompt + completion, completion, sum(self._cached[::per_prompt]))
+        cached = sum(self._cached[::per_prompt])
+        drafted = range(self.request.choices) if self._speculated else ()
+        speculated = tuple(self._speculated.get(index, Speculated()) for index in drafted)
+        return RequestUsage(prompt, prompt + completion, completion, cached, speculated)

@@ -23,6 +23,17 @@ class Finish(msgspec.Struct, frozen=True):
     """The stop id or stop string that was met; a sentence for the client after an error."""
 
 
+class Speculated(msgspec.Struct, frozen=True):
+    """What guessing ahead came to for one sequence so far."""
+
+    checks: int = 0
+    """Steps that checked guesses."""
+    drafts: int = 0
+    """Tokens guessed and checked."""
+    accepted: int = 0
+    """Of these, those that were right."""
+
+
 class Delta(msgspec.Struct, frozen=True):
     """News of one sequence: new text, its end, or both. Counts are running totals."""
 
@@ -36,3 +47,5 @@ class Delta(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of the tokens since the last delta; the first one begins with the prompt's, where they were asked for."""
     finish: Finish | None = None
+    speculated: Speculated | None = None
+    """With the end of a sequence that had drafts."""

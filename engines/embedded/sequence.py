@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engines.embedded.grammar.guide import GuideState
-from engines.embedded.output import Finish, TokenLogprob
+from engines.embedded.output import Finish, Speculated, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
 from speculative.draws import Draws
@@ -66,6 +66,8 @@ class Sequence:
         """Guesses at the next tokens, for the coming step only."""
         self.draft_law: Tensor | None = None
         """(at least len(drafts), vocabulary) what the drafts were drawn from; None: they are a function of the text."""
+        self.draft_checks = self.drafts_checked = self.drafts_accepted = 0
+        """Steps that checked drafts, the drafts in them, and those that were right."""
         self.lookup: Lookup | None = None
         """Where guesses come from; made when the first is wanted."""
         self.cached_tokens = 0
@@ -183,6 +185,19 @@ class Sequence:
         del self._coins[:emitted]
         self._next_coin = 0
         self.drafts, self.draft_law = [], None
+
+    def count_drafts(self, drafts: int, accepted: int) -> None:
+        """Its drafts were checked."""
+        self.draft_checks += 1
+        self.drafts_checked += drafts
+        self.drafts_accepted += accepted
+
+    @property
+    def speculated(self) -> Speculated | None:
+        """What its drafts came to; None when it had none."""
+        if not self.draft_checks:
+            return None
+        return Speculated(self.draft_checks, self.drafts_checked, self.drafts_accepted)
 
     def counts_after(self, ahead: int) -> Tensor | None:
         """`counts` as they are if the first `ahead` drafts are right."""

@@ -20,7 +20,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
 }
 BUILT = {
     "model", "messages", "stream", "stream_options", "max_tokens", "n", "temperature", "top_p", "seed",
-    "frequency_penalty", "presence_penalty", "stop", "rid", "cache_salt",
+    "frequency_penalty", "presence_penalty", "stop", "rid", "cache_salt", "return_spec_tokens_details",
 }  # fmt: skip
 
 

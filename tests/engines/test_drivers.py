@@ -15,7 +15,8 @@ from contracts.usage import Usage
 from engines import drivers
 from engines.base import Driver, EngineRequest, Load
 
-EXTRAS = {"embedded": {"rid", "priority", "cache_salt"}, "sglang": {"rid", "priority", "cache_salt"}, "openai": set()}
+SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
+EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
 CHAT_FIELDS = {
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logprobs",
     "top_logprobs",
@@ -122,6 +123,7 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
         assert body.get("priority", 0) == asked.priority
         assert body.get("cache_salt", "") == asked.cache_salt
         assert body["stream_options"]["continuous_usage_stats"] is True
+        assert body["return_spec_tokens_details"] is True
     if isinstance(asked.prompt, TextPrompt):
         prompts = asked.prompt.prompts
         assert body["prompt"] == as_json(prompts[0] if len(prompts) == 1 else prompts)
@@ -170,6 +172,8 @@ def test_usage_by_id() -> None:
     assert driver.usage_by_id("a b&c") == EngineRequest("GET", "/usage?rid=a%20b%26c")
     answer = b'{"rid":"x","usage":{"prompt_tokens":5,"completion_tokens":2,"reasoning_tokens":1}}'
     assert driver.parse_usage_by_id(200, answer) == Usage(5, 2, reasoning_tokens=1)
+    told = b'{"usage":{"prompt_tokens":5},"sglext":{"spec_tokens_details":[{"spec_num_proposed_drafts":4},{}]}}'
+    assert driver.parse_usage_by_id(200, told) == Usage(5, draft_tokens=4)
     assert driver.parse_usage_by_id(404, b"{}") is None
     for status, body in (
         (500, b""),

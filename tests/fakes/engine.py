@@ -46,6 +46,7 @@ class Asked(msgspec.Struct):
     stream_options: StreamOptions | None = None
     prompt: msgspec.Raw = msgspec.Raw(b"")
     logprobs: bool | int | None = None
+    return_spec_tokens_details: bool = False
 
 
 class Record(msgspec.Struct):
@@ -163,6 +164,7 @@ class Generating:
         self._reason = b'"length"' if script.tokens >= asked.max_tokens else b'"stop"'
         options = asked.stream_options or StreamOptions()
         self._chat = record.path.startswith("/v1/chat")
+        self._tells_drafts = asked.return_spec_tokens_details and script.drafts > 0
         self._final_usage = options.include_usage and script.usage
         own = script.own_ids and self._choices > 1
         self._writer = ChunkWriter(
@@ -271,6 +273,8 @@ class Generating:
         return []
 
     def _end(self, events: list[bytes]) -> None:
+        if self._tells_drafts:
+            events.append(self._writer.drafts(self._choices, self._script.drafts, self._script.accepted_drafts))
         if self._final_usage:
             events.append(self._writer.usage(self._prompts, self._record.tokens))
         events.append(DONE)

@@ -20,6 +20,9 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: int = 0
     """0: estimated from the prompt's length."""
     cached_tokens: int = 0
+    drafts: int = 0
+    """Tokens guessed ahead, told at the end where the request asks for it; 0: nothing is told."""
+    accepted_drafts: int = 0
     split: str = "event"
     """How the answer is written: one `event` each, one `byte` each, or everything `joined` at the end."""
     role_first: bool = True

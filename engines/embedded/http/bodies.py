@@ -79,6 +79,8 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stop_token_ids: list[int] | None = None
     speculation: bool | None = None
     """Ours: false checks no guesses for this request; the text is the same either way."""
+    return_spec_tokens_details: bool | None = None
+    """Tell how many tokens were guessed ahead, and how many rightly."""
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None

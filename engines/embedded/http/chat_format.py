@@ -8,7 +8,7 @@ from typing import Any
 
 from engines.embedded.history import RequestUsage
 from engines.embedded.http.logprobs import chat_logprobs
-from engines.embedded.http.wire import encode, finish_fields, head, logprobs_of, text_of
+from engines.embedded.http.wire import encode, extension_fields, finish_fields, head, logprobs_of, text_of
 from engines.embedded.output import Delta, Finish
 from engines.embedded.request import Request
 from engines.embedded.tools.calls import CallArguments, CallParser, CallStart, Event, Text
@@ -57,7 +57,11 @@ class ChatFormat:
         """No choices, only usage."""
         return b'%b],"usage":%b}\n\n' % (self._head, usage)
 
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage) -> bytes:
+    def extension_chunk(self, extension: bytes) -> bytes:
+        """No choices, only what SGLang adds."""
+        return b'%b],"sglext":%b}\n\n' % (self._head, extension)
+
+    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
         """One message per choice."""
         return encode(
             {
@@ -67,6 +71,7 @@ class ChatFormat:
                 "model": self._model,
                 "choices": [self._choice(index, deltas) for index, deltas in enumerate(choices)],
                 "usage": usage.wire(),
+                **extension_fields(usage, extended=extended),
             }
         )
 

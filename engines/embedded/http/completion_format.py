@@ -9,7 +9,7 @@ from typing import Any
 from engines.embedded.history import RequestUsage
 from engines.embedded.http.bodies import CompletionBody
 from engines.embedded.http.logprobs import CompletionLogprobs, joined
-from engines.embedded.http.wire import encode, finish_fields, head, logprobs_of, text_of
+from engines.embedded.http.wire import encode, extension_fields, finish_fields, head, logprobs_of, text_of
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
 from engines.tokenizer.tokenizer import Tokenizer
@@ -47,7 +47,11 @@ class CompletionFormat:
         """No choices, only usage."""
         return b'%b],"usage":%b}\n\n' % (self._head, usage)
 
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage) -> bytes:
+    def extension_chunk(self, extension: bytes) -> bytes:
+        """No choices, only what SGLang adds."""
+        return b'%b],"sglext":%b}\n\n' % (self._head, extension)
+
+    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
         """One text per choice; of more than were asked for, the likeliest of each prompt."""
         return encode(
             {
@@ -59,6 +63,7 @@ class CompletionFormat:
                     self._choice(place, number, choices[number]) for place, number in enumerate(self._best(choices))
                 ],
                 "usage": usage.wire(),
+                **extension_fields(usage, extended=extended),
             }
         )
 

@@ -106,7 +106,9 @@ class ControlHandlers:
         usage = self._service.history.get(rid)
         if usage is None or rid in self._service.live:
             raise NotFound(f"No finished request with the id {rid!r} is known.", param="rid")
-        await exchange.answer_json({"rid": rid, "usage": usage.wire()})
+        extension = usage.extension()
+        told = {"sglext": extension} if extension is not None else {}
+        await exchange.answer_json({"rid": rid, "usage": usage.wire(), **told})
 
     async def metrics(self, exchange: Exchange) -> None:
         """Prometheus text."""

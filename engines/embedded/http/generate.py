@@ -43,13 +43,13 @@ class GenerateHandlers:
             if body.stream:
                 await self._stream(exchange, body, form, live)
             else:
-                await self._whole(exchange, form, live)
+                await self._whole(exchange, body, form, live)
         finally:
             watch.cancel()
             if not live.finished:
                 self._service.abort(rid)
 
-    async def _whole(self, exchange: Exchange, form: Format, live: LiveRequest) -> None:
+    async def _whole(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         choices: list[list[Delta]] = [[] for _ in range(live.request.choices)]
         while not live.finished:
             news = await live.news()
@@ -58,10 +58,19 @@ class GenerateHandlers:
             require_no_error(news)
             for delta in news:
                 choices[delta.index].append(delta)
-        await exchange.answer(200, form.whole(choices, live.usage()), JSON)
+        extended = bool(body.return_spec_tokens_details)
+        await exchange.answer(200, form.whole(choices, live.usage(), extended=extended), JSON)
 
     async def _stream(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         options = body.stream_options
         include_usage = options is not None and bool(options.include_usage)
         running_usage = options is not None and bool(options.continuous_usage_stats)
-        await EventStream(exchange, form, live, running_usage=running_usage, include_usage=include_usage).run()
+        stream = EventStream(
+            exchange,
+            form,
+            live,
+            running_usage=running_usage,
+            include_usage=include_usage,
+            extended=bool(body.return_spec_tokens_details),
+        )
+        await stream.run()

@@ -21,9 +21,18 @@ class EventStream:
     """One streamed answer."""
 
     def __init__(
-        self, exchange: Exchange, form: Format, live: LiveRequest, *, running_usage: bool, include_usage: bool
+        self,
+        exchange: Exchange,
+        form: Format,
+        live: LiveRequest,
+        *,
+        running_usage: bool,
+        include_usage: bool,
+        extended: bool = False,
     ) -> None:
-        """running_usage: in every event. include_usage: in an event of its own at the end."""
+        """running_usage: in every event. include_usage: in an event of its own at the end. extended: what SGLang adds
+        in another one before it, where there is something to tell."""
+        self._extended = extended
         self._exchange = exchange
         self._form = form
         self._live = live
@@ -83,7 +92,10 @@ class EventStream:
         return b"".join([chunk(delta, _usage(delta) if self._running_usage else b"null") for delta in news])
 
     def _end(self) -> bytes:
-        return (self._form.usage_chunk(encode(self._live.usage().wire())) if self._include_usage else b"") + DONE
+        usage = self._live.usage()
+        extension = usage.extension() if self._extended else None
+        told = self._form.extension_chunk(encode(extension)) if extension is not None else b""
+        return told + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
 
 
 def error_in(news: Sequence[Delta]) -> InvalidField | None:

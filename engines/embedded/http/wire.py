@@ -28,8 +28,13 @@ class Format(Protocol):
         """The event after all choices ended."""
         ...
 
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage) -> bytes:
-        """The body of an answer that is not streamed; choices: the deltas of each."""
+    def extension_chunk(self, extension: bytes) -> bytes:
+        """The event before it, with what SGLang tells beyond OpenAI's fields."""
+        ...
+
+    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool) -> bytes:
+        """The body of an answer that is not streamed; choices: the deltas of each. extended: with what
+        `extension_chunk` tells."""
         ...
 
 
@@ -37,6 +42,12 @@ def head(rid: str, kind: str, created: int, model: str) -> bytes:
     """An event up to its choices, left open. created: seconds since 1970."""
     fields = encode({"id": rid, "object": kind, "created": created, "model": model})
     return b"data: " + fields[:-1] + b',"choices":['
+
+
+def extension_fields(usage: RequestUsage, *, extended: bool) -> dict[str, Any]:
+    """Of a whole body."""
+    extension = usage.extension() if extended else None
+    return {"sglext": extension} if extension is not None else {}
 
 
 def text_of(deltas: Sequence[Delta]) -> str:

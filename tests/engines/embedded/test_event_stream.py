@@ -11,7 +11,7 @@ from contracts.errors import EngineFailed
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.http.stream import EventStream
 from engines.embedded.live import LiveRequest
-from engines.embedded.output import Delta, Finish
+from engines.embedded.output import Delta, Finish, Speculated
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED, request
 
@@ -49,13 +49,20 @@ def deltas(count: int, end: Finish) -> list[Delta]:
     return [*made, Delta("r", 0, "", 3, count, 0, (), end)]
 
 
-async def stream(client: Client, news: list[Delta], pace: random.Random) -> None:
+async def stream(client: Client, news: list[Delta], pace: random.Random, *, extended: bool = False) -> None:
     """Tell the news one by one or several at once, with the loop running between some of them."""
     live = LiveRequest(request("r", [1, 2, 3]))
     form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
     form._head = b"data: {"
     task = asyncio.create_task(
-        EventStream(client, form, live, running_usage=False, include_usage=True).run()  # type: ignore[arg-type]
+        EventStream(
+            client,  # type: ignore[arg-type]
+            form,
+            live,
+            running_usage=False,
+            include_usage=True,
+            extended=extended,
+        ).run()
     )
     waiting = list(news)
     while waiting:
@@ -66,6 +73,17 @@ async def stream(client: Client, news: list[Delta], pace: random.Random) -> None
         for _ in range(pace.randrange(3)):
             await asyncio.sleep(0)
     await task
+
+
+async def test_guesses_are_told_once_before_the_usage_and_only_if_asked_for() -> None:
+    end = Delta("r", 0, "", 3, 5, 0, (), Finish("stop", 3), Speculated(2, 6, 3))
+    for extended in (True, False):
+        client = Client(None)
+        await stream(client, [*deltas(5, Finish("stop"))[:-1], end], random.Random(0), extended=extended)
+        events = client.received.split(b"\n\n")
+        told = [at for at, event in enumerate(events) if b'"spec_num_proposed_drafts":6' in event]
+        assert told == ([len(events) - 4] if extended else [])
+        assert b'"completion_tokens":5' in events[-3]
 
 
 @pytest.mark.parametrize("end", [Finish("stop", 3), Finish("error", "too much")])

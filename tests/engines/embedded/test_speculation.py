@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engines.embedded.engine import Engine
+from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
 from speculative.config import SpeculationConfig
@@ -119,6 +120,27 @@ def test_off_is_off(tiny_model: Path) -> None:
     engine = make_engine(tiny_model)
     finish(engine, request("r", PROMPT, max_tokens=40))
     assert engine.stats.drafts == 0
+
+
+def test_each_request_is_told_its_own_guesses_in_sglangs_words(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, speculation=ALWAYS)
+    guessed, plain = request("g", PROMPT, max_tokens=80, choices=2), request("p", PROMPT, max_tokens=9, speculate=False)
+    news = finish(engine, guessed, plain)
+    told = {}
+    for one in (guessed, plain):
+        live = LiveRequest(one)
+        for (rid, _), deltas in news.items():
+            for delta in deltas if rid == one.rid else ():
+                live.put(delta)
+        told[one.rid] = live.usage().extension()
+    assert told["p"] is None
+    assert told["g"] is not None
+    details = told["g"]["spec_tokens_details"]
+    assert isinstance(details, list)
+    assert sum(one["spec_num_proposed_drafts"] for one in details) == engine.stats.drafts > 0
+    assert sum(one["spec_num_correct_drafts"] for one in details) == engine.stats.accepted_drafts > 0
+    assert sum(one["spec_verify_ct"] for one in details) == engine.stats.draft_checks
+    assert details[0]["spec_accept_length"] == 1 + details[0]["spec_num_correct_drafts"] / details[0]["spec_verify_ct"]
 
 
 def test_the_governor_is_told_what_steps_yield(tiny_model: Path) -> None:
