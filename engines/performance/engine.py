@@ -311,7 +311,9 @@ class ModelledEngine:
         growth = self.roofline.read_s_per_token * self._running
         # smallest whole k with  k·first + growth·k(k−1)/2  ≥  passed
         linear = first - growth / 2
-        steps = math.ceil((math.sqrt(linear * linear + 2 * growth * passed) - linear) / growth) if growth else 1
+        # where reading costs nothing:  k·first  ≥  passed
+        exact = (math.sqrt(linear * linear + 2 * growth * passed) - linear) / growth if growth else passed / first
+        steps = math.ceil(exact)
         steps = max(1, min(steps, self._stretch))
         if steps < self._stretch and self.step_ends_at is not None:
             self._stretch = steps

@@ -145,6 +145,15 @@ def test_stretches_of_steps_end_when_single_steps_would(seed: int, per_s: float)
         assert times[name] == pytest.approx(expected, rel=1e-9, abs=1e-9), name
 
 
+def test_where_reading_costs_nothing_nobody_is_answered_before_he_came() -> None:
+    """Measured prices may have no term for it: an arrival then cut a stretch of steps to its first."""
+    times = Roofline(node("70b-fp8-8xh100"))
+    times.read_s_per_token = 0.0
+    arrivals = [(0.0, Job("streams", 1, 300)), (1.0, Job("comes later", 1_000, 2))]
+    first = {each.job.id: at for at, each in drive(ModelledEngine(times), arrivals) if isinstance(each, FirstToken)}
+    assert 1.0 < first["comes later"] <= 1.0 + times.decode_s(1, 300) + times.step_s(1_000, pairs(1_000, 0), 1, 300)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_job_ends_once_with_all_its_tokens_and_gives_its_memory_back(seed: int) -> None:
     source = random.Random(seed)
