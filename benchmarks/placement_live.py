@@ -5,7 +5,7 @@
 The engines run in this process, speak SGLang's HTTP dialect and take the time of a modelled 8B node; their caches hold
 little, so that where a request goes matters. Conversations with shared system prompts are sent through each router in
 turn: smg and vLLM's router as they come from PyPI (`--smg`, `--vllm-router`: their commands; named as missing where
-there are none), with cache_aware and round_robin; then our router, a process of its own, asked over gRPC as a gateway
+there are none), with cache_aware and round_robin; then our router, a process of its own, asked over a socket as a gateway
 asks it. Last line: JSON {router: {hit_rate, imbalance_requests, imbalance_prefill, ttft_p50_ms, ttft_p99_ms, failed}}.
 """
 

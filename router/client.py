@@ -1,7 +1,8 @@
-"""The gateway's connection to the router: asks for leases and reports how they went, over one gRPC stream.
+"""The gateway's connection to the router: asks for leases and reports how they went.
 
-One reader, one writer, no task per request. A lost router is reconnected to at once: live leases are named in the
-hello, asks without an answer are sent again, endings that happened meanwhile follow. Belongs to one event loop.
+Messages are read and written from the socket's own callbacks, without a task per request. A lost router is reconnected
+to at once: live leases are named in the hello, asks without an answer are sent again, endings that happened meanwhile
+follow. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ import logging
 import random
 import uuid
 from collections import deque
-from typing import Any
-
-import grpc
 
 from contracts.desired_state import DesiredState
 from contracts.errors import (
@@ -26,10 +24,11 @@ from contracts.errors import (
 )
 from contracts.lease import Ask, Lease, LeaseEnd
 from contracts.proto import router_pb2 as pb
-from contracts.proto import router_pb2_grpc as rpc
 from router import wire
+from router.address import Address
 from router.book import Crossing, Ending, LeaseBook
 from router.client_config import RouterClientConfig
+from router.stream import MessageStream
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +46,10 @@ class RouterClient:
         self.connections = 0
         """How often the router has welcomed this client."""
         self.book = LeaseBook(config.endings_limit)
-        self._metadata = ((wire.AUTHORIZATION, wire.bearer(token)),)
+        self._address = Address.parse(config.address, "gateway.router.address")
+        self._token = token
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._outbox: deque[Outgoing] = deque()
-        self._outbox_filled = asyncio.Event()
         self._outbox_limit = config.outbox_messages
         self._welcomed = asyncio.Event()
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -59,7 +58,7 @@ class RouterClient:
         self._unheard_pings = 0
         self._state: DesiredState | None = None
         self._router_version = 0
-        self._call: Any = None
+        self._stream: MessageStream | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -184,7 +183,7 @@ class RouterClient:
                 self.book.remember((item,))
             return
         self._outbox.append(item)
-        self._outbox_filled.set()
+        self._flush()
 
     def _report(self, item: Outgoing) -> None:
         """Send, but let it wait for company: an acquire takes it along, else a timer does."""
@@ -192,9 +191,8 @@ class RouterClient:
             self._send(item)
             return
         self._outbox.append(item)
-        if self._flush_timer is None and not self._outbox_filled.is_set():
-            loop = asyncio.get_running_loop()
-            self._flush_timer = loop.call_later(self.config.report_delay_s, self._flush)
+        if self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(self.config.report_delay_s, self._flush)
 
     def _ping(self) -> None:
         if not self.connected:
@@ -205,42 +203,33 @@ class RouterClient:
             return
         self._unheard_pings += 1
         self._outbox.append(pb.GatewayMessage(ping=pb.Ping()))
-        self._outbox_filled.set()
+        self._flush()
         self._ping_timer = asyncio.get_running_loop().call_later(self.config.ping_interval_s, self._ping)
 
     def _flush(self) -> None:
-        self._flush_timer = None
-        if self._outbox:
-            self._outbox_filled.set()
-
-    async def _write(self, call: Any) -> None:
-        outbox = self._outbox
-        try:
-            while True:
-                await self._outbox_filled.wait()
-                while outbox:
-                    taken = [outbox.popleft() for _ in range(min(len(outbox), self.config.batch_messages))]
-                    messages = [wire.release(item.end) if isinstance(item, Ending) else item for item in taken]
-                    try:
-                        await call.write(wire.joined_for_router(messages))
-                    except BaseException:
-                        # perhaps delivered, perhaps not: told again, a second release of one lease is nothing
-                        outbox.extendleft(reversed(taken))
-                        raise
-                self._outbox_filled.clear()
-        finally:
-            call.cancel()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        outbox, stream = self._outbox, self._stream
+        while outbox and stream is not None and stream.writable:
+            taken = [outbox.popleft() for _ in range(min(len(outbox), _TOGETHER))]
+            stream.write([wire.release(item.end) if isinstance(item, Ending) else item for item in taken])
 
     # receiving
 
-    def _receive(self, message: pb.RouterMessage) -> None:
+    def _receive(self, payload: bytes) -> None:
         self._unheard_pings = 0
-        for part in wire.parts(message):
-            body = part.WhichOneof("body")
-            if body == "grant":
-                self._receive_grant(wire.lease_of(part.grant))
-            elif body == "shed" and self.book.refused(part.shed.lease_id):
-                self._fail(part.shed.lease_id, _error_of(part.shed))
+        message = pb.RouterMessage.FromString(payload)
+        body = message.WhichOneof("body")
+        if body == "grant":
+            self._receive_grant(wire.lease_of(message.grant))
+        elif body == "shed":
+            if self.book.refused(message.shed.lease_id):
+                self._fail(message.shed.lease_id, _error_of(message.shed))
+        elif body == "welcome":
+            self._connected(message.welcome)
+        elif body == "closing":
+            self._drop_connection(message.closing.reason)
 
     def _receive_grant(self, lease: Lease) -> None:
         crossing = self.book.granted(lease)
@@ -273,49 +262,41 @@ class RouterClient:
 
     async def _connect_until_lost(self) -> str:
         """One attempt; returns why it is over."""
-        try:
-            await self._connect_once()
-        except grpc.aio.AioRpcError as error:
-            return f"{error.code().name}: {error.details()}"
-        except (TimeoutError, asyncio.InvalidStateError) as error:
-            return repr(error)
-        except asyncio.CancelledError:
-            # gRPC reports a call that was cancelled (by our writer) like a task that was cancelled (by stop)
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return "dropped"
-        return "the router ended the stream"
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[str] = loop.create_future()
 
-    async def _connect_once(self) -> None:
-        async with grpc.aio.insecure_channel(self.config.address, options=_CHANNEL_OPTIONS) as channel:
-            call: Any = rpc.RouterStub(channel).Connect(metadata=self._metadata)
-            writer: asyncio.Task[None] | None = None
-            try:
-                async with asyncio.timeout(self.config.connect_timeout_s):
-                    await call.write(self.book.hello(self.gateway_id, self.epoch))
-                    first: Any = await call.read()
-                if first is grpc.aio.EOF or first.WhichOneof("body") != "welcome":
-                    return
-                self._connected(call, first.welcome)
-                writer = asyncio.create_task(self._write(call), name="router-client-writer")
-                while (message := await call.read()) is not grpc.aio.EOF:
-                    self._receive(message)
-            finally:
+        def lost(reason: str) -> None:
+            if self._stream is stream:
                 self._disconnected()
-                call.cancel()
-                if writer is not None:
-                    writer.cancel()
-                    await asyncio.gather(writer, return_exceptions=True)
-                    self._keep_untold()
+            if not over.done():
+                over.set_result(reason)
 
-    def _connected(self, call: Any, welcome: pb.Welcome) -> None:
+        stream = MessageStream(wire.MAX_MESSAGE_BYTES, self._receive, self._flush, lost)
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_s):
+                await self._address.connect(stream)
+        except (OSError, TimeoutError) as error:
+            return str(error) or repr(error)
+        self._stream = stream
+        stream.write((wire.opening(self._token), self.book.hello(self.gateway_id, self.epoch)))
+        patience = loop.call_later(self.config.connect_timeout_s, self._unwelcome)
+        try:
+            return await over
+        finally:
+            patience.cancel()
+            self._disconnected()
+            stream.abort("left")
+
+    def _unwelcome(self) -> None:
+        if not self.connected:
+            self._drop_connection("it did not welcome us")
+
+    def _connected(self, welcome: pb.Welcome) -> None:
         if self._patience_timer is not None:
             self._patience_timer.cancel()
             self._patience_timer = None
         self.connected = True
         self.connections += 1
-        self._call = call
         self._router_version = welcome.desired_state_version
         self._welcomed.set()
         self._outbox.clear()
@@ -329,7 +310,7 @@ class RouterClient:
         self._ping()
 
     def _disconnected(self) -> None:
-        self._call = None
+        self._stream = None
         if not self.connected:
             return
         self.connected = False
@@ -340,26 +321,18 @@ class RouterClient:
         # those who ask from now on bring their own timer
         waiting = tuple(self.book.pending)
         self._patience_timer = loop.call_later(self.config.patience_s, self._give_up_waiting, waiting)
-
-    def _keep_untold(self) -> None:
         self.book.remember(item for item in self._outbox if isinstance(item, Ending))
         self._outbox.clear()
-        self._outbox_filled.clear()
 
-    def _drop_connection(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
+    def _drop_connection(self, reason: str = "dropped") -> None:
+        if self._stream is not None:
+            self._stream.abort(reason)
 
 
 _FIRST_PAUSE_S = 0.02
 _UNHEARD_PINGS_LIMIT = 3
-_CHANNEL_OPTIONS = (
-    # shared subchannels would remember gRPC's own backoff across our attempts
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-    ("grpc.max_receive_message_length", wire.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", wire.MAX_MESSAGE_BYTES),
-)
+_TOGETHER = 256
+"""Messages written at once, between two looks at whether the router still keeps up."""
 
 _ERRORS: dict[str, type[SlipstreamError]] = {
     kind.code: kind for kind in (ModelNotFound, NoEngine, Overloaded, RouterUnavailable)

@@ -1,4 +1,4 @@
-"""Settings of the gateway's way to the router. A file of its own: reading settings must not load gRPC."""
+"""Settings of the gateway's way to the router. A file of its own: reading settings must not load the connection."""
 
 from __future__ import annotations
 
@@ -31,5 +31,3 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Messages waiting for a router that does not read; beyond it the connection is dropped and made anew."""
     endings_limit: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     """Releases remembered while the router is away."""
-    batch_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 256
-    """Most messages sent as one."""

@@ -86,7 +86,5 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients are told to wait when no engine is healthy, which nobody can predict."""
     stream_messages: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     """Answers waiting for one gateway that does not read; beyond it its stream is closed and it reconnects."""
-    batch_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 256
-    """Most answers sent as one message."""
     drain_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 2.0
     """On SIGTERM, how long decided answers may take to leave before the streams are closed."""

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import grpc
 import msgspec
 
-from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
-from contracts.proto import router_pb2_grpc as rpc
-from router import wire
 from router.core.record import Record
-
-TIMEOUT_S = 5.0
+from router.inquiry import inquire
 
 
 def ask(address: str, token: str, request_id: str) -> list[Record]:
     """Every decision the router remembers about it, oldest first. Raises RouterUnavailable."""
-    with grpc.insecure_channel(address) as channel:
-        metadata = ((wire.AUTHORIZATION, wire.bearer(token)),)
-        try:
-            found = rpc.RouterStub(channel).Explain(
-                pb.ExplainRequest(request_id=request_id), metadata=metadata, timeout=TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            said = error.details() if isinstance(error, grpc.Call) else str(error)
-            raise RouterUnavailable(f"The router at {address} does not answer: {said}") from None
-    return msgspec.json.decode(found.records, type=list[Record])
+    question = pb.GatewayMessage(explain=pb.ExplainRequest(request_id=request_id))
+    return msgspec.json.decode(inquire(address, token, question).explanation.records, type=list[Record])
 
 
 def told(records: Sequence[Record]) -> str:

@@ -1,4 +1,4 @@
-"""Moves messages between the gateways' streams and the core, and time and polls into it.
+"""Moves messages between the gateways' connections and the core, and time and polls into it.
 
 Owns no rule. Everything runs on one event loop; every event is decided before the next is read.
 """
@@ -12,27 +12,24 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
 
-import grpc
 import msgspec
 
-from contracts.errors import ConfigError, RouterUnavailable
+from contracts.errors import ConfigError
 from contracts.proto import router_pb2 as pb
-from contracts.proto import router_pb2_grpc as rpc
 from engines.base import Driver
 from router import codec, wire
 from router.config import RouterConfig
 from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
-from router.core.events import Acquire, Event, GatewayDisconnected, StatePublished, Tick
+from router.core.events import Acquire, Event, StatePublished, Tick
 from router.core.replica import Health
 from router.event_log import EventLog
+from router.gateway_connection import GatewayConnection
 from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
 from router.policies import registry
-from router.stream import GatewayStream
 
 logger = logging.getLogger(__name__)
 
@@ -52,52 +49,62 @@ class RouterServer:
         self.port = 0
         self.dispatcher = Dispatcher(config, registry.create(config.policy))
         self.metrics = RouterMetrics(self.dispatcher)
-        self.streams: dict[int, GatewayStream] = {}
-        self._authorization = wire.bearer(token).encode()
+        self.connections: dict[int, GatewayConnection] = {}
+        self._token = token.encode()
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
         self._metrics_server = MetricsServer(self.metrics)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
         self._kv_events = KvSubscriptions(self.handle)
-        self._connections = 0
+        self._accepted = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._grpc = grpc.aio.server(options=_SERVER_OPTIONS)
-        rpc.add_RouterServicer_to_server(_Servicer(self), self._grpc)
+        self._listeners: list[asyncio.Server] = []
+        self._all_gone = asyncio.Event()
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when a port cannot be had."""
         host, port = self.config.host, self.config.port
+        loop = asyncio.get_running_loop()
         try:
-            self.port = self._grpc.add_insecure_port(f"{host}:{port}")
-        except RuntimeError:
-            self.port = 0
-        if not self.port:
+            listener = await loop.create_server(self._accept, host, port)
+        except OSError:
             raise ConfigError(
                 f"router.port: cannot listen on {host}:{port}; free the port or set another", param="router.port"
-            )
+            ) from None
+        self._listeners.append(listener)
+        self.port = listener.sockets[0].getsockname()[1]
         if self.config.socket is not None:
-            self._listen_on_socket(self.config.socket)
-        await self._grpc.start()
+            self._listeners.append(await self._listen_on_socket(self.config.socket))
         if self.config.metrics_port:
             await self._metrics_server.start(host, self.config.metrics_port)
         logger.info("router listening on %s:%d", host, self.port)
 
-    def _listen_on_socket(self, path: str) -> None:
+    async def _listen_on_socket(self, path: str) -> asyncio.Server:
         try:
-            self._grpc.add_insecure_port(f"unix:{path}")
-        except RuntimeError:
+            return await asyncio.get_running_loop().create_unix_server(self._accept, path)
+        except OSError:
             raise ConfigError(
                 f"router.socket: cannot listen on {path}; its folder must exist and be writable, its path be shorter "
                 "than 108 bytes",
                 param="router.socket",
             ) from None
 
+    def _accept(self) -> asyncio.Protocol:
+        self._accepted += 1
+        connection = self.connections[self._accepted] = GatewayConnection(self._accepted, self)
+        return connection.stream
+
     async def stop(self) -> None:
-        """Let decided answers leave, then close the streams: gateways ask the next router for what is still open."""
+        """Let decided answers leave, then close: gateways ask the next router for what is still open."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self.connections.values()):
+            connection.leave("the router stops")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.drain_timeout_s):
-                for stream in list(self.streams.values()):
-                    await stream.flushed()
-        await self._grpc.stop(grace=None)
+                while self.connections:
+                    self._all_gone.clear()
+                    await self._all_gone.wait()
+        await self.abort()
         await self._poller.stop()
         self._kv_events.stop()
         await self._metrics_server.stop()
@@ -105,6 +112,16 @@ class RouterServer:
             self._event_log.close()
         if self._timer is not None:
             self._timer.cancel()
+
+    async def abort(self) -> None:
+        """Close everything that listens and every connection, without a word."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self.connections.values()):
+            connection.stream.abort("the router stops")
+        while self.connections:
+            self._all_gone.clear()
+            await self._all_gone.wait()
 
     def handle(self, event: Event) -> None:
         """Put one event through the core and act on what it decides."""
@@ -124,42 +141,19 @@ class RouterServer:
             self._follow_fleet()
         self._arm(loop)
 
-    def authorized(self, context: Any) -> bool:
-        """Whether the call carries the deployment's token."""
-        for key, value in context.invocation_metadata() or ():
-            if key == wire.AUTHORIZATION:
-                given = value.encode() if isinstance(value, str) else bytes(value)
-                return hmac.compare_digest(given, self._authorization)
-        return False
+    def authorized(self, token: str) -> bool:
+        """Whether it is the deployment's token."""
+        return hmac.compare_digest(token.encode(), self._token)
 
-    async def serve_gateway(self, context: Any, hello: pb.Hello) -> str | None:
-        """Carry one stream until it ends. The reason, when it was the router that wanted it to end."""
-        silence_s = self.config.silence_s
-        self._connections += 1
-        connection = self._connections
-        stream = self.streams[connection] = GatewayStream(self.config.stream_messages, self.config.batch_messages)
-        self.handle(codec.hello_event(connection, hello))
-        reader = asyncio.create_task(self._read(connection, stream, context), name=f"read gateway {hello.gateway_id}")
-        writer = asyncio.create_task(stream.write_to(context), name=f"write gateway {hello.gateway_id}")
-        try:
-            ending = (reader, writer, stream.closed)
-            heard = -1
-            while not (await asyncio.wait(ending, timeout=silence_s, return_when=asyncio.FIRST_COMPLETED))[0]:
-                if stream.heard == heard:
-                    stream.close(f"nothing heard for {silence_s:g} s")
-                heard = stream.heard
-        finally:
-            del self.streams[connection]
-            self.handle(GatewayDisconnected(connection))
-            reader.cancel()
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        if not stream.closed.done():
-            return None
-        reason = stream.closed.result()
+    def turned_away(self) -> None:
+        """Count a gateway whose stream the router ended."""
         self.metrics.streams_closed.inc()
-        logger.warning("closing the stream of gateway %s: %s", hello.gateway_id, reason)
-        return reason
+
+    def gone(self, number: int) -> None:
+        """Forget a connection that is over."""
+        self.connections.pop(number, None)
+        if not self.connections:
+            self._all_gone.set()
 
     def describe(self) -> pb.FleetDescription:
         """The fleet as the core sees it now."""
@@ -193,27 +187,6 @@ class RouterServer:
         """What is remembered about a request."""
         return pb.Explanation(records=msgspec.json.encode(self.dispatcher.records.of(request_id)))
 
-    async def _read(self, connection: int, stream: GatewayStream, context: Any) -> None:
-        while (message := await context.read()) is not grpc.aio.EOF:
-            stream.heard += 1
-            for part in wire.parts(message):
-                if part.HasField("ping"):
-                    stream.send(pb.RouterMessage(pong=pb.Pong()))
-                    continue
-                try:
-                    event = codec.event(connection, part)
-                except ValueError as error:
-                    self._reject(connection, part, error)
-                else:
-                    self.handle(event)
-
-    def _reject(self, connection: int, message: pb.GatewayMessage, error: ValueError) -> None:
-        """A message we cannot read is a gateway of another version: say so, and leave nobody waiting."""
-        logger.error("message of gateway connection %d refused: %s", connection, error)
-        stream = self.streams.get(connection)
-        if stream is not None and message.WhichOneof("body") == "acquire":
-            stream.send(wire.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))
-
     def _act(self, decision: Decision) -> None:
         self.metrics.decided(decision)
         if isinstance(decision, ProbeNow):
@@ -222,15 +195,15 @@ class RouterServer:
         if isinstance(decision, ReplayKvEvents):
             self._kv_events.ask_replay(decision.replica_id, decision.first)
             return
-        stream = self.streams.get(decision.connection)
-        if stream is None:
+        connection = self.connections.get(decision.connection)
+        if connection is None:
             return
         if isinstance(decision, Granted | Refused):
-            stream.send(codec.answer(decision))
+            connection.send(codec.answer(decision))
         elif isinstance(decision, Welcomed):
-            stream.send(wire.welcome(self.epoch, self.config.grace_s, decision.version))
+            connection.send(wire.welcome(self.epoch, self.config.grace_s, decision.version))
         elif isinstance(decision, Disconnect):
-            stream.close(decision.reason)
+            connection.turn_away(decision.reason)
 
     def _follow_fleet(self) -> None:
         replicas = self.dispatcher.fleet.replicas.values()
@@ -256,39 +229,3 @@ class RouterServer:
     def _wake(self) -> None:
         self._timer = None
         self.handle(Tick())
-
-
-class _Servicer(rpc.RouterServicer):
-    """The gRPC face: checks the token, hands over."""
-
-    def __init__(self, server: RouterServer) -> None:
-        self._server = server
-
-    async def Connect(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
-        await self._require_token(context)
-        first = await context.read()
-        if first is grpc.aio.EOF or not (first.hello.gateway_id and first.hello.epoch):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello")
-        reason = await self._server.serve_gateway(context, first.hello)
-        if reason is not None:
-            await context.abort(grpc.StatusCode.ABORTED, reason)
-
-    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.FleetDescription:  # noqa: N802
-        await self._require_token(context)
-        return self._server.describe()
-
-    async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.Explanation:  # noqa: N802
-        await self._require_token(context)
-        return self._server.explain(request.request_id)
-
-    async def _require_token(self, context: Any) -> None:
-        if not self._server.authorized(context):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the deployment's token is required")
-
-
-_SERVER_OPTIONS = (
-    # two routers on one port would split the gateways between them
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", wire.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", wire.MAX_MESSAGE_BYTES),
-)

@@ -1,57 +1,81 @@
-"""What the router sends to one gateway: a bounded queue and the one writer that empties it."""
+"""One end of the line between a gateway and the router: whole messages in and out, no task."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import cast
 
-from contracts.proto import router_pb2 as pb
-from router import wire
+from google.protobuf.message import Message
+
+from router.framing import FrameReader, FrameTooLongError, framed
 
 
-class GatewayStream:
-    """The sending half of one connection. `closed` resolves with the reason when the stream is to be ended."""
+class MessageStream(asyncio.Protocol):
+    """Belongs to one connection, from its first byte to its last.
 
-    def __init__(self, limit: int, batch: int) -> None:
-        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.heard = 0
-        """Messages read from the gateway, pings included."""
-        self._outbox: deque[pb.RouterMessage] = deque()
-        self._filled = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._limit = limit
-        self._batch = batch
+    receive gets every payload, in order, from inside the socket's callback; resumed is called when `writable` is true
+    again; lost is called once, with the reason, when nothing comes or goes any more.
+    """
 
-    def __len__(self) -> int:
-        return len(self._outbox)
+    def __init__(
+        self,
+        limit_bytes: int,
+        receive: Callable[[bytes], None],
+        resumed: Callable[[], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        self.writable = False
+        """Whether the connection stands and the other end keeps up; what is written regardless is held in memory."""
+        self.frames = FrameReader(limit_bytes)
+        self._receive = receive
+        self._resumed = resumed
+        self._lost = lost
+        self._reason = "the other end closed the connection"
+        self._transport: asyncio.Transport | None = None
 
-    def send(self, message: pb.RouterMessage) -> None:
-        """Queue a message; closes the stream when the gateway has stopped reading."""
-        if len(self._outbox) >= self._limit:
-            self.close(f"{self._limit} answers wait and are not read")
-            return
-        self._outbox.append(message)
-        self._filled.set()
-        self._idle.clear()
+    def write(self, messages: Iterable[Message]) -> None:
+        """Send them together; nothing once the connection is lost."""
+        if self._transport is not None:
+            self._transport.write(b"".join([framed(message) for message in messages]))
 
     def close(self, reason: str) -> None:
-        """Ask for the stream to be ended; the first reason stays."""
-        if not self.closed.done():
-            self.closed.set_result(reason)
+        """End the connection when all that was written has left."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._reason = reason
+            self.writable = False
+            self._transport.close()
 
-    async def flushed(self) -> None:
-        """Return when everything queued so far has been handed to gRPC."""
-        await self._idle.wait()
+    def abort(self, reason: str) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            if not self._transport.is_closing():
+                self._reason = reason
+            self.writable = False
+            self._transport.abort()
 
-    async def write_to(self, context: Any) -> None:
-        """Send what is queued, for ever. Raises when the connection is gone."""
-        outbox = self._outbox
-        while True:
-            await self._filled.wait()
-            while outbox:
-                taken = [outbox.popleft() for _ in range(min(len(outbox), self._batch))]
-                await context.write(wire.joined_for_gateway(taken))
-            self._filled.clear()
-            self._idle.set()
+    # called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one, but not by inheritance
+        self.writable = True
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for payload in self.frames.feed(data):
+                self._receive(payload)
+        except FrameTooLongError as error:
+            self.abort(str(error))
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self.writable = True
+            self._resumed()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.writable = False
+        self._transport = None
+        self._lost(self._reason if error is None else str(error) or repr(error))

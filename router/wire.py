@@ -1,4 +1,4 @@
-"""Translates between the contracts and the router's proto, for both ends of the stream.
+"""Translates between the contracts and the router's proto, for both ends of the line.
 
 Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never".
 """
@@ -6,8 +6,6 @@ Durations cross as whole milliseconds, rounded up where rounding down would turn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -19,12 +17,17 @@ from contracts.prefix import HASH_BYTES
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 
-AUTHORIZATION = "authorization"
+VERSION = 1
+"""Of the protocol; another one is refused, so that a half-upgraded deployment says what is wrong with it."""
+MAX_OPENING_BYTES = 4 * 1024
 MAX_UINT32 = 2**32 - 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""A hello names every live lease of a gateway, a desired state every replica: both outgrow gRPC's 4 MB."""
+"""A hello names every live lease of a gateway, a desired state every replica."""
 
-MessageT = TypeVar("MessageT", pb.GatewayMessage, pb.RouterMessage)
+
+def opening(token: str) -> pb.Opening:
+    """The first frame of a connection."""
+    return pb.Opening(token=token, version=VERSION)
 
 
 def acquire(ask: Ask, remaining_s: float) -> pb.GatewayMessage:
@@ -155,34 +158,12 @@ def shed(lease_id: str, code: str, reason: str, retry_after_s: float | None) -> 
 
 
 def welcome(router_epoch: str, grace_s: float, version: int) -> pb.RouterMessage:
-    """The first answer on a stream."""
+    """The first answer to a gateway."""
     return pb.RouterMessage(
         welcome=pb.Welcome(router_epoch=router_epoch, grace_ms=milliseconds(grace_s), desired_state_version=version)
     )
 
 
-def joined_for_router(messages: Sequence[pb.GatewayMessage]) -> pb.GatewayMessage:
-    """One message that carries all of them, in order."""
-    return messages[0] if len(messages) == 1 else pb.GatewayMessage(batch=pb.GatewayBatch(messages=messages))
-
-
-def joined_for_gateway(messages: Sequence[pb.RouterMessage]) -> pb.RouterMessage:
-    """One message that carries all of them, in order."""
-    return messages[0] if len(messages) == 1 else pb.RouterMessage(batch=pb.RouterBatch(messages=messages))
-
-
-def parts(message: MessageT) -> Iterable[MessageT]:
-    """The messages inside one read from the stream; a batch holds no batches."""
-    if message.WhichOneof("body") == "batch":
-        return message.batch.messages
-    return (message,)
-
-
 def milliseconds(seconds: float) -> int:
     """Whole milliseconds, rounded up, within what the proto can hold."""
     return max(0, min(math.ceil(seconds * 1000), MAX_UINT32))
-
-
-def bearer(token: str) -> str:
-    """The value of the authorization metadata."""
-    return f"Bearer {token}"

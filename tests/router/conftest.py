@@ -1,4 +1,4 @@
-"""A router in this process, on a real gRPC port, and engines that only answer polls."""
+"""A router in this process, on a real port, and engines that only answer polls."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""What the router says of itself (`Describe`), asked as an operator would."""
+"""What the router says of itself, asked as an operator would."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
 
-import grpc
-
+from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
-from contracts.proto import router_pb2_grpc as rpc
+from router.inquiry import inquire
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import GUARD_S
 
 
 class RouterView:
@@ -17,7 +15,7 @@ class RouterView:
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._token = token
 
     @classmethod
     async def of(cls, deployment: Deployment) -> RouterView:
@@ -26,17 +24,11 @@ class RouterView:
 
     async def describe(self) -> pb.FleetDescription | None:
         """The fleet as the router sees it; None while there is no router."""
-        async with grpc.aio.insecure_channel(self._address) as channel:
-            stub: Any = rpc.RouterStub(channel)
-            try:
-                described: pb.FleetDescription = await stub.Describe(
-                    pb.DescribeRequest(), metadata=self._metadata, timeout=GUARD_S
-                )
-            except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNAVAILABLE:
-                    return None
-                raise
-            return described
+        question = pb.GatewayMessage(describe=pb.DescribeRequest())
+        try:
+            return (await asyncio.to_thread(inquire, self._address, self._token, question)).fleet
+        except RouterUnavailable:
+            return None
 
     async def leases(self) -> dict[str, int]:
         """Live leases by replica; empty while there is no router."""

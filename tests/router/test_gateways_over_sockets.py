@@ -1,22 +1,25 @@
-"""Gateways and a router over real gRPC: what happens when either side, or the line between them, goes away."""
+"""Gateways and a router over real sockets: what happens when either side, or the line between them, goes away."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 
-import grpc
 import pytest
 
 from contracts.errors import ConfigError, ModelNotFound, NoEngine, Overloaded, RouterUnavailable
 from contracts.lease import LeaseEnd
 from contracts.proto import router_pb2 as pb
-from contracts.proto import router_pb2_grpc as rpc
 from contracts.usage import Finish, Usage
 from router import wire
 from router.client import RouterClient
+from router.framing import FrameReader, framed
+from router.inquiry import inquire
 from router.server import RouterServer
 from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+
+DESCRIBE = pb.GatewayMessage(describe=pb.DescribeRequest())
 
 
 def leases(router: RouterServer, replica_id: str = "r1") -> int:
@@ -31,7 +34,7 @@ def ended(lease_id: str) -> LeaseEnd:
 async def restart(router: RouterServer, start_router: StartRouter) -> RouterServer:
     """A new router process on the same port; the old one is gone without a word."""
     port = router.port
-    await router._grpc.stop(grace=None)
+    await router.abort()
     return await start_router(port=port)
 
 
@@ -90,10 +93,33 @@ async def test_the_wrong_token_is_refused(start_router: StartRouter, connect: Co
     with pytest.raises(RouterUnavailable):
         await client.acquire(ask("l1"))
     assert not client.connected
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{router.port}") as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await rpc.RouterStub(channel).Describe(pb.DescribeRequest())
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(RouterUnavailable, match="token is required"):
+        await asyncio.to_thread(inquire, f"127.0.0.1:{router.port}", "another", DESCRIBE)
+
+
+async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
+    router = await start_router(silence_s=0.2)
+
+    async def said(*frames: bytes) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+        writer.write(b"".join(frames))
+        async with asyncio.timeout(GUARD_S):
+            answered = await reader.read()
+        writer.close()
+        return "".join(
+            pb.RouterMessage.FromString(payload).closing.reason
+            for payload in FrameReader(wire.MAX_MESSAGE_BYTES).feed(answered)
+        )
+
+    opening = framed(wire.opening(TOKEN))
+    assert await said(b"GET /metrics HTTP/1.1\r\n\r\n") == ""
+    assert "nothing heard" in await said()
+    assert "nothing heard" in await said(opening)
+    assert "version 7" in await said(framed(pb.Opening(token=TOKEN, version=7)))
+    assert "first message must be" in await said(opening, framed(pb.GatewayMessage(hello=pb.Hello(gateway_id="g"))))
+    assert "cannot be read" in await said(opening, b"\x00\x00\x00\x01\xff")
+    await until(lambda: not router.connections)
+    assert router.metrics.registry.get_sample_value("slipstream_router_streams_closed_total") == 0
 
 
 async def test_describe_tells_the_fleet(start_router: StartRouter, connect: Connect, engines: FakeEngines) -> None:
@@ -103,9 +129,7 @@ async def test_describe_tells_the_fleet(start_router: StartRouter, connect: Conn
     client = await connect(router.port)
     client.publish(fleet(3))
     await client.acquire(ask("l1"))
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{router.port}") as channel:
-        metadata = ((wire.AUTHORIZATION, wire.bearer(TOKEN)),)
-        told = await rpc.RouterStub(channel).Describe(pb.DescribeRequest(), metadata=metadata)
+    told = (await asyncio.to_thread(inquire, f"127.0.0.1:{router.port}", TOKEN, DESCRIBE)).fleet
     assert (told.desired_state_version, told.gateways, told.queued) == (3, 1, 0)
     first, second = told.replicas
     assert (first.healthy, first.leases, first.running) == (True, 1, 7)
@@ -192,7 +216,7 @@ async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
     before = asyncio.create_task(client.acquire(ask("before")))
     await until(lambda: router.dispatcher.queued == 1)
     port = router.port
-    await router._grpc.stop(grace=None)
+    await router.abort()
     await until(lambda: not client.connected)
     during = asyncio.create_task(client.acquire(ask("during")))
     router = await start_router(port=port)
@@ -228,8 +252,8 @@ async def test_a_router_that_hangs_is_left(start_router: StartRouter, connect: C
     client = await connect(router.port, ping_interval_s=0.02)
     client.publish(fleet(replicas=("r1",)))
     await client.acquire(ask("l1"))
-    for stream in router.streams.values():
-        stream.send = lambda message: None  # type: ignore[method-assign]
+    for connection in router.connections.values():
+        connection.send = lambda message: None  # type: ignore[method-assign]
     await until(lambda: client.connections == 2)
     await client.acquire(ask("l2"))
     assert leases(router) == 2
@@ -249,28 +273,38 @@ async def test_a_gateway_that_hangs_is_disconnected(start_router: StartRouter, c
 
 
 async def test_a_gateway_that_does_not_read_is_disconnected(start_router: StartRouter) -> None:
-    router = await start_router(stream_messages=50, batch_messages=1)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{router.port}") as channel:
-        call = rpc.RouterStub(channel).Connect(metadata=((wire.AUTHORIZATION, wire.bearer(TOKEN)),))
-        await call.write(pb.GatewayMessage(hello=pb.Hello(gateway_id="deaf", epoch="1")))
-        await call.write(wire.desired_state(fleet(replicas=("r1",), max_concurrency=1_000_000)))
-        # the answers carry the id back; a megabyte each fills what the line holds in a moment
-        async with asyncio.timeout(GUARD_S):
-            number = 0
-            while "deaf" not in router.dispatcher.sessions or router.dispatcher.connections:
-                number += 1
-                await call.write(wire.acquire(ask(f"{number}" + "x" * 1_000_000), 30.0))
-        closed = "slipstream_router_streams_closed_total"
-        await until(lambda: router.metrics.registry.get_sample_value(closed) == 1)
-        assert router.dispatcher.sessions["deaf"].grace_ends_at is not None
-        call.cancel()
+    router = await start_router(stream_messages=50)
+    _, writer = await asyncio.open_connection("127.0.0.1", router.port, limit=1)
+    for message in (
+        wire.opening(TOKEN),
+        pb.GatewayMessage(hello=pb.Hello(gateway_id="deaf", epoch="1")),
+        wire.desired_state(fleet(replicas=("r1",), max_concurrency=1_000_000)),
+    ):
+        writer.write(framed(message))
+    # the answers carry the id back; a megabyte each fills what the line holds in a moment
+    async with asyncio.timeout(GUARD_S):
+        number = 0
+        while "deaf" not in router.dispatcher.sessions or router.dispatcher.connections:
+            number += 1
+            with contextlib.suppress(ConnectionError):
+                writer.write(framed(wire.acquire(ask(f"{number}" + "x" * 1_000_000), 30.0)))
+                await writer.drain()
+    closed = "slipstream_router_streams_closed_total"
+    await until(lambda: router.metrics.registry.get_sample_value(closed) == 1)
+    assert router.dispatcher.sessions["deaf"].grace_ends_at is not None
+    writer.close()
 
 
 async def test_a_router_that_does_not_read_is_reconnected_to(start_router: StartRouter, connect: Connect) -> None:
     router = await start_router()
     client = await connect(router.port, outbox_messages=16)
     client.publish(fleet(replicas=("r1",), max_concurrency=1_000))
-    asks = [asyncio.create_task(client.acquire(ask(f"l{number}"))) for number in range(50)]
+    await until(lambda: router.dispatcher.fleet.version == 1)
+    for connection in router.connections.values():
+        assert connection.stream._transport
+        connection.stream._transport.pause_reading()
+    # half a megabyte each fills what the line holds in a moment
+    asks = [asyncio.create_task(client.acquire(ask(f"{number}" + "x" * 500_000))) for number in range(50)]
     granted = await asyncio.gather(*asks)
     assert len(granted) == 50
     await until(lambda: leases(router) == 50)

@@ -1,0 +1,56 @@
+"""Frames on the line between a gateway and the router: four bytes of length, big-endian, then one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+_HEAD_BYTES = 4
+
+
+class FrameTooLongError(ValueError):
+    """The other end announced more than it may send; it is not one of ours, or of another version."""
+
+
+def framed(message: Message) -> bytes:
+    """The message as it goes on the line."""
+    payload = message.SerializeToString()
+    return len(payload).to_bytes(_HEAD_BYTES, "big") + payload
+
+
+class FrameReader:
+    """Cuts what arrives, in whatever pieces, into payloads. limit_bytes: the longest payload accepted from now on."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._wanted = _HEAD_BYTES
+        """Bytes without which nothing more can be cut: looking earlier would make a long frame cost its square."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The payloads that `data` completes, in order; exhaust it before feeding more.
+
+        Cut one by one, so that whoever takes the first may change the limit for the second. Raises FrameTooLongError;
+        the line is of no use afterwards.
+        """
+        if self._kept:
+            self._kept += data
+            if len(self._kept) < self._wanted:
+                return
+            data = bytes(self._kept)
+            self._kept.clear()
+        at = 0
+        while True:
+            wanted = _HEAD_BYTES
+            if len(data) - at >= _HEAD_BYTES:
+                length = int.from_bytes(data[at : at + _HEAD_BYTES], "big")
+                if length > self.limit_bytes:
+                    raise FrameTooLongError(f"a frame of {length:,} bytes; the longest allowed is {self.limit_bytes:,}")
+                wanted += length
+            if len(data) - at < wanted:
+                break
+            yield data[at + _HEAD_BYTES : at + wanted]
+            at += wanted
+        self._kept += data[at:]
+        self._wanted = wanted

@@ -1,0 +1,176 @@
+"""One caller's connection to the router: opened with the token, then a gateway's stream of leases, or one question."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from contracts.errors import RouterUnavailable
+from contracts.proto import router_pb2 as pb
+from router import codec, wire
+from router.config import RouterConfig
+from router.core.events import Event, GatewayDisconnected
+from router.stream import MessageStream
+
+logger = logging.getLogger(__name__)
+
+_FAREWELL_S = 1.0
+
+
+class LeaseService(Protocol):
+    """What a connection needs of the router it belongs to."""
+
+    config: RouterConfig
+
+    def authorized(self, token: str) -> bool:
+        """Whether it is the deployment's token."""
+
+    def handle(self, event: Event) -> None:
+        """Put an event through the core."""
+
+    def describe(self) -> pb.FleetDescription:
+        """The fleet as the core sees it now."""
+
+    def explain(self, request_id: str) -> pb.Explanation:
+        """What is remembered about a request."""
+
+    def turned_away(self) -> None:
+        """Count a gateway whose stream the router ended."""
+
+    def gone(self, number: int) -> None:
+        """Forget the connection."""
+
+
+class GatewayConnection:
+    """number: names the connection to the core. Answers that the other end does not read wait here, up to a limit."""
+
+    def __init__(self, number: int, service: LeaseService) -> None:
+        self.number = number
+        self.gateway_id = ""
+        """Empty until a hello has come."""
+        self.stream = MessageStream(wire.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
+        self._service = service
+        self._take: Callable[[bytes], None] = self._opening
+        self._heard = False
+        self._outbox: deque[pb.RouterMessage] = deque()
+        self._leaving = ""
+        """Why the connection is to end once everything has been sent; empty while it is not."""
+        self._silence_s = service.config.silence_s
+        self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)
+
+    def send(self, message: pb.RouterMessage) -> None:
+        """Answer. Ends the connection when the other end has stopped reading."""
+        if self.stream.writable and not self._outbox:
+            self.stream.write((message,))
+        elif len(self._outbox) < self._service.config.stream_messages:
+            self._outbox.append(message)
+        else:
+            self.turn_away(f"{len(self._outbox)} answers wait and are not read")
+
+    def turn_away(self, reason: str) -> None:
+        """End it because the router wants to: the other end is told why, if it reads."""
+        if self._take is not _ignore:
+            if self.gateway_id:
+                logger.warning("closing the stream of gateway %s: %s", self.gateway_id, reason)
+                self._service.turned_away()
+            self.send_last(pb.RouterMessage(closing=pb.Closing(reason=reason)), reason)
+
+    def send_last(self, message: pb.RouterMessage, reason: str) -> None:
+        """Send, then close; who does not read soon does not get it."""
+        self._take = _ignore
+        self._timer.cancel()
+        if self.stream.writable:
+            self.stream.write((message,))
+            self.stream.close(reason)
+            self._timer = asyncio.get_running_loop().call_later(_FAREWELL_S, self.stream.abort, reason)
+        else:
+            self.stream.abort(reason)
+
+    def leave(self, reason: str) -> None:
+        """End it when everything decided has left."""
+        self._take = _ignore
+        self._leaving = reason
+        self._flush()
+
+    # called by the stream
+
+    def _receive(self, payload: bytes) -> None:
+        self._heard = True
+        try:
+            self._take(payload)
+        except DecodeError as error:
+            self.turn_away(f"a message that cannot be read: {error}")
+
+    def _opening(self, payload: bytes) -> None:
+        opening = pb.Opening.FromString(payload)
+        if not self._service.authorized(opening.token):
+            self.turn_away("the deployment's token is required")
+        elif opening.version != wire.VERSION:
+            self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {wire.VERSION}")
+        else:
+            self.stream.frames.limit_bytes = wire.MAX_MESSAGE_BYTES
+            self._take = self._purpose
+
+    def _purpose(self, payload: bytes) -> None:
+        message = pb.GatewayMessage.FromString(payload)
+        body = message.WhichOneof("body")
+        if body == "hello" and message.hello.gateway_id and message.hello.epoch:
+            self.gateway_id = message.hello.gateway_id
+            self._take = self._lease_message
+            self._service.handle(codec.hello_event(self.number, message.hello))
+        elif body == "describe":
+            self.send_last(pb.RouterMessage(fleet=self._service.describe()), "answered")
+        elif body == "explain":
+            explanation = self._service.explain(message.explain.request_id)
+            self.send_last(pb.RouterMessage(explanation=explanation), "answered")
+        else:
+            self.turn_away("the first message must be a hello, a describe or an explain")
+
+    def _lease_message(self, payload: bytes) -> None:
+        message = pb.GatewayMessage.FromString(payload)
+        if message.HasField("ping"):
+            self.send(pb.RouterMessage(pong=pb.Pong()))
+            return
+        try:
+            event = codec.event(self.number, message)
+        except ValueError as error:
+            self._reject(message, error)
+        else:
+            self._service.handle(event)
+
+    def _reject(self, message: pb.GatewayMessage, error: ValueError) -> None:
+        """A message we cannot read is a gateway of another version: say so, and leave nobody waiting."""
+        logger.error("message of gateway %s refused: %s", self.gateway_id, error)
+        if message.WhichOneof("body") == "acquire":
+            self.send(wire.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))
+
+    def _flush(self) -> None:
+        while self._outbox and self.stream.writable:
+            self.stream.write((self._outbox.popleft(),))
+        if self._leaving and not self._outbox:
+            self.stream.close(self._leaving)
+
+    def _lost(self, reason: str) -> None:
+        self._take = _ignore
+        self._timer.cancel()
+        self._outbox.clear()
+        self._service.gone(self.number)
+        if self.gateway_id:
+            logger.info("gateway %s: %s", self.gateway_id, reason)
+            self._service.handle(GatewayDisconnected(self.number))
+
+    def _check_silence(self) -> None:
+        if not self._heard or not self.gateway_id:
+            self.turn_away(f"nothing heard for {self._silence_s:g} s")
+            return
+        self._heard = False
+        self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)
+
+
+def _ignore(payload: bytes) -> None:
+    """Whatever comes after the router has ended the connection."""
