@@ -18,8 +18,18 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     head: str = ""
     """The head's folder, for eagle: config.json and model.safetensors. Empty: `draft` in the model's folder."""
 
+    shape: Literal["chain", "tree"] = "chain"
+    """For eagle. chain: one guess after the other. tree: several for each token, the likeliest branches checked
+    together; finds more in a step and computes more for it. Requests with penalties or a grammar get chains."""
+
+    tree_width: Annotated[int, Meta(ge=1, le=16)] = 3
+    """Most guesses after one text, of a tree."""
+
+    tree_depth: Annotated[int, Meta(ge=1, le=16)] = 4
+    """Most tokens a tree looks ahead."""
+
     max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
-    """Most tokens guessed per sequence and step."""
+    """Most tokens guessed per sequence and step, all branches of a tree together."""
 
     ngram_least: Annotated[int, Meta(ge=1, le=16)] = 2
     """Fewest last tokens that must have occurred before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speculative.draws import Draws
+from speculative.tree import DraftTree
 
 
 class NgramDrafts:
@@ -34,6 +35,10 @@ class NgramDrafts:
 
     def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
         """None: these guesses are not drawn, they are what the text says."""
+        return None
+
+    def tree(self, tokens: Sequence[int], count: int, depth: int, width: int) -> DraftTree | None:
+        """None: a text goes on in one way only."""
         return None
 
     def fork(self) -> NgramDrafts:

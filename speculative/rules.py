@@ -27,6 +27,22 @@ def accepted_prefix(drafts: Sequence[int], picked: Sequence[int]) -> int:
     return count
 
 
+def accepted_path(drafts: Sequence[int], parents: Sequence[int], picked: Sequence[int]) -> list[int]:
+    """The nodes of a tree of drafts that the target itself picked, from the text on.
+
+    drafts, parents: as in `tree.DraftTree`. picked: the token the target picked after the text, then after each node.
+    Lossless when the tree is a function of the context alone, for the same reason as `accepted_prefix`; the picks of
+    nodes equally deep may share their coin, as at most one of them comes to be.
+    """
+    children = {(parent, draft): node for node, (draft, parent) in enumerate(zip(drafts, parents, strict=True))}
+    path: list[int] = []
+    at = -1
+    while (node := children.get((at, picked[at + 1]))) is not None:
+        path.append(node)
+        at = node
+    return path
+
+
 def acceptance(p: Sequence[NumberT], q: Sequence[NumberT], token: int) -> NumberT:
     """The probability to keep a token drawn from q where the target has p: min(1, p/q).
 

@@ -86,6 +86,11 @@ def make_source(config: SpeculationConfig, model: Model, model_folder: Path | No
     if config.method == "off":
         return None
     if config.method == "ngram":
+        if config.shape == "tree":
+            raise ConfigError(
+                "speculation.shape: tree needs method eagle; n-grams guess one way on. Leave it at chain.",
+                param="speculation.shape",
+            )
         return NgramSource(config)
     folder = head_folder(config, model_folder)
     assert folder is not None

@@ -38,6 +38,7 @@ class Drafter:
     def __init__(self, config: SpeculationConfig, source: DraftSource | None) -> None:
         """source: None: nothing is ever guessed."""
         self.governor = Governor(config)
+        self._config = config
         self._source = source
 
     @property
@@ -52,23 +53,30 @@ class Drafter:
         generating = [sequence for sequence in running if sequence.pending == 1 and not sequence.is_new]
         count = self.governor.drafts(len(generating)) if generating else 0
         for sequence in generating:
-            sequence.drafts, sequence.draft_law = [], None
+            sequence.forget_drafts()
             # the token after the last draft must still be allowed
             room = min(count, sequence.most_tokens - len(sequence.tokens) - 1)
             if room > 0 and sequence.request.speculate:
                 if sequence.lookup is None:
                     self._source.begin(sequence)
                 assert sequence.lookup is not None
-                sequence.drafts, sequence.draft_law = self._guess(sequence, sequence.lookup, room)
+                self._guess(sequence, sequence.lookup, room)
                 if sequence.guide is not None and sequence.drafts:
                     del sequence.drafts[sequence.guide.count_valid(sequence.drafts) :]
 
-    def _guess(self, sequence: Sequence, lookup: Lookup, count: int) -> tuple[list[int], Tensor | None]:
+    def _guess(self, sequence: Sequence, lookup: Lookup, count: int) -> None:
+        config = self._config
+        if config.shape == "tree" and sequence.takes_trees:
+            tree = lookup.tree(sequence.tokens, count, config.tree_depth, config.tree_width)
+            if tree is not None:
+                sequence.branch(tree)
+                return
         if sequence.draws_drafts:
             draws = lookup.sample(sequence.tokens, count, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
             if draws is not None:
-                return draws
-        return lookup.propose(sequence.tokens, count), None
+                sequence.drafts, sequence.draft_law = draws
+                return
+        sequence.drafts = lookup.propose(sequence.tokens, count)
 
     def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
         """A step was done. starts: where each work began; states: what `layers` gave out, by sequence and token.

@@ -20,11 +20,12 @@ from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
 from engines.embedded.output import Delta, TokenLogprob
 from engines.embedded.request import Request
-from engines.embedded.runner import Runner
+from engines.embedded.runner import Ran, Runner
 from engines.embedded.sampler import Picked
-from engines.embedded.scheduler import Scheduler
+from engines.embedded.scheduler import Scheduler, StepPlan
 from engines.embedded.sequence import Sequence, TextStream
 from engines.embedded.stats import Stats
+from engines.embedded.tree_checker import TreeChecker
 from speculative.rules import accepted_prefix
 
 
@@ -50,6 +51,7 @@ class Engine:
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
         graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
+        self._trees = TreeChecker(model, store, self._drafter.layers)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
@@ -91,7 +93,7 @@ class Engine:
         if not plan.works:
             self.stats.idle()
             return []
-        picks, states = self._runner.run(plan)
+        picks, states = self._run(plan)
         starts = [work.sequence.computed for work in plan.works]
         for work in plan.works:
             self.scheduler.computed(work)
@@ -103,6 +105,17 @@ class Engine:
         self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         self.events.flush()
         return deltas
+
+    def _run(self, plan: StepPlan) -> Ran:
+        branching = [work for work in plan.works if work.drafts and work.sequence.draft_tree is not None]
+        if not branching:
+            return self._runner.run(plan)
+        plain = [work for work in plan.works if not work.drafts or work.sequence.draft_tree is None]
+        for source, target in plan.copies:
+            self.store.copy(source, target)
+        picks, states = self._runner.run(StepPlan(plain)) if plain else Ran([], {})
+        checked = self._trees.run(branching)
+        return Ran(picks + checked.picks, {**states, **checked.states})
 
     def flush_cache(self) -> bool:
         """Forget everything cached. False, and nothing is done, while anything runs or waits."""
@@ -121,9 +134,9 @@ class Engine:
         """Add a token, and those that were guessed right; None while there is nothing to tell (half a character or stop
         string)."""
         kept = accepted_prefix(sequence.drafts, [picked.id for picked in picks])
-        if sequence.drafts:
-            self.stats.count_drafts(len(sequence.drafts), kept)
-            sequence.count_drafts(len(sequence.drafts), kept)
+        if sequence.checked_drafts:
+            self.stats.count_drafts(sequence.checked_drafts, kept)
+            sequence.count_drafts(kept)
         # the keys and values of the right guesses are in place already
         sequence.computed += kept
         text = ""

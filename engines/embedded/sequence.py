@@ -13,6 +13,7 @@ from engines.embedded.output import Finish, Speculated, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
 from speculative.draws import Draws
+from speculative.tree import DraftTree
 
 
 class TextStream(Protocol):
@@ -36,6 +37,10 @@ class Lookup(Protocol):
 
     def sample(self, tokens: list[int], count: int, temperature: float) -> Draws | None:
         """The same drawn from a distribution; None: it has none."""
+        ...
+
+    def tree(self, tokens: list[int], count: int, depth: int, width: int) -> DraftTree | None:
+        """At most `count` guesses, up to `depth` tokens ahead, at most `width` after each text; None: it makes none."""
         ...
 
     def fork(self) -> Lookup:
@@ -64,6 +69,10 @@ class Sequence:
         self.computed = 0
         self.drafts: list[int] = []
         """Guesses at the next tokens, for the coming step only."""
+        self.draft_tree: DraftTree | None = None
+        """How `drafts` branch, for the coming step; None: each follows the one before it."""
+        self._pruned = 0
+        """Drafts of a tree that were found wrong and are no longer in `drafts`."""
         self.draft_law: Tensor | None = None
         """(at least len(drafts), vocabulary) what the drafts were drawn from; None: they are a function of the text."""
         self.draft_checks = self.drafts_checked = self.drafts_accepted = 0
@@ -97,6 +106,8 @@ class Sequence:
         self._coins: list[float] = []
         """Numbers drawn for the tokens to come, the first for the next token."""
         self._next_coin = 0
+        self._depths: list[int] = []
+        """Of the text's end and of each draft, where they branch."""
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
         """How often each id was generated, where a penalty needs it."""
@@ -175,21 +186,50 @@ class Sequence:
         `settle` says how many of those tokens came to be. The others' numbers are drawn again, so that the n-th token
         always has the n-th number, guessed or not.
         """
-        if self._next_coin == len(self._coins):
-            self._coins.append(self._random.random())
+        at = self._next_coin
         self._next_coin += 1
-        return self._coins[self._next_coin - 1]
+        if self.draft_tree is not None and self.drafts:
+            # of nodes equally deep at most one comes to be
+            at = self._depths[at]
+        while at >= len(self._coins):
+            self._coins.append(self._random.random())
+        return self._coins[at]
 
     def settle(self, emitted: int) -> None:
         """The step added `emitted` tokens; its other draws and its drafts are void."""
         del self._coins[:emitted]
         self._next_coin = 0
-        self.drafts, self.draft_law = [], None
+        self.forget_drafts()
 
-    def count_drafts(self, drafts: int, accepted: int) -> None:
+    def forget_drafts(self) -> None:
+        """Have none."""
+        self.drafts, self.draft_law, self.draft_tree = [], None, None
+        self._pruned = 0
+
+    def branch(self, tree: DraftTree) -> None:
+        """Have drafts that branch. Fewer of them, from the last on, may be left before they are checked."""
+        self.drafts, self.draft_tree = list(tree.ids), tree
+        self._depths = tree.depths()
+
+    def keep_branch(self, path: list[int]) -> None:
+        """Of drafts that branch these were right, one after the other: they are the drafts that are left."""
+        self._pruned = len(self.drafts) - len(path)
+        self.drafts, self.draft_tree = [self.drafts[node] for node in path], None
+
+    @property
+    def checked_drafts(self) -> int:
+        """Drafts that the step has computed."""
+        return len(self.drafts) + self._pruned
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether its drafts may branch: not where what may follow depends on the branch, by a penalty or a grammar."""
+        return self.counts is None and self.guide is None
+
+    def count_drafts(self, accepted: int) -> None:
         """Its drafts were checked."""
         self.draft_checks += 1
-        self.drafts_checked += drafts
+        self.drafts_checked += self.checked_drafts
         self.drafts_accepted += accepted
 
     @property

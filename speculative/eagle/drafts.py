@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from speculative.draws import Draws
+from speculative.eagle.branches import grow
 from speculative.eagle.head import EagleHead, KeysValues
+from speculative.tree import DraftTree
 
 
 class EagleDrafts:
@@ -59,6 +61,15 @@ class EagleDrafts:
             return None
         output, past = found
         return self._head.sample(output, past, self._next - 1, count, self._embedding, temperature)
+
+    @torch.inference_mode()
+    def tree(self, tokens: Sequence[int], count: int, depth: int, width: int) -> DraftTree | None:
+        """The `count` likeliest guesses, branches included; None where `propose` gives []."""
+        found = self._follow(tokens)
+        if found is None:
+            return None
+        output, past = found
+        return grow(self._head, output, past, self._next - 1, self._embedding, count, depth, width)
 
     def _follow(self, tokens: Sequence[int]) -> tuple[Tensor, KeysValues] | None:
         """Work off the states; the last output, and keys and values."""

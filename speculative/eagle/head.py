@@ -58,19 +58,25 @@ class EagleHead(nn.Module):
         return feature
 
     def extend(
-        self, embeddings: Tensor, features: Tensor, positions: Tensor, past: KeysValues | None
+        self,
+        embeddings: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        past: KeysValues | None,
+        visible: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """Serve consecutive indices of one sequence after those of `past`.
 
         embeddings: (n, hidden) of the tokens one further on; features: (n, hidden), from `features` or the head's own
-        outputs; positions: (n,). Returns outputs, (n, hidden), to feed back or to give to `logits`, and all keys and
-        values.
+        outputs; positions: (n,); visible: (n, all) bool, what each may look at where not simply all before it. Returns
+        outputs, (n, hidden), to feed back or to give to `logits`, and all keys and values.
         """
         q, own = self.midlayer.project(embeddings, features, positions)
         if past is not None:
             own = KeysValues(torch.cat((past.keys, own.keys)), torch.cat((past.values, own.values)))
         count, total = q.shape[0], own.keys.shape[0]
-        visible = torch.ones(count, total, dtype=torch.bool, device=q.device).tril(total - count)
+        if visible is None:
+            visible = torch.ones(count, total, dtype=torch.bool, device=q.device).tril(total - count)
         attended = functional.scaled_dot_product_attention(
             q.transpose(0, 1)[None],
             own.keys.transpose(0, 1)[None],

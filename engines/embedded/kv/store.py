@@ -59,6 +59,13 @@ class KVStore:
         """Copy a page, all layers."""
         self.pages[:, target].copy_(self.pages[:, source])
 
+    def move(self, sources: list[int], targets: list[int]) -> None:
+        """Copy single tokens' keys and values, all layers, from slots to other slots (page * page_tokens + offset)."""
+        slots = self.pages.flatten(1, 2)
+        device = self.pages.device
+        moved = slots.index_select(1, torch.tensor(sources, device=device))
+        slots.index_copy_(1, torch.tensor(targets, device=device), moved)
+
     @property
     def total_tokens(self) -> int:
         """How many tokens all pages hold."""

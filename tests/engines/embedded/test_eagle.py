@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
-from engines.embedded import sampler
+from engines.embedded import engine as engine_module
+from engines.embedded import sampler, tree_checker
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.draft_sources import make_source
@@ -31,6 +32,7 @@ from speculative.eagle.loss import unroll
 from speculative.verify import Accepted
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, finish, make_engine, random_weights, request, write_model
 
+Shape = Literal["chain", "tree"]
 TARGET = {**CONFIG, "num_hidden_layers": 4}
 HEAD = HeadConfig(
     vocab_size=CONFIG["vocab_size"],
@@ -53,8 +55,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "target", TARGET, random_weights(TARGET))
 
 
-def always(head: Path) -> SpeculationConfig:
-    return SpeculationConfig(method="eagle", head=str(head), governed=False, max_drafts=3)
+def always(head: Path, shape: Shape = "chain") -> SpeculationConfig:
+    most = 3 if shape == "chain" else 7
+    return SpeculationConfig(method="eagle", head=str(head), governed=False, max_drafts=most, shape=shape, tree_depth=3)
+
+
+every_shape = pytest.mark.parametrize("shape", ["chain", "tree"])
 
 
 @pytest.fixture(scope="module")
@@ -106,23 +112,26 @@ def trained_head(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def test_a_trained_head_saves_steps_and_changes_nothing(target: Path, trained_head: Path) -> None:
+@every_shape
+def test_a_trained_head_saves_steps_and_changes_nothing(target: Path, trained_head: Path, shape: Shape) -> None:
     wanted = [request(f"{at}", prompt, max_tokens=40, logprobs=0) for at, prompt in enumerate(PROMPTS)]
-    drafting, plain = make_engine(target, speculation=always(trained_head)), make_engine(target)
+    drafting, plain = make_engine(target, speculation=always(trained_head, shape)), make_engine(target)
     assert ids(drafting, *wanted) == ids(plain, *wanted)
     assert drafting.stats.accept_length > 2
     assert drafting.stats.steps < 0.7 * plain.stats.steps
 
 
-def test_a_random_head_guesses_wrong_and_changes_nothing(target: Path, random_head: Path) -> None:
+@every_shape
+def test_a_random_head_guesses_wrong_and_changes_nothing(target: Path, random_head: Path, shape: Shape) -> None:
     wanted = [request(f"{at}", prompt, max_tokens=20, logprobs=0) for at, prompt in enumerate(PROMPTS)]
-    drafting = make_engine(target, speculation=always(random_head))
+    drafting = make_engine(target, speculation=always(random_head, shape))
     assert ids(drafting, *wanted) == ids(make_engine(target), *wanted)
     assert drafting.stats.drafts > 0
     assert drafting.stats.accept_rate < 0.5
 
 
-def test_any_mixture_is_the_same(target: Path, trained_head: Path) -> None:
+@every_shape
+def test_any_mixture_is_the_same(target: Path, trained_head: Path, shape: Shape) -> None:
     source = random.Random(7)
     wanted = [
         request(
@@ -133,17 +142,36 @@ def test_any_mixture_is_the_same(target: Path, trained_head: Path) -> None:
             temperature=source.choice((0.0, 0.0, 0.7)),
             seed=at,
             logprobs=0,
+            frequency_penalty=source.choice((0.0, 0.0, 0.5)),
+            stop=source.choice(((), (), (), ("e",))),
             speculate=source.random() < 0.8,
         )
-        for at in range(16)
+        for at in range(24)
     ]
     # chunked, found in the cache, forked, preempted
-    settings: dict[str, Any] = {"pages": 48, "max_batch_tokens": 16, "output_reserve": 0.0}
-    drafting = make_engine(target, speculation=always(trained_head), **settings)
+    settings: dict[str, Any] = {"pages": 40, "max_batch_tokens": 16, "output_reserve": 0.0}
+    drafting = make_engine(target, speculation=always(trained_head, shape), **settings)
     assert ids(drafting, *wanted) == ids(make_engine(target, **settings), *wanted)
     assert drafting.scheduler.preemptions > 0
     assert drafting.stats.cached_tokens > 0
     assert 0 < drafting.stats.accepted_drafts < drafting.stats.drafts
+    assert drafting.pages.pinned == 0
+    drafting.cache.check()
+
+
+def test_what_a_branch_leaves_in_the_cache_is_what_the_text_would_leave(target: Path, trained_head: Path) -> None:
+    first = request("a", PROMPTS[1], max_tokens=30, logprobs=0)
+    drafting = make_engine(target, speculation=always(trained_head, "tree"))
+    text = [*PROMPTS[1], *ids(drafting, first)["a", 0]]
+    assert drafting.stats.accepted_drafts > 0
+    again = request("b", [*text, 40, 41], max_tokens=20, logprobs=0, speculate=False)
+    assert ids(drafting, again) == ids(make_engine(target), again)
+    assert drafting.stats.cached_tokens >= len(text) - 4, "the answer was found"
+    found, fresh = (
+        [entry.logprob for delta in finish(engine, again)["b", 0] for entry in delta.logprobs]
+        for engine in (drafting, make_engine(target))
+    )
+    assert found == pytest.approx(fresh, abs=1e-4)
 
 
 def frequencies(engine: Engine, rounds: int) -> dict[tuple[int, ...], int]:
@@ -187,6 +215,22 @@ def sigmas(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]
 
 def accept_everything(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> Accepted:
     return Accepted(len(draft_ids), int(torch.multinomial(target[-1], 1)))
+
+
+def take_any_branch(drafts: list[int], parents: list[int], picked: list[int]) -> list[int]:
+    return [node for node, parent in enumerate(parents) if parent == node - 1]
+
+
+def test_branches_leave_the_distribution_and_accepting_everything_does_not(
+    target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = law_of_three(load_model(target, "float32"))
+    engine = make_engine(target, speculation=always(trained_head, "tree"))
+    assert sigmas(frequencies(engine, 16), law) < 7
+    assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
+    monkeypatch.setattr(tree_checker, "accepted_path", take_any_branch)
+    monkeypatch.setattr(engine_module, "accepted_prefix", lambda drafts, picked: len(drafts))
+    assert sigmas(frequencies(make_engine(target, speculation=always(trained_head, "tree")), 4), law) > 7
 
 
 def test_drawn_guesses_leave_the_distribution_and_accepting_everything_does_not(
@@ -258,6 +302,11 @@ def test_a_head_for_another_model_stops_the_start(
     save(EagleHead(msgspec.structs.replace(HEAD, **change)), tmp_path)
     with pytest.raises(ConfigError, match=rf"speculation\.head.*{message}"):
         make_source(always(tmp_path), load_model(target, "float32"))
+
+
+def test_n_grams_that_should_branch_stop_the_start(target: Path) -> None:
+    with pytest.raises(ConfigError, match=r"speculation\.shape: tree needs method eagle"):
+        make_source(SpeculationConfig(method="ngram", shape="tree"), load_model(target, "float32"))
 
 
 def test_a_head_that_is_not_named_stops_the_start(target: Path) -> None:
