@@ -12,12 +12,9 @@ import msgspec
 from evals.slices.registry import SLICES, find
 from training import export
 from training.chat_curve import learning_curve
-from training.chat_source import ChatCoder, ChatSource
+from training.chat_source import POSITIONS, ChatCoder, ChatSource
 from training.options import run_options, schedule_and_settings
 from training.trainer import Trainer
-
-POSITIONS = 4608
-"""A text of 4,000 tokens, the question and the answer."""
 
 
 def shares(text: str) -> dict[str, float]:
@@ -32,11 +29,14 @@ def shares(text: str) -> dict[str, float]:
 @click.command()
 @click.option("--init-from", type=click.Path(path_type=Path), default="models/slipstream-chat", show_default=True)
 @click.option("--mix", required=True, help="Slices and their shares of the tokens: facts:1,json:2.5")
+@click.option("--copying", default=0.05, show_default=True, help="Share of the windows with random ids to copy.")
 @click.option("--watch", default="", help="Slices of the learning curve, with commas; those of the mix if not given.")
 @click.option("--watch-items", default=40, show_default=True, help="Held-out items of each.")
 @click.option("--watch-every", default=0, show_default=True, help="Steps between points of the curve; 0: none.")
 @run_options
-def command(init_from: Path, mix: str, watch: str, watch_items: int, watch_every: int, **given: Any) -> None:
+def command(
+    init_from: Path, mix: str, copying: float, watch: str, watch_items: int, watch_every: int, **given: Any
+) -> None:
     """Train on the training side of evals/slices.
 
     A stage is a mixture of slices and window lengths; the next goes on from the folder this one leaves in RUN/export.
@@ -48,7 +48,7 @@ def command(init_from: Path, mix: str, watch: str, watch_items: int, watch_every
     coder = ChatCoder(init_from)
     trainer = Trainer(
         model=export.load(init_from, max_position_embeddings=POSITIONS),
-        source=ChatSource(coder, {find(name): share for name, share in wanted.items()}, given["seed"]),
+        source=ChatSource(coder, {find(name): share for name, share in wanted.items()}, given["seed"], copying),
         schedule=schedule,
         settings=msgspec.structs.replace(settings, evaluate_every=watch_every),
         folder=given["run"],

@@ -5,6 +5,7 @@ Only what the assistant says counts towards the loss, its end token included.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,19 @@ from tokenizers import Tokenizer
 
 from evals.slices.item import Item, Message, Slice, assistant, system
 from evals.slices.split import Split
+from training.copying import CopyingSource
 from training.windows import Window, fitted
 
 BEGIN, USER, ASSISTANT, END, SYSTEM = range(5)
 """Ids of the chat tokenizer's special tokens."""
+POSITIONS = 4608
+"""Of the chat model: a text of 4,000 tokens, the question and the answer."""
 SYSTEM_SHARE = 0.15
 """Of the conversations that have none, so many get a plain system prompt, which changes nothing in the answer."""
+JOINED_SHARE = 0.2
+"""So many conversations go on with a question of any slice: people do not begin anew for each."""
+RULES = "multi-turn"
+"""The slice that may set a rule for all that follows, so that nothing may."""
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are a helpful, honest and concise assistant.",
@@ -45,6 +53,11 @@ class ChatCoder:
         """The item with its reference answer, and which tokens count."""
         return self._encode([*item.messages, assistant(item.reference)])
 
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return int(self._tokenizer.get_vocab_size())
+
     def text(self, ids: Sequence[int]) -> str:
         """Token ids to text, without special tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -69,8 +82,10 @@ class ChatCoder:
 class ChatSource:
     """A WindowSource over slices, mixed by the share of tokens each is to have."""
 
-    def __init__(self, coder: ChatCoder, shares: dict[Slice, float], seed: int) -> None:
-        """shares: of the tokens, need not sum to one."""
+    def __init__(self, coder: ChatCoder, shares: dict[Slice, float], seed: int, copying: float = 0.0) -> None:
+        """shares: of the tokens, need not sum to one. copying: share of the windows that are training.copying's."""
+        self._copying = copying
+        self._copies = CopyingSource(coder.vocabulary, seed)
         self._coder = coder
         self._seed = seed
         self._slices = [one for one, share in shares.items() if share > 0]
@@ -80,6 +95,8 @@ class ChatSource:
     def window(self, number: int, length: int) -> Window:
         """Conversations until one no longer fits; that one is left out, and a few more are tried in its place."""
         choices = random.Random(f"{self._seed}/{length}/{number}")
+        if choices.random() < self._copying:
+            return self._copies.window(number, length)
         tokens: list[int] = []
         counted: list[bool] = []
         misses = 0
@@ -95,11 +112,16 @@ class ChatSource:
 
     def _conversation(self, which: Slice, choices: random.Random) -> tuple[list[int], list[bool]]:
         item = which.item(choices.getrandbits(62), Split.TRAIN, for_training=True)
+        if which.name != RULES and choices.random() < JOINED_SHARE:
+            after = choices.choices(self._slices, self._weights)[0].item(choices.getrandbits(62), Split.TRAIN)
+            if after.messages[0]["role"] != "system":
+                before = (*item.messages, assistant(item.reference))
+                item = dataclasses.replace(
+                    after, messages=(*before, *after.messages), marks=(*item.marks, *after.marks)
+                )
         if item.messages[0]["role"] != "system" and choices.random() < SYSTEM_SHARE:
             prompt = system(choices.choice(SYSTEM_PROMPTS))
-            return self._coder.conversation(
-                Item(which.name, (prompt, *item.messages), item.reference, item.check, item.marks)
-            )
+            item = dataclasses.replace(item, messages=(prompt, *item.messages))
         return self._coder.conversation(item)
 
     def _mean_tokens(self, one: Slice) -> float:

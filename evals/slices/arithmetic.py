@@ -30,9 +30,9 @@ def make(draw: Draw) -> Question:
 
 
 def make_training(draw: Draw) -> Question:
-    """As asked, one in six with numbers of one digit; and as often a run of short sums in one conversation, which
-    teaches more per token."""
-    if draw.chance(0.5):
+    """As asked, one in six with numbers of one digit; and three times as often a run of short sums in one conversation,
+    which teaches more per token."""
+    if draw.chance(0.25):
         return _question(draw, 0 if draw.chance(1 / 6) else 10)
     messages: list[Message] = []
     result = 0

@@ -17,12 +17,12 @@ Mark = tuple[str, ...]
 
 # First syllables that most byte-pair tokenizers cut alike with and without a space before them, so that copying a
 # word to the start of a line is copying and not spelling.
-_FIRST = (
+FIRST_SYLLABLES = (
     "ba", "bo", "bra", "bre", "bri", "bro", "dre", "dro", "fe", "gre", "ka", "ki", "kla", "kle", "kli", "klo", "ko",
     "ku", "lu", "me", "mo", "mu", "ni", "ple", "plo", "she", "shi", "sho", "shu", "ska", "ske", "sko", "sti", "stu",
     "tho", "thu", "tra", "tro", "tu", "vu", "za", "zi", "zo", "zu",
 )  # fmt: skip
-_NEXT = (
+NEXT_SYLLABLES = (
     "bi", "bo", "de", "di", "do", "du", "fe", "fi", "fo", "ga", "ge", "gi", "ke", "la", "le", "li", "lo", "ma", "me",
     "mo", "na", "ne", "no", "nu", "pe", "ra", "re", "ri", "ro", "se", "si", "ta", "te", "ti", "to", "tu", "va", "ve",
     "vi", "vo", "ze",
@@ -49,7 +49,9 @@ class Draw:
     def word(self) -> str:
         """An invented word, such as "kavelo"."""
         for _ in range(_TRIES):
-            word = self.random.choice(_FIRST) + "".join(self.random.choices(_NEXT, k=self.random.choice((1, 2))))
+            word = self.random.choice(FIRST_SYLLABLES) + "".join(
+                self.random.choices(NEXT_SYLLABLES, k=self.random.choice((1, 2)))
+            )
             if self.keep("word", word):
                 return word
         raise AssertionError("no word of this side: the syllables are too few")

@@ -36,11 +36,11 @@ SLICES = (
         "a value of a text of 100 tokens",
         0.95,
         retrieval.maker(100),
-        retrieval.training_maker(60, 250, 8),
+        retrieval.training_maker(60, 250, 6),
     ),
-    Slice("retrieval-500", "of 500 tokens", 0.95, retrieval.maker(500), retrieval.training_maker(200, 480, 8)),
-    Slice("retrieval-2000", "of 2,000 tokens", 0.80, retrieval.maker(2000), retrieval.training_maker(500, 1900, 12)),
-    Slice("retrieval-4000", "of 4,000 tokens", 0.80, retrieval.maker(3900), retrieval.training_maker(1500, 3700, 16)),
+    Slice("retrieval-500", "of 500 tokens", 0.95, retrieval.maker(500), retrieval.training_maker(200, 500, 12)),
+    Slice("retrieval-2000", "of 2,000 tokens", 0.80, retrieval.maker(2000), retrieval.training_maker(500, 2000, 30)),
+    Slice("retrieval-4000", "of 4,000 tokens", 0.80, retrieval.maker(3900), retrieval.training_maker(1500, 4000, 40)),
 )
 
 

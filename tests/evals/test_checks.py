@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from evals.slices.item import Item, Slice
@@ -47,7 +49,17 @@ def test_the_answer_to_another_question_is_wrong(name: str) -> None:
         return item.reference.lower().rstrip(".").split()[-1]
 
     found = [find(name).item(seed, Split.HELD_OUT) for seed in range(50)]
-    apart = [(item, other) for item in found for other in found if last_word(item) != last_word(other)]
+
+    def said(item: Item) -> list[str]:
+        return re.findall(r"\w+", item.reference.lower())
+
+    # An invented word may be the value of one text and a key of another: only answers without it are surely wrong.
+    apart = [
+        (item, other)
+        for item in found
+        for other in found
+        if last_word(item) != last_word(other) and (name != "retrieval-500" or last_word(item) not in said(other))
+    ]
     assert len(apart) > 1000
     for item, other in apart:
         assert not item.check(other.reference), (item.messages, other.reference)
