@@ -40,6 +40,7 @@ class ControlTokens:
         self._heads = {text[:end] for text in texts for end in range(1, len(text))}
         self._tails = {text[start:] for text in texts for start in range(1, len(text))}
         self._longest = max(map(len, texts), default=0)
+        self._ends = sorted({text[at] for text in texts for at in (0, -1)})
 
     def find(self, text: str) -> str | None:
         """The first control string in the text, or None."""
@@ -48,6 +49,12 @@ class ControlTokens:
 
     def risky(self, text: str) -> bool:
         """Whether the text holds a control string, or could complete one together with what stands beside it."""
+        # most text has none of the two to four characters that control strings begin or end with
+        for character in self._ends:
+            if character in text:
+                break
+        else:
+            return False
         return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
 
     def spans(self, text: str) -> list[tuple[int, int]]:
