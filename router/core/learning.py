@@ -7,6 +7,7 @@ index still held, and everything it had used less recently. More: the index had 
 from __future__ import annotations
 
 from contracts.lease import LeaseEnd
+from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Finish
 from router.core.pool import PoolState
 from router.core.rates import pairs_of
@@ -53,6 +54,8 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
     pool.predicted_cached_tokens += live.prompt_tokens - live.uncached_tokens
     pool.reported_cached_tokens += usage.cached_tokens
     if pool.reports_cached:
+        if live.overlap_blocks and ask.prefix_kind == "tokens":
+            pool.saw_beyond(usage.cached_tokens - live.overlap_blocks * BLOCK_TOKENS)
         _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
 
 

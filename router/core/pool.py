@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contracts.prefix import BLOCK_TOKENS
 from router.core.fair_queue import FairQueue
 from router.core.outputs import Outputs
 from router.core.pace import Pace
@@ -12,6 +13,8 @@ from router.core.ring import Ring
 
 TOKENS_PER_BLOCK = 64.0
 """Before any prompt has been seen: 256 bytes at four to the token."""
+BEYOND_STEP = 0.05
+BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
 SLOW_ALLOWED = 0.15
 """Part of the streams that may miss their time per token before fewer prompts are let in."""
 SLOW_STEP = 0.02
@@ -68,6 +71,8 @@ class PoolState:
         self.predicted_cached_tokens = 0
         self.reported_cached_tokens = 0
         """Of all leases that ended with a usage."""
+        self.beyond_tokens = 0.0
+        """Tokens that engines find cached behind the last whole block that was known to be; see `saw_beyond`."""
         self.safety = 1.0
         """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
         self._prompt_tokens = 0.0
@@ -124,6 +129,15 @@ class PoolState:
         if blocks:
             self._prompt_tokens = 0.998 * self._prompt_tokens + tokens
             self._prompt_blocks = 0.998 * self._prompt_blocks + blocks + 0.5  # half a block is cut off on average
+
+    def saw_beyond(self, tokens: int) -> None:
+        """An engine had so many more tokens of a prompt than the whole blocks that were expected.
+
+        Texts part, and answers are taken up again, in the middle of a block. Far fewer means eviction: that is the
+        index's to learn. Far more is another request's doing.
+        """
+        if 0 <= tokens <= BEYOND_LIMIT_TOKENS:
+            self.beyond_tokens += BEYOND_STEP * (tokens - self.beyond_tokens)
 
     def refresh(self, replica: Replica) -> None:
         """Something about this replica has changed: is it among the free ones?"""

@@ -176,4 +176,6 @@ class Question:
 
     def _uncached(self, overlap_blocks: int) -> int:
         cached = int(overlap_blocks * self.tokens_per_block)
+        if overlap_blocks and self.ask.prefix_kind == "tokens":
+            cached += int(self.pool.beyond_tokens)
         return max(self.ask.prompt_tokens - cached, 1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contracts.prefix import BLOCK_TOKENS
 from router.core.breaker import FAULTS_IN_A_ROW, State
 from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, Tick
 from tests.router.core_driver import Core, granted, refused
-from tests.router.fakes import fleet
+from tests.router.fakes import ask, fleet
 
 THREE = ("r1", "r2", "r3")
 
@@ -105,6 +106,24 @@ def test_cached_tokens_below_the_prediction_correct_the_index() -> None:
     core.placed("evicted", prompt_tokens=1_280, prefix_hashes=newer + bytes([3] * 16))
     core.over("evicted", 1_280, 5, cached=0)
     assert index.overlap(index.match(old), 0) == 0, "used less recently than what the engine had evicted"
+
+
+def test_what_engines_find_cached_behind_the_last_whole_block_is_expected_of_them() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=100), promises=())
+    shared = bytes([1] * 16) + bytes([2] * 16)
+    prompt = {"prompt_tokens": 300, "prefix_kind": "tokens"}
+    core.placed("first", **prompt, prefix_hashes=shared)
+    core.over("first", 300, 5, cached=0)
+    for number in range(100):
+        own = bytes([number // 16 + 3, number % 16] * 8)
+        core.placed(f"l{number}", **prompt, prefix_hashes=shared + own)
+        # 30 tokens of the third block, too; now and then something was evicted, or cached by somebody else
+        core.over(f"l{number}", 300, 5, cached={20: 40, 40: 290}.get(number, 2 * BLOCK_TOKENS + 30))
+    pool = core.core.fleet.pools["pool"]
+    assert 28 <= pool.beyond_tokens <= 31
+    core.placed("last", **prompt, prefix_hashes=shared + bytes([255] * 16))
+    predicted = core.core.records.of(ask("last").request_id)[0].predicted_cached_tokens
+    assert abs(predicted - (2 * BLOCK_TOKENS + 30)) <= 2
 
 
 def test_lost_reports_leave_nothing_behind() -> None:

@@ -1,0 +1,73 @@
+"""What a step of a real engine costs, learnt from its steps: for a modelled engine, instead of a data sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.stepped_engine import Step
+
+PASSES = 4
+LEAST_SHARE = 0.05
+"""Of the mean step's time: shorter steps do not weigh more than one of this length."""
+
+
+class StepPrices:
+    """Seconds per part of a step, as `engines.performance.roofline.StepTimes`."""
+
+    kv_capacity_tokens = 1 << 24
+
+    def __init__(self, prices: Sequence[float]) -> None:
+        self.prompt_step_s, self.token_s, self.pair_s, self.decode_step_s, self.stream_s, self.read_s_per_token = prices
+
+    def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.step_s`."""
+        price = self.stream_s * sequences + self.read_s_per_token * context_tokens
+        if prefill_tokens:
+            return price + self.prompt_step_s + self.token_s * prefill_tokens + self.pair_s * prefill_pairs
+        return price + self.decode_step_s
+
+    def decode_s(self, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.decode_s`."""
+        return self.step_s(0, 0.0, sequences, context_tokens)
+
+    def decode_run_s(self, steps: int, sequences: int, context_tokens: int) -> float:
+        """As `Roofline.decode_run_s`."""
+        grown = sequences * steps * (steps - 1) / 2
+        return steps * self.decode_s(sequences, context_tokens) + self.read_s_per_token * grown
+
+
+def learnt(steps: Sequence[Step]) -> StepPrices:
+    """Least squares on errors relative to the fitted time, no price below 0, the sum of all steps as measured.
+
+    Relative to the measured time instead, lucky steps would weigh most and everything would come out too cheap.
+    """
+    features = np.array([_features(step) for step in steps])
+    times = np.array([step.taken_s for step in steps])
+    scale = np.full(len(times), times.mean())
+    prices = np.zeros(features.shape[1])
+    for _ in range(PASSES):
+        prices = _not_negative(features / scale[:, None], times / scale)
+        scale = np.maximum(features @ prices, LEAST_SHARE * times.mean())
+    fitted = features @ prices
+    return StepPrices([float(price) for price in prices * (times.sum() / fitted.sum())])
+
+
+def _features(step: Step) -> list[float]:
+    prompt = float(step.prompt_tokens > 0)
+    return [prompt, step.prompt_tokens, step.prompt_pairs, 1.0 - prompt, step.streams, step.context_tokens]
+
+
+def _not_negative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Least squares over the columns whose weights are not negative; the others are left out one after the other."""
+    live = list(range(features.shape[1]))
+    while True:
+        weights, *_ = np.linalg.lstsq(features[:, live], times, rcond=None)
+        worst = int(np.argmin(weights))
+        if weights[worst] >= 0:
+            break
+        del live[worst]
+    found = np.zeros(features.shape[1])
+    found[live] = weights
+    return found
