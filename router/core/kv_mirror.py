@@ -143,11 +143,12 @@ class _Stored(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, event: Any) -> _Stored:
-        """From an array or a map: both are in use."""
+        """From an array or a map: both are in use. SGLang's maps say the salt, other events have extra keys."""
         if isinstance(event, dict):
             hashes, parent = event["block_hashes"], event.get("parent_block_hash")
             tokens, size = event["token_ids"], event["block_size"]
-            extra = event.get("extra_keys")
+            salt = event.get("cache_salt")
+            extra = [[salt]] if salt else event.get("extra_keys")
         else:
             hashes, parent, tokens, size = event[1:5]
             extra = event[8] if len(event) > 8 else None

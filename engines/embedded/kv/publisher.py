@@ -1,8 +1,9 @@
 """Tells the world which prefixes this engine holds: SGLang's KV events over ZeroMQ.
 
 A PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack]; one message per engine step that changed the
-cache. PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers
-`["", first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
+cache: `[time, events, rank]`, each event a map with its kind in `type`, as version 0.5.23 writes them (older versions:
+arrays). PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers `["",
+first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class EventPublisher:
         self._page_tokens = page_tokens
         self._hashes: dict[int, int] = {}
         """Block hash of every cached page."""
-        self._events: list[list[Any]] = []
+        self._events: list[dict[str, Any]] = []
         self._context = zmq.Context()
         self._inlet = self._socket(zmq.PAIR, "inproc://batches", "")
         outlet = self._context.socket(zmq.PAIR)
@@ -56,21 +57,30 @@ class EventPublisher:
             previous = self._hashes[page] = _hash(previous, b"".join(id_.to_bytes(4, "little") for id_ in digit))
             hashes.append(previous)
         ids = [id_ for digit in tokens for id_ in digit]
-        extra_keys = [[salt]] * len(hashes) if salt else None
-        self._events.append(["BlockStored", hashes, parent, ids, self._page_tokens, None, MEDIUM, None, extra_keys])
+        event: dict[str, Any] = {
+            "type": "BlockStored",
+            "block_hashes": hashes,
+            "parent_block_hash": parent,
+            "token_ids": ids,
+            "block_size": self._page_tokens,
+            "lora_id": None,
+            "medium": MEDIUM,
+        }
+        # what is not there is left out, as SGLang leaves it out
+        self._events.append({**event, "cache_salt": salt} if salt else event)
 
     def removed(self, page: int) -> None:
         """See `BlockEvents`."""
         hash_ = self._hashes.pop(page)
-        if self._events and self._events[-1][0] == "BlockRemoved":
-            self._events[-1][1].append(hash_)
+        if self._events and self._events[-1]["type"] == "BlockRemoved":
+            self._events[-1]["block_hashes"].append(hash_)
         else:
-            self._events.append(["BlockRemoved", [hash_], MEDIUM])
+            self._events.append({"type": "BlockRemoved", "block_hashes": [hash_], "medium": MEDIUM})
 
     def cleared(self) -> None:
         """See `BlockEvents`. One event in the place of those that told of each page."""
         self._hashes.clear()
-        self._events = [["AllBlocksCleared"]]
+        self._events = [{"type": "AllBlocksCleared"}]
 
     def flush(self) -> None:
         """Publish what happened since the last call, if anything did."""

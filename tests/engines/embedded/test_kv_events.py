@@ -24,6 +24,29 @@ from tests.engines.embedded.tiny import finish, request
 ANYWHERE = KVEventsConfig(endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*", topic="kv")
 
 
+class Event(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    """SGLang 0.5.23 reads tagged maps with these fields, and leaves out what is not set."""
+
+
+class BlockStored(Event):
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None = None
+    cache_salt: str | None = None
+
+
+class BlockRemoved(Event):
+    block_hashes: list[int]
+    medium: str | None = None
+
+
+class AllBlocksCleared(Event):
+    pass
+
+
 class Subscriber:
     """A router's picture of one engine: block hash to the tokens of the whole prefix."""
 
@@ -53,21 +76,20 @@ class Subscriber:
     def apply(self, payload: Any) -> None:
         _, events, rank = payload
         assert rank == 0
-        for kind, *rest in events:
-            if kind == "AllBlocksCleared":
+        for event in msgspec.convert(events, list[BlockStored | BlockRemoved | AllBlocksCleared], strict=True):
+            if isinstance(event, AllBlocksCleared):
                 self.prefixes.clear()
                 self.cleared += 1
                 continue
-            hashes, *fields = rest
-            if kind == "BlockRemoved":
+            hashes = event.block_hashes
+            if isinstance(event, BlockRemoved):
                 for hash_ in hashes:
                     del self.prefixes[hash_]
                 continue
-            assert kind == "BlockStored"
-            parent, ids, block, lora, medium, lora_name, extra_keys = fields
-            assert (lora, medium, lora_name) == (None, "GPU", None)
+            parent, ids, block = event.parent_block_hash, event.token_ids, event.block_size
+            assert (event.lora_id, event.medium) == (None, "GPU")
             assert len(ids) == block * len(hashes)
-            salt = extra_keys[0][0] if extra_keys else ""
+            salt = event.cache_salt or ""
             before = ("", ()) if parent is None else self.prefixes[parent]
             assert parent is None or before[0] == salt
             for at, hash_ in enumerate(hashes):

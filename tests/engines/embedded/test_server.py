@@ -463,7 +463,7 @@ async def test_kv_events_are_published_where_server_info_says(
         async with asyncio.timeout(30):
             _, number, payload = await replay.recv_multipart()
     assert number == bytes(8)
-    assert msgspec.msgpack.decode(payload)[1][0][0] == "BlockStored"
+    assert msgspec.msgpack.decode(payload)[1][0]["type"] == "BlockStored"
     process.child.send_signal(signal.SIGTERM)
     assert "Traceback" not in process.end()
     assert process.child.returncode == 0
