@@ -42,3 +42,10 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     probe_steps: Annotated[int, Meta(ge=8)] = 256
     """Steps between two short trials of the mode that is not chosen."""
+
+    @property
+    def steps(self) -> int:
+        """Most tokens guessed ahead in one step; 0: none."""
+        if self.method == "off":
+            return 0
+        return min(self.max_drafts, self.tree_depth) if self.shape == "tree" else self.max_drafts

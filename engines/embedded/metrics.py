@@ -47,6 +47,9 @@ class EngineCollector(Collector):
         yield self._counter("evicted_tokens", "KV tokens evicted", engine.cache.evicted_pages * store.page_tokens)
         yield self._gauge("spec_accept_length", "Tokens per check of drafts", stats.accept_length)
         yield self._gauge("spec_accept_rate", "Share of drafts that were right", stats.accept_rate)
+        yield self._gauge("spec_num_steps", "Most tokens guessed ahead", self._service.config.speculation.steps)
+        yield self._gauge("spec_num_draft_tokens", "Most tokens checked at once for a sequence", self._drafts_checked())
+        yield self._counter("spec_verify_calls", "Checks of one sequence's drafts", stats.draft_checks)
         yield self._counter("spec_drafts", "Tokens guessed and checked", stats.drafts)
         yield self._counter("spec_accepted_drafts", "Guesses that were right", stats.accepted_drafts)
         yield self._counter("steps", "Steps computed", stats.steps)
@@ -55,6 +58,11 @@ class EngineCollector(Collector):
         yield self._histogram("inter_token_latency_seconds", "Between two tokens of a sequence", stats.inter_token_s)
         yield self._histogram("e2e_request_latency_seconds", "Arrival to last token", stats.request_s)
         yield self._histogram("queue_time_seconds", "Arrival to admission", stats.queue_s)
+
+    def _drafts_checked(self) -> int:
+        """The token before the drafts is checked with them."""
+        config = self._service.config.speculation
+        return 0 if config.method == "off" else config.max_drafts + 1
 
     def _gauge(self, name: str, help_: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"sglang:{name}", help_, labels=LABELS)

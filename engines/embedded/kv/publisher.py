@@ -2,8 +2,8 @@
 
 A PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack]; one message per engine step that changed the
 cache: `[time, events, rank]`, each event a map with its kind in `type`, as version 0.5.23 writes them (older versions:
-arrays). PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers `["",
-first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
+arrays). PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers
+`["", first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
 """
 
 from __future__ import annotations
