@@ -1,4 +1,4 @@
-"""The worker's tasks for the ledger: roll-ups, days ahead and days over, verification, reconciliation.
+"""The worker's tasks for the ledger: roll-ups, days ahead, what is over its retention, verification, reconciliation.
 
 Each bears being run twice, late, or by two workers at once.
 """
@@ -15,6 +15,7 @@ from celery import Celery
 from gateway.metering.partitions import ensure_days, retire_days
 from gateway.metering.reconciliation import EngineCounters, reconcile
 from gateway.metering.rollup import roll_up
+from gateway.metering.trace_retention import forget_traces
 from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.metering.verification import last_days, verify
 
@@ -56,7 +57,13 @@ def add_tasks(app: Celery, database_url: str, token: Callable[[], str], config: 
     def keep_days() -> None:
         made = ensure_days(database_url, config.days_ahead)
         retired = retire_days(database_url, config.retention_days)
-        logger.info("ledger: %d days made ahead, %d over their retention dropped", len(made), len(retired))
+        forgotten = forget_traces(database_url, config.trace_retention_days)
+        logger.info(
+            "ledger: %d days made ahead, %d over their retention dropped; %d request traces forgotten",
+            len(made),
+            len(retired),
+            forgotten,
+        )
 
     @app.task(name=VERIFY, **_RETRIED)  # type: ignore[untyped-decorator]
     def verify_usage() -> None:

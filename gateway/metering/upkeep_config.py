@@ -15,10 +15,12 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention_days: Annotated[int, msgspec.Meta(ge=35, le=36_500)] = 400
     """How long single events are kept; whole days are dropped. At least a month and what an invoice needs. Roll-ups
     stay for ever."""
+    trace_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
+    """How long the phases and the refusal of a single request can be looked up; nothing is billed by them."""
     days_ahead: Annotated[int, msgspec.Meta(ge=0, le=366)] = 7
     """How many days' partitions are made ahead."""
     days_every_s: Period = 3_600.0
-    """Seconds between two looks at the days."""
+    """Seconds between two looks at the days, and at what retention is over."""
     verify_every_s: Period = 86_400.0
     """Seconds between two comparisons of the roll-ups with the events."""
     verify_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 2

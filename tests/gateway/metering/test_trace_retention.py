@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.db.engine import lazy_pool
+from gateway.metering import trace_retention
+from gateway.metering.trace_retention import forget_traces
+
+INSERT = """
+INSERT INTO gateway.request_traces (request_id, organization_id, status, total_ms, phases_ms, recorded_at)
+SELECT 'r' || day || '-' || n, gen_random_uuid(), 200, 1.0, '{}', now() - day * interval '1 day' + interval '1 hour'
+  FROM unnest($1::int[]) AS day, generate_series(1, $2) AS n
+"""
+
+
+async def test_old_traces_are_forgotten_in_small_steps(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_retention, "AT_ONCE", 7)
+    async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
+        await pool.execute(INSERT, [1, 30, 31, 32], 10)
+        assert await asyncio.to_thread(forget_traces, fresh_postgres_url, 30) == 20
+        kept = await pool.fetch("SELECT DISTINCT split_part(request_id, '-', 1) AS day FROM gateway.request_traces")
+        assert {row["day"] for row in kept} == {"r1", "r30"}
+        assert await asyncio.to_thread(forget_traces, fresh_postgres_url, 30) == 0
