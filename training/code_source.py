@@ -59,14 +59,14 @@ class CodeSource:
         """Pieces with a gap, until too little room is left for another."""
         ids: list[int] = []
         while (room := length + 1 - len(ids)) >= 96:
-            wanted = room if rng.random() < 0.5 else rng.randint(64, room)
+            wanted = room if rng.random() < 0.35 else rng.randint(64, room)
             text = self._text(rng)
             size = max(200, int(wanted * CHARACTERS_PER_TOKEN))
             at = rng.randrange(max(1, len(text) - size // 2))
             piece = text[text.find("\n", at) + 1 if at else 0 :][:size]
-            gap = (single_line if rng.random() < 0.65 else several_lines)(piece, rng)
+            gap = (single_line if rng.random() < 0.8 else several_lines)(piece, rng)
             if gap is not None:
-                ids += lay_out(gap, self._encode, self._fim, rng.random() < 0.5, wanted)
+                ids += lay_out(gap, self._encode, self._fim, rng.random() < 0.6, wanted)
         return ids
 
     def _encode(self, text: str) -> list[int]:

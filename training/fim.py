@@ -31,8 +31,8 @@ class FimTokens(NamedTuple):
 
 
 def single_line(text: str, rng: random.Random) -> Gap | None:
-    """The rest of one line from a cursor in it: mostly where a word begins or ends, else anywhere in the line; a
-    quarter of the time only up to somewhere later in the line. None if the text has no line to take."""
+    """The rest of one line from a cursor in it: mostly where a word begins or ends, else anywhere in the line; one
+    time in ten only up to somewhere later in the line. None if the text has no line to take."""
     lines = _line_spans(text)
     if not lines:
         return None
@@ -44,7 +44,7 @@ def single_line(text: str, rng: random.Random) -> Gap | None:
         cursor = rng.choice(edges)
     else:
         cursor = rng.randrange(first, end)
-    stop = end if rng.random() < 0.75 else rng.randint(cursor + 1, end)
+    stop = end if rng.random() < 0.9 else rng.randint(cursor + 1, end)
     return Gap(text[:cursor], text[cursor:stop], text[stop:])
 
 

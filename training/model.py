@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from training.attention import attend
+from training.pointwise import gated, scaled_to_one
 
 LONG = 2048
 """Windows of more tokens keep only what enters each layer, and compute the layer again on the way back: the attention
@@ -60,12 +61,19 @@ class Llama(nn.Module):
         outputs: list[Tensor] = []
         for index, layer in enumerate(layers):
             if ids.shape[1] > LONG and torch.is_grad_enabled():
-                x = checkpoint(layer, x, cos, sin, use_reentrant=False)
+                x = checkpoint(layer.forward, x, cos, sin, use_reentrant=False)  # not compiled: rare
             else:
                 x = layer(x, cos, sin)
             if index in wanted:
                 outputs.append(x)
         return self.model["norm"](x), outputs
+
+    def compile_layers(self) -> None:
+        """From now on run each layer through torch.compile, for windows of up to `LONG` tokens."""
+        layers = self.model["layers"]
+        assert isinstance(layers, nn.ModuleList)
+        for layer in layers:
+            layer.compile(dynamic=False)
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Logits, (..., vocab)."""
@@ -92,7 +100,7 @@ class Llama(nn.Module):
 
 
 class Norm(nn.Module):
-    """RMSNorm."""
+    """RMSNorm. Under autocast its output has the narrow type, in which it is needed."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -100,9 +108,9 @@ class Norm(nn.Module):
         self._eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        x32 = x.float()
-        scaled: Tensor = (x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + self._eps)) * self.weight
-        return scaled.to(x.dtype)
+        device = x.device.type
+        narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        return scaled_to_one(x, self.weight, self._eps).to(narrow)
 
 
 class Layer(nn.Module):
@@ -134,20 +142,26 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self._attend(self.input_layernorm(x), cos, sin)
         h = self.post_attention_layernorm(x)
-        out: Tensor = x + self.mlp["down_proj"](functional.silu(self.mlp["gate_proj"](h)) * self.mlp["up_proj"](h))
+        gate_and_up = functional.linear(h, rows(self.mlp, "gate_proj", "up_proj"))
+        out: Tensor = x + self.mlp["down_proj"](gated(gate_and_up))
         return out
 
     def _attend(self, h: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        def heads(name: str) -> Tensor:
-            projected: Tensor = self.self_attn[name](h)
-            batch, tokens, _ = projected.shape
-            return projected.view(batch, tokens, -1, self._shape.head_dim).transpose(
-                1, 2
-            )  # (batch, heads, tokens, dim)
-
-        attended = attend(rotate(heads("q_proj"), cos, sin), rotate(heads("k_proj"), cos, sin), heads("v_proj"))
+        shape = self._shape
+        batch, tokens, _ = h.shape
+        projected = functional.linear(h, rows(self.self_attn, "q_proj", "k_proj", "v_proj"))
+        heads = projected.view(batch, tokens, -1, shape.head_dim).transpose(1, 2)  # (batch, heads, tokens, dim)
+        turning = shape.num_attention_heads + shape.num_key_value_heads
+        turned = rotate(heads[:, :turning], cos, sin)
+        queries = shape.num_attention_heads
+        attended = attend(turned[:, :queries], turned[:, queries:], heads[:, turning:])
         out: Tensor = self.self_attn["o_proj"](attended.transpose(1, 2).flatten(-2))
         return out
+
+
+def rows(parts: nn.ModuleDict, *names: str) -> Tensor:
+    """The weights of several linears with the same input as one: one product of matrices instead of several."""
+    return torch.cat([parts.get_parameter(f"{name}.weight") for name in names])
 
 
 def rotation(shape: Shape, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ import click
 import torch
 
 from contracts.errors import ConfigError
+from training.memory import keep_freed_memory
 from training.schedule import Schedule
 from training.trainer import Settings
 
@@ -31,6 +32,7 @@ def run_options(command: Command) -> Command:
         click.option("--adam-rate", default=0.003, show_default=True, help="Peak rate of tables and norms."),
         click.option("--seed", default=1, show_default=True),
         click.option("--device", default="cpu", show_default=True, help="cpu or cuda."),
+        click.option("--compiled", is_flag=True, help="Through torch.compile; needs a C++ compiler."),
         click.option("--threads", default=1, show_default=True, help="On a CPU; two runs of one beat one of two."),
     )
     for option in reversed(options):
@@ -39,8 +41,9 @@ def run_options(command: Command) -> Command:
 
 
 def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
-    """What `run_options` were given; sets torch's threads."""
+    """What `run_options` were given; sets torch's threads and how this process keeps memory."""
     torch.set_num_threads(given["threads"])
+    keep_freed_memory()
     schedule = Schedule(
         steps=given["steps"],
         warmup=given["warmup"],
@@ -54,6 +57,7 @@ def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
         muon_rate=given["muon_rate"],
         adam_rate=given["adam_rate"],
         device=given["device"],
+        compiled=given["compiled"],
     )
     return schedule, settings
 

@@ -1,0 +1,133 @@
+"""One training step of a shipped model against the same step by torch's own kernels and derivatives.
+
+    python -m benchmarks.training_step [--model models/slipstream-code] [--tokens 512] [--rounds 6] [--compiled]
+
+Both compute the same loss from the same weights on the same tokens, forward and backward, without the optimizer, in
+turns on one thread; CPU time is compared. The twin has torch's attention kernel, norms and gates that autograd derives,
+and one cross entropy over all scores. Gradients must be as near to those in float32 as the twin's are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training import export
+from training.cross_entropy import cross_entropy_sum
+from training.memory import keep_freed_memory
+from training.model import Llama
+
+BATCH_TOKENS = 2048
+
+
+def plain_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """What `scaled_to_one` replaces."""
+    x32 = x.float()
+    return (x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + eps)) * weight
+
+
+def plain_gate(gate_and_up: Tensor) -> Tensor:
+    """What `gated` replaces."""
+    gate, up = gate_and_up.chunk(2, -1)
+    return functional.silu(gate) * up
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What `blockwise` replaces."""
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def plain_step(model: Llama, ids: Tensor, bf16: bool = True) -> float:
+    """Forward and backward by torch's own means. Returns the loss."""
+    with (
+        mock.patch("training.model.scaled_to_one", plain_norm),
+        mock.patch("training.model.gated", plain_gate),
+        mock.patch("training.model.attend", plain_attention),
+        torch.autocast("cpu", torch.bfloat16, enabled=bf16),
+    ):
+        scores = model.scores(model(ids[:, :-1]))
+    loss = functional.cross_entropy(scores.float().flatten(0, 1), ids[:, 1:].flatten())
+    torch.autograd.backward(loss)
+    return loss.item()
+
+
+def own_step(model: Llama, ids: Tensor) -> float:
+    """As the trainer does it."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model(ids[:, :-1]).flatten(0, 1)
+    loss = cross_entropy_sum(hidden, model.embedding, ids[:, 1:].flatten()) / len(hidden)
+    torch.autograd.backward(loss)
+    return loss.item()
+
+
+def gradients(model: Llama) -> dict[str, Tensor]:
+    """And clears them."""
+    found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def error(found: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+    """Mean over weights of the gradient's distance from the exact one, against its size."""
+    return sum(float((found[name] - exact[name]).norm() / exact[name].norm()) for name in exact) / len(exact)
+
+
+def cpu_s(step: Callable[[], float]) -> float:
+    """CPU seconds of one step."""
+    began = time.process_time()
+    step()
+    return time.process_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, default=Path("models/slipstream-code"))
+    parser.add_argument("--tokens", type=int, default=512, help="in a window")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--compiled", action="store_true", help="layers through torch.compile")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    own, twin = export.load(given.model), export.load(given.model)
+    if given.compiled:
+        own.compile_layers()
+    generator = torch.Generator().manual_seed(1)
+    # tokens that the model finds likely, so that gradients are of the size that they have in training
+    ids = torch.randint(0, own.shape.vocab_size, (BATCH_TOKENS // given.tokens, given.tokens + 1), generator=generator)
+    ids[:, 1::2] = ids[:, :-1:2]
+    plain_step(twin, ids, bf16=False)
+    exact = gradients(twin)
+    losses = own_step(own, ids), plain_step(twin, ids)
+    errors = error(gradients(own), exact), error(gradients(twin), exact)
+    rounds = []
+    for _ in range(given.rounds):
+        rounds.append((cpu_s(lambda: own_step(own, ids)), cpu_s(lambda: plain_step(twin, ids))))
+        gradients(own), gradients(twin)
+    ours, theirs = (sorted(column)[len(rounds) // 2] for column in zip(*rounds, strict=True))
+    print(f"{given.model.name}, windows of {given.tokens}, {BATCH_TOKENS} tokens forward and backward, one thread")
+    print(f"torch's own    {theirs * 1000:6.0f} ms CPU  {BATCH_TOKENS / theirs:6.0f} tokens/s  loss {losses[1]:.4f}")
+    print(f"this trainer   {ours * 1000:6.0f} ms CPU  {BATCH_TOKENS / ours:6.0f} tokens/s  loss {losses[0]:.4f}")
+    print(f"distance of the gradients from float32's: {errors[0]:.3f} against {errors[1]:.3f}")
+    result = {
+        "model": given.model.name,
+        "tokens": given.tokens,
+        "compiled": given.compiled,
+        "own_ms": round(ours * 1000, 1),
+        "torch_ms": round(theirs * 1000, 1),
+        "times_faster": round(theirs / ours, 3),
+        "losses": [round(loss, 5) for loss in losses],
+        "gradient_errors": [round(value, 4) for value in errors],
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
