@@ -50,6 +50,9 @@ class Decoder:
         """The request, and the tools whose calls its output may hold. Raises RequestError of a kind that names the
         field."""
         self._require_model(body.model)
+        _require_stream(body)
+        if body.max_tokens is not None and body.max_completion_tokens is not None:
+            raise InvalidField("Give max_completion_tokens or max_tokens, not both.", param="max_completion_tokens")
         if body.top_logprobs and not body.logprobs:
             raise InvalidField("top_logprobs needs logprobs to be true.", param="top_logprobs")
         form = form_of(body, self._grammar_config)
@@ -72,6 +75,7 @@ class Decoder:
     async def completion(self, body: CompletionBody) -> Request:
         """Raises RequestError of a kind that names the field."""
         self._require_model(body.model)
+        _require_stream(body)
         if body.max_tokens == 0 and not body.echo:
             raise InvalidField("max_tokens: 0 needs echo; nothing else would be answered.", param="max_tokens")
         if body.echo and body.suffix is not None:
@@ -182,6 +186,11 @@ class Decoder:
     def _require_model(self, name: str) -> None:
         if name != self._service.name:
             raise ModelNotFound(f"This engine serves {self._service.name!r}, not {name!r}.", param="model")
+
+
+def _require_stream(body: SamplingFields) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise InvalidField("stream_options needs stream to be true.", param="stream_options")
 
 
 def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
