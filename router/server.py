@@ -57,6 +57,7 @@ class RouterServer:
         self._kv_events = KvSubscriptions(self.handle)
         self._accepted = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at: float | None = None
         self._listeners: list[asyncio.Server] = []
         self._all_gone = asyncio.Event()
 
@@ -217,12 +218,13 @@ class RouterServer:
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         wakeup = self.dispatcher.next_wakeup()
-        timer = self._timer
-        if timer is not None:
-            if wakeup is not None and timer.when() == wakeup:
+        if self._timer is not None:
+            if wakeup == self._wakes_at:
                 return
-            timer.cancel()
+            self._timer.cancel()
             self._timer = None
+        # not asked of the handle: uvloop's has no time where that has passed, as after the process stood still
+        self._wakes_at = wakeup
         if wakeup is not None:
             self._timer = loop.call_at(wakeup, self._wake)
 
