@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
 from engines.layers.attention import AttentionPlan, Chunk, MirrorGroup, TokenGroup
+from engines.layers.row_batch import RowBatch
 
 
 class Scored(NamedTuple):
@@ -46,11 +48,21 @@ class Batch:
     scored: tuple[Scored, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Generated tokens as our own kernels take them; the fields they share with a `Batch` mean the same."""
+
+    batch: RowBatch
+    sampled: tuple[Sequence, ...]
+    sampled_rows: tuple[int, ...]
+    order: tuple[Span, ...]
+
+
 class Layout(NamedTuple):
     """One step."""
 
     prompts: Batch | None
-    generated: Batch | None
+    generated: Batch | Rows | None
     """To be computed after the prompts: a sequence may have both."""
 
 
@@ -63,8 +75,12 @@ class BatchBuilder:
         dtype: torch.dtype,
         mirror: ContextMirror | None = None,
         device: torch.device | None = None,
+        *,
+        native: bool = False,
     ) -> None:
-        """dtype: in which to attend. mirror: None: contexts are gathered from pages."""
+        """dtype: in which to attend. mirror: None: contexts are gathered from pages. native: lay generated tokens out
+        as `Rows`."""
+        self._native = native
         self._page_tokens = page_tokens
         self._device = device
         self._dtype = dtype
@@ -105,7 +121,9 @@ class BatchBuilder:
 
     def _generated(
         self, generating: list[Span], resumed: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
-    ) -> Batch | None:
+    ) -> Batch | Rows | None:
+        if self._native:
+            return self._single_rows([*generating, *resumed], forks)
         placed = None if self._mirror is None else self._mirror.arrange(generating)
         if not generating and not resumed:
             return None
@@ -123,8 +141,25 @@ class BatchBuilder:
         plan = AttentionPlan(rows[2], groups, chunks, group)
         return Batch(rows[0], rows[1], plan, *_sampled(spans, forks), tuple(spans))
 
+    def _single_rows(self, spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]) -> Rows | None:
+        if not spans:
+            return None
+        pages: list[int] = []
+        firsts: list[int] = []
+        for sequence, start, stop in spans:
+            firsts += [len(pages)] * (stop - start)
+            pages += sequence.pages
+        ids, positions, slots = self._places(spans)
+        # each is copied to lie by itself: a kernel is compiled for that
+        arrays = (np.array(numbers, np.int64) for numbers in (ids, positions, slots, pages, firsts))
+        return Rows(RowBatch(*arrays), *_sampled(spans, forks), tuple(spans))
+
     def _rows(self, spans: list[Span]) -> Tensor:
         """(3, tokens): ids, positions and slots."""
+        return torch.tensor(self._places(spans), device=self._device)
+
+    def _places(self, spans: list[Span]) -> tuple[list[int], list[int], list[int]]:
+        """Ids, positions and slots of every token."""
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -141,7 +176,7 @@ class BatchBuilder:
                 ids += sequence.drafts
             positions += range(start, stop)
             slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
-        return torch.tensor((ids, positions, slots), device=self._device)
+        return ids, positions, slots
 
     def _mirrored(self, spans: list[Span]) -> MirrorGroup:
         mirror = self._mirror

@@ -124,6 +124,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number format of weights and activations. auto: bfloat16 where the checkpoint has it and the CPU computes it
     natively, else float32."""
 
+    kernels: Literal["auto", "torch"] = "auto"
+    """What computes generated tokens on a CPU. auto: our own kernels, where the number format is bfloat16 and
+    `threads` is 1; compiling them makes the very first start seconds longer. torch: PyTorch's operations."""
+
     quantization: Literal["none", "int8", "fp8"] = "none"
     """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching, fast for few users. fp8:
     simulated, slow, for measuring quality only."""

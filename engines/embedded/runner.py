@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Rows
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from engines.embedded.batch import Batch, BatchBuilder
+from engines.embedded.batch import Batch, BatchBuilder, Rows
 from engines.embedded.graphs import DecodeGraphs
 from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.kv.store import KVStore
@@ -44,8 +43,10 @@ class Runner:
         if model.device.type == "cpu" and graphs is None:
             # sums in bf16 would depend on what else is in the batch
             attention = torch.float32
-            self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
-        self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device)
+            if model.native is None:
+                self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
+        native = model.native is not None
+        self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device, native=native)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> Ran:
@@ -59,15 +60,12 @@ class Runner:
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
         if layout.prompts is not None:
-            hidden = self._compute(layout.prompts, self._model.dtype, None, states)
+            hidden = self._compute(layout.prompts, self._model.dtype, states)
             if layout.prompts.scored:
                 score_prompts(self._model, hidden, layout.prompts.scored)
             sampled += self._keep(layout.prompts, hidden, rows)
         if layout.generated is not None:
-            dtype = self._model.generation_dtype
-            mirrored = self._mirror is not None and layout.generated.plan.mirror is not None
-            mirror = self._mirror.layers if self._mirror is not None and mirrored else None
-            hidden = self._compute(layout.generated, dtype, mirror, states)
+            hidden = self._compute(layout.generated, self._model.generation_dtype, states)
             sampled += self._keep(layout.generated, hidden, rows)
         if not sampled:
             return Ran([], states)
@@ -88,13 +86,16 @@ class Runner:
         logits = decoded.logits if len(ready) == len(spans) else decoded.logits[ready]
         return logits, tuple(spans[row].sequence for row in ready)
 
-    def _compute(
-        self, batch: Batch, dtype: torch.dtype, mirror: Rows[Tensor] | None, states: dict[Sequence, Tensor]
-    ) -> Tensor:
+    def _compute(self, batch: Batch | Rows, dtype: torch.dtype, states: dict[Sequence, Tensor]) -> Tensor:
         """The final states of a batch; adds to `states`."""
-        hidden, outputs = self._model.hidden_and_outputs(
-            batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
-        )
+        if isinstance(batch, Rows):
+            assert self._model.native is not None
+            hidden, outputs = self._model.native(batch.batch, self._store.pages, self._layers)
+        else:
+            mirror = None if self._mirror is None or batch.plan.mirror is None else self._mirror.layers
+            hidden, outputs = self._model.hidden_and_outputs(
+                batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
+            )
         if outputs:
             parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in batch.order])
             for (sequence, _, _), part in zip(batch.order, parts, strict=True):
@@ -103,7 +104,7 @@ class Runner:
                 states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
         return hidden
 
-    def _keep(self, batch: Batch, hidden: Tensor, rows: list[Tensor]) -> tuple[Sequence, ...]:
+    def _keep(self, batch: Batch | Rows, hidden: Tensor, rows: list[Tensor]) -> tuple[Sequence, ...]:
         """Put aside the rows that are sampled from."""
         if batch.sampled:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from engines.layers.native.matmul import Panels
 
 MOST_WIDE_ELEMENTS = 2**23
 """Larger matrices get no second copy for float32 inputs: reading them takes the time, whatever the kernel."""
@@ -28,30 +33,46 @@ class Linear:
     bf16 on a CPU: the weight is packed at start, which is 1.3 to 1.6 times faster at small batches than packing it on
     every call, and gives a row the same bits whatever else is in the batch.
 
-    `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight in
-    float16, which holds what bf16 holds but for numbers below 1e-7. Up to some 12 rows that is faster than bf16, above
-    it slower, and a row has the same bits alone and among others here too.
+    `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight: in
+    panels where our own kernels are wanted, else in float16, which holds what bf16 holds but for numbers below 1e-7.
+    Up to some 12 rows that is faster than bf16, above it slower, and a row has the same bits alone and among others
+    here too.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False, native: bool = False) -> None:
+        """native: have `panels`; needs numba."""
         self.shape = tuple(weight.shape)
         self._bias = bias
         self._dtype = weight.dtype
         self._weight = weight.contiguous()
         self._packed: Tensor | None = None
         self._wide: Tensor | None = None
-        self._wide_bias: Tensor | None = None
-        if wide and weight.numel() <= MOST_WIDE_ELEMENTS and float(weight.abs().max()) <= LARGEST_FLOAT16:
-            self._wide = _packed_float16(weight.float())
-            self._wide_bias = None if bias is None else bias.float()
+        self._wide_bias = None if bias is None else bias.float()
+        self.panels: Panels | None = None
+        """The weight as our own kernels read it."""
+        if weight.numel() <= MOST_WIDE_ELEMENTS:
+            if native:
+                from engines.layers.native.matmul import Panels
+
+                self.panels = Panels(weight)
+            elif wide and float(weight.abs().max()) <= LARGEST_FLOAT16:
+                self._wide = _packed_float16(weight.float())
         if weight.dtype is torch.bfloat16 and weight.device.type == "cpu" and torch._C._has_mkldnn:
             # the batch size is a hint that changes nothing measurable between 1 and 512
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, 32)
             self._weight = self._packed
 
+    @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the product."""
+        return self._bias is not None
+
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""
         if x.dtype is not self._dtype:
+            if self.panels is not None:
+                out = self.panels(x)
+                return out if self._wide_bias is None else out + self._wide_bias
             if self._wide is None:
                 return self(x.to(self._dtype)).to(x.dtype)
             wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(x, self._wide, self._wide_bias)
@@ -65,6 +86,11 @@ class Linear:
 def wide_is_fast(device: torch.device) -> bool:
     """Whether this processor has the kernels that `Linear` needs for float32 inputs beside bf16 weights."""
     return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def native_is_possible(device: torch.device) -> bool:
+    """Whether our own kernels can be compiled here."""
+    return device.type == "cpu" and sys.byteorder == "little" and importlib.util.find_spec("numba") is not None
 
 
 def _packed_float16(weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ class RMSNorm:
     """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension."""
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
-        self._weight = weight
+        self.weight = weight
         self._epsilon = epsilon
         self._shape = (weight.shape[0],)
         # sqrt(mean(x^2) + e) = hypot(|x|, sqrt(width * e)) / sqrt(width)
@@ -26,7 +26,7 @@ class RMSNorm:
             # torch has no single kernel for this on a CPU: three of these take half the time of `rms_norm`
             length = torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)
             return (x * self._scaled).div_(length)
-        return torch.rms_norm(x, self._shape, self._weight, self._epsilon)
+        return torch.rms_norm(x, self._shape, self.weight, self._epsilon)
 
 
 class HeadNorm:
@@ -34,10 +34,10 @@ class HeadNorm:
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
         """weight: (heads, head_dim)"""
-        self._weight = weight
+        self.weight = weight
         self._epsilon = epsilon
         self._shape = (weight.shape[1],)
 
     def apply_(self, x: Tensor) -> None:
         """Normalise x: (tokens, heads, head_dim) in place."""
-        x.copy_(torch.rms_norm(x, self._shape, None, self._epsilon) * self._weight)
+        x.copy_(torch.rms_norm(x, self._shape, None, self._epsilon) * self.weight)

@@ -24,6 +24,10 @@ class Rotary:
         """Keep the table there."""
         self._turns = self._turns.to(device)
 
+    def table(self) -> Tensor:
+        """(positions, head_dim) cosine and sine of every pair, side by side, as numbers."""
+        return torch.view_as_real(self._turns).flatten(1)
+
     def at(self, positions: Tensor) -> Tensor:
         """The rotations of a batch, (tokens, 1, head_dim / 2); taken once per step, used by every layer."""
         return self._turns.index_select(0, positions).unsqueeze(1)

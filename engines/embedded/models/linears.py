@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engines.layers.linear import Linear, Projection, wide_is_fast
+from engines.layers.linear import Linear, Projection, native_is_possible, wide_is_fast
 
 CPU = torch.device("cpu")
 HEAD = "head"
@@ -31,12 +31,16 @@ class Linears(Protocol):
 class PlainLinears:
     """No quantization."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device = CPU) -> None:
+    def __init__(self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True) -> None:
+        """native: with panels for our own kernels, where they can be had."""
         self._dtype = dtype
         self._device = device
-        self.wide = dtype is torch.bfloat16 and wide_is_fast(device)
+        narrow = dtype is torch.bfloat16
+        self._native = native and narrow and native_is_possible(device)
+        self.wide = self._native or (narrow and wide_is_fast(device))
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """See `Linears`."""
         weight = weight.to(self._device, self._dtype)
-        return Linear(weight, None if bias is None else bias.to(self._device, self._dtype), wide=self.wide)
+        bias = None if bias is None else bias.to(self._device, self._dtype)
+        return Linear(weight, bias, wide=self.wide, native=self._native)

@@ -6,7 +6,7 @@ Mistral, Qwen2 and Qwen3 differ in biases and in a norm on queries and keys only
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +17,12 @@ from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention
-from engines.layers.linear import Projection
+from engines.layers.linear import Linear, Projection
 from engines.layers.norm import HeadNorm, RMSNorm
 from engines.layers.rotary import Rotary, side_by_side
+
+if TYPE_CHECKING:
+    from engines.layers.native.decoder import LayerWeights, NativeDecoder
 
 
 class Memory(NamedTuple):
@@ -83,6 +86,19 @@ class LlamaLayer:
         self._gate_up = linear("gate_up", {"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
         self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
+    def native(self) -> LayerWeights | None:
+        """What our own kernels need of it; None where a part has no panels."""
+        parts = (self._qkv, self._output, self._gate_up, self._down)
+        plain = [part.panels for part in parts if isinstance(part, Linear) and not part.has_bias]
+        panels = [one for one in plain if one is not None]
+        if len(panels) < len(parts):
+            return None
+        from engines.layers.native.decoder import LayerWeights
+
+        qkv, output, gate_up, down = panels
+        head_norm = None if self._qk_norm is None else self._qk_norm.weight
+        return LayerWeights(qkv, output, gate_up, down, self._input_norm.weight, self._post_norm.weight, head_norm)
+
     def __call__(self, x: Tensor, rotary: Rotary, turns: Tensor, memory: Memory, plan: AttentionPlan) -> Tensor:
         """x: (tokens, hidden), in the model's format or float32."""
         qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
@@ -128,6 +144,27 @@ class Llama:
             config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings
         )
         self._rotary.to(device)
+        self.native = self._native()
+
+    def _native(self) -> NativeDecoder | None:
+        config = self.config
+        layers = [weights for layer in self._layers if (weights := layer.native()) is not None]
+        if len(layers) < config.num_hidden_layers:
+            return None
+        from engines.layers.native.decoder import NativeDecoder, fits
+
+        if not fits(config.num_attention_heads, config.num_key_value_heads, config.head_dim):
+            return None
+        return NativeDecoder(
+            layers,
+            self.embedding,
+            self._norm.weight,
+            config.rms_norm_eps,
+            self._rotary.table(),
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.intermediate_size,
+        )
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """The normalised final states of a flat batch alone: see `hidden_and_outputs`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, Linears, PlainLinears
 from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan
+
+if TYPE_CHECKING:
+    from engines.layers.native.decoder import NativeDecoder
 
 
 class Model(Protocol):
@@ -27,6 +30,8 @@ class Model(Protocol):
     device: torch.device
     embedding: Tensor
     """(vocabulary, hidden)"""
+    native: NativeDecoder | None
+    """What computes generated tokens where our own kernels can."""
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
         """Final states of a flat batch."""

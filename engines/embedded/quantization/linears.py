@@ -64,7 +64,7 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
         return Int8Linears()
     if config.quantization == "fp8":
         return Fp8Linears(config.fp8, dtype)
-    return PlainLinears(dtype, device)
+    return PlainLinears(dtype, device, native=config.threads == 1 and config.kernels == "auto")
 
 
 def dtype_of(config: EngineConfig) -> str:

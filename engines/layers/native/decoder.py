@@ -1,0 +1,109 @@
+"""The weights of a decoder as the kernels want them, and the scratch they work in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.matmul import Panels
+from engines.layers.native.stack import run_stack
+from engines.layers.native.vectors import LANES
+from engines.layers.row_batch import RowBatch
+
+Array = Any
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer."""
+
+    qkv: Panels
+    output: Panels
+    gate_up: Panels
+    down: Panels
+    input_norm: Tensor
+    post_norm: Tensor
+    head_norm: Tensor | None
+    """(query and key heads, head_dim)"""
+
+
+class NativeDecoder:
+    """All layers and the final norm, for rows at any positions. One thread at a time: its scratch memory is one."""
+
+    def __init__(
+        self,
+        layers: list[LayerWeights],
+        embedding: Tensor,
+        final_norm: Tensor,
+        epsilon: float,
+        turns: Tensor,
+        heads: int,
+        kv_heads: int,
+        intermediate: int,
+    ) -> None:
+        """embedding: (vocabulary, hidden) bfloat16; turns: (positions, head_dim) cosine and sine of each pair, side by
+        side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
+        hidden, head_dim = embedding.shape[1], turns.shape[1]
+        shared, vectors = heads // kv_heads, head_dim // LANES
+        together = shared if shared * vectors <= MOST_VECTORS else 1
+        self._layers = layers
+        self._embedding = _bits(embedding)
+        self._panels = np.array(
+            [[part.address for part in (one.qkv, one.output, one.gate_up, one.down)] for one in layers], np.uint64
+        )
+        final = torch.stack((final_norm, final_norm))
+        norms = [*(torch.stack((one.input_norm, one.post_norm)) for one in layers), final]
+        self._norms = torch.stack(norms).float().numpy()
+        none = torch.empty(0, head_dim)
+        head_norms = [none if one.head_norm is None else one.head_norm for one in layers]
+        self._head_norms = torch.stack(head_norms).float().numpy()
+        self._turns = turns.numpy()
+        self._numbers = (np.float32(epsilon), kv_heads, shared // together)
+        self._heads, self._vectors = (0,) * together, (0,) * vectors
+        self._intermediate = intermediate
+        first = layers[0]
+        self._widths = (hidden, first.output.width, first.qkv.width, heads * head_dim, first.gate_up.width)
+        self._scores = np.zeros((together, turns.shape[0]), np.float32)
+        self._scratch: tuple[Array, ...] = ()
+        self._rows = 0
+        tiny = torch.zeros(len(layers), 1, 1, 2, kv_heads, head_dim, dtype=torch.bfloat16)
+        one = np.zeros(1, np.int64)
+        self(RowBatch(one, one, one, one, one), tiny)
+
+    def __call__(self, batch: RowBatch, pages: Tensor, wanted: tuple[int, ...] = ()) -> tuple[Tensor, list[Tensor]]:
+        """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
+        states, (rows, hidden) float32, which the next call writes over, and what the layers `wanted` gave out."""
+        rows = batch.ids.shape[0]
+        if rows > self._rows:
+            self._rows = -(-rows // 64) * 64
+            widths = (*self._widths, self._intermediate)
+            self._scratch = tuple(np.zeros((self._rows, width), np.float32) for width in widths)
+        x, inner, qkv, attended, gate_up, gated = self._scratch
+        asked = np.zeros(len(self._layers), np.int64)
+        asked[list(wanted)] = 1
+        outputs = torch.empty(len(wanted), rows, x.shape[1])
+        memory = _bits(pages).reshape(pages.shape[0], pages.shape[1] * pages.shape[2], -1)
+        run_stack(
+            batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
+            memory, pages.shape[2],
+            self._embedding, self._panels, self._norms, self._head_norms, self._turns,
+            *self._numbers, self._heads, self._vectors, self._intermediate,
+            x, inner, qkv, attended, gate_up, gated, self._scores,
+            asked, outputs.numpy(),
+        )  # fmt: skip
+        return torch.from_numpy(x[:rows]), list(outputs.unbind(0))
+
+
+def fits(heads: int, kv_heads: int, head_dim: int) -> bool:
+    """Whether the kernels can do such heads."""
+    return heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
+
+
+def _bits(tensor: Tensor) -> Array:
+    """A bfloat16 tensor's memory as numpy's uint16."""
+    return tensor.view(torch.int16).numpy().view(np.uint16)

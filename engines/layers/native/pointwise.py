@@ -1,0 +1,135 @@
+"""What happens between the matrices, row by row: norms, rotation, the gate, and bfloat16 as bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engines.layers.native.compiled import compiled
+from engines.layers.native.vectors import bits_of, float_of
+
+Array = Any
+"""A numpy array as a kernel sees it."""
+ONE = np.float32(1.0)
+LOG2_E = np.float32(math.log2(math.e))
+LEAST, MOST = np.float32(-126.0), np.float32(126.0)
+HALF = np.float32(0.5)
+# 2^f for f in -0.5 .. 0.5: Taylor's series to the seventh power, wrong by less than float32 can show
+POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(8))
+
+
+@compiled
+def rounded(value: float) -> Any:
+    """The bits of the nearest bfloat16, ties to even; for finite numbers."""
+    bits = bits_of(value)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@compiled
+def widened(half: int) -> Any:
+    """A bfloat16's bits as the same number in float32."""
+    return float_of(np.uint32(half) << np.uint32(16))
+
+
+@compiled
+def exponential(x: float) -> Any:
+    """e^x in float32, written so that loops over it become vectors."""
+    power = min(max(x * LOG2_E, LEAST), MOST)
+    whole = np.floor(power + HALF)
+    f = power - whole
+    series = POWERS[7]
+    series = series * f + POWERS[6]
+    series = series * f + POWERS[5]
+    series = series * f + POWERS[4]
+    series = series * f + POWERS[3]
+    series = series * f + POWERS[2]
+    series = series * f + POWERS[1]
+    series = series * f + POWERS[0]
+    return series * float_of(np.uint32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+
+
+@compiled
+def embed(ids: Array, table: Array, x: Array) -> None:
+    """x = rows of a bfloat16 table, (vocabulary, hidden)."""
+    for row in range(ids.shape[0]):
+        id_ = ids[row]
+        for at in range(table.shape[1]):
+            x[row, at] = widened(table[id_, at])
+
+
+@compiled
+def normalise(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
+    """out = x / sqrt(mean(x^2) + epsilon) * weight."""
+    width = weight.shape[0]
+    for row in range(rows):
+        total = np.float32(0.0)
+        for at in range(width):
+            total += x[row, at] * x[row, at]
+        scale = ONE / np.sqrt(total / np.float32(width) + epsilon)
+        for at in range(width):
+            out[row, at] = x[row, at] * scale * weight[at]
+
+
+@compiled
+def add(x: Array, delta: Array, rows: int) -> None:
+    """x += the first columns of delta."""
+    for row in range(rows):
+        for at in range(x.shape[1]):
+            x[row, at] += delta[row, at]
+
+
+@compiled
+def copy(x: Array, rows: int, out: Array) -> None:
+    """out = x. An assignment of slices would compile numpy's error messages too, which takes seconds."""
+    for row in range(rows):
+        for at in range(x.shape[1]):
+            out[row, at] = x[row, at]
+
+
+@compiled
+def gate(gate_up: Array, width: int, rows: int, out: Array) -> None:
+    """out = silu(gate) * up, for rows of (gate | up)."""
+    for row in range(rows):
+        for at in range(width):
+            value = gate_up[row, at]
+            out[row, at] = value / (ONE + exponential(-value)) * gate_up[row, width + at]
+
+
+@compiled
+def rotate(qkv: Array, heads: int, head_dim: int, turns: Array, positions: Array) -> None:
+    """Multiply the pairs of the first `heads` heads of each row by its position's complex numbers."""
+    for row in range(positions.shape[0]):
+        position = positions[row]
+        for head in range(heads):
+            first = head * head_dim
+            for pair in range(head_dim // 2):
+                cosine, sine = turns[position, 2 * pair], turns[position, 2 * pair + 1]
+                real, imaginary = qkv[row, first + 2 * pair], qkv[row, first + 2 * pair + 1]
+                qkv[row, first + 2 * pair] = real * cosine - imaginary * sine
+                qkv[row, first + 2 * pair + 1] = real * sine + imaginary * cosine
+
+
+@compiled
+def normalise_heads(qkv: Array, weight: Array, epsilon: float, rows: int) -> None:
+    """The norm over each head by itself, in place. weight: (heads, head_dim), or nothing to do when it is empty."""
+    heads, head_dim = weight.shape
+    for row in range(rows):
+        for head in range(heads):
+            first = head * head_dim
+            total = np.float32(0.0)
+            for at in range(head_dim):
+                total += qkv[row, first + at] * qkv[row, first + at]
+            scale = ONE / np.sqrt(total / np.float32(head_dim) + epsilon)
+            for at in range(head_dim):
+                qkv[row, first + at] *= scale * weight[head, at]
+
+
+@compiled
+def keep(qkv: Array, first: int, width: int, slots: Array, memory: Array) -> None:
+    """Write columns first..first+width-1 of each row, its keys and values, rounded to its slot of (slots, width)."""
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        for at in range(width):
+            memory[slot, at] = rounded(qkv[row, first + at])

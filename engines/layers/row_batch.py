@@ -1,0 +1,24 @@
+"""Tokens that are computed together, each at its own place of its own context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """One entry per row, but for `pages`."""
+
+    ids: Numbers
+    positions: Numbers
+    slots: Numbers
+    """Where each row's keys and values go: page * page_tokens + offset."""
+    pages: Numbers
+    """The page numbers of all contexts, one after the other."""
+    firsts: Numbers
+    """Where in `pages` each row's context begins."""

@@ -1,0 +1,110 @@
+"""Our own kernels give what PyTorch's operations give, and a row the same bits in any company."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engines.embedded.models.linears import PlainLinears
+from engines.embedded.models.registry import Model, load_model
+from engines.layers.attention import AttentionPlan, TokenGroup
+from engines.layers.row_batch import RowBatch
+from tests.engines.embedded.test_families import make
+from tests.engines.embedded.tiny import SHIPPED
+
+pytest.importorskip("numba")
+LENGTHS = (1, 5, 16, 17, 40, 95, 64)
+PAGE = 16
+WIDE_HEADS = {"head_dim": 128, "num_attention_heads": 8, "num_key_value_heads": 2}
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen 3": ("qwen3", {"head_dim": 32, "hidden_size": 80, "intermediate_size": 100}),
+    "heads too wide to be done together": ("llama", WIDE_HEADS),
+}
+
+
+def contexts(model: Model) -> tuple[RowBatch, Tensor]:
+    """A row at the end of each of `LENGTHS` contexts, whose pages lie in any order."""
+    torch.manual_seed(3)
+    config = model.config
+    counts = [-(-length // PAGE) for length in LENGTHS]
+    total = sum(counts)
+    pages = torch.randperm(total)
+    memory = torch.randn(config.num_hidden_layers, total, PAGE, 2, config.num_key_value_heads, config.head_dim)
+    firsts = np.array([sum(counts[:at]) for at in range(len(counts))])
+    positions = np.array(LENGTHS) - 1
+    slots = pages.numpy()[firsts + positions // PAGE] * PAGE + positions % PAGE
+    ids = np.arange(len(LENGTHS)) * 31 + 7
+    return RowBatch(ids, positions, slots, pages.numpy(), firsts), memory.bfloat16()
+
+
+def by_torch(model: Model, batch: RowBatch, memory: Tensor, layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+    """The same by gathering and masking."""
+    bounds = [*batch.firsts.tolist(), len(batch.pages)]
+    groups = []
+    for row, length in enumerate(LENGTHS):
+        pages = torch.from_numpy(batch.pages[bounds[row] : bounds[row + 1]])
+        hidden = torch.arange(len(pages) * PAGE) >= length
+        bias = torch.zeros(1, 1, 1, len(hidden)).masked_fill_(hidden, float("-inf"))
+        groups.append(TokenGroup(row, row + 1, 1, pages, bias))
+    plan = AttentionPlan(torch.from_numpy(batch.slots), tuple(groups))
+    ids, positions = torch.from_numpy(batch.ids), torch.from_numpy(batch.positions)
+    return model.hidden_and_outputs(ids, positions, memory, plan, layers, dtype=torch.float32)
+
+
+def apart(mine: Tensor, other: Tensor) -> float:
+    """Of the whole, as the root of mean squares."""
+    return float((mine - other).norm() / other.norm())
+
+
+def check(folder: Path) -> None:
+    """Both ways over one folder."""
+    model = load_model(folder, "bfloat16")
+    plain = load_model(folder, "bfloat16", lambda dtype: PlainLinears(dtype, native=False))
+    assert plain.native is None
+    assert model.native is not None
+    batch, memory = contexts(model)
+    theirs = memory.clone()
+    layers = (0, model.config.num_hidden_layers - 1)
+    hidden, outputs = model.native(batch, memory, layers)
+    with torch.inference_mode():
+        expected, expected_outputs = by_torch(plain, batch, theirs, layers)
+    assert apart(hidden, expected) < 1e-3
+    assert max(apart(mine, other) for mine, other in zip(outputs, expected_outputs, strict=True)) < 1e-3
+    assert apart(model.logits(hidden), plain.logits(expected)) < 1e-3
+    # written in the same places; here and there a number was rounded the other way
+    assert apart(memory.float(), theirs.float()) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["slipstream-chat", "slipstream-code"])
+def test_shipped_models(name: str) -> None:
+    check(SHIPPED / name)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_other_shapes(tmp_path: Path, name: str) -> None:
+    make(tmp_path, *SHAPES[name], torch.bfloat16)
+    check(tmp_path)
+
+
+def test_a_row_has_the_same_bits_alone_and_among_others() -> None:
+    model = load_model(SHIPPED / "slipstream-chat", "bfloat16")
+    assert model.native is not None
+    batch, memory = contexts(model)
+    together = model.native(batch, memory.clone())[0].clone()
+    for row in range(len(LENGTHS)):
+        only = slice(row, row + 1)
+        one = RowBatch(batch.ids[only], batch.positions[only], batch.slots[only], batch.pages, batch.firsts[only])
+        alone = model.native(one, memory.clone())[0]
+        assert torch.equal(alone[0], together[row])
+        assert torch.equal(model.logits(alone)[0], model.logits(together)[row])
+
+
+def test_what_the_kernels_cannot_do_is_left_to_pytorch(tmp_path: Path) -> None:
+    make(tmp_path, "qwen2", {}, torch.bfloat16)  # biases
+    assert load_model(tmp_path, "bfloat16").native is None
+    assert load_model(SHIPPED / "slipstream-chat", "float32").native is None
