@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from contracts.errors import ConfigError
-from training.fim import FimTokens, lay_out, several_lines, single_line
+from training.fim import Coded, FimTokens, broken, lay_out, several_lines, single_line
 from training.windows import Window, fitted
 
 CHARACTERS_PER_TOKEN = 3.2
@@ -35,15 +35,16 @@ class CodeSource:
 
     def window(self, number: int, length: int) -> Window:
         rng = random.Random(f"{self._seed} window {number}")
-        ids = self._gaps(rng, length) if rng.random() < self._fim_share else self._plain(rng, length)
-        return fitted(ids, [token != self._pad for token in ids], length, self._pad)
+        coded = self._gaps(rng, length) if rng.random() < self._fim_share else self._plain(rng, length)
+        return fitted(coded.ids, coded.counted, length, self._pad)
 
     def _text(self, rng: random.Random) -> str:
         return self._texts[bisect.bisect(self._reach, rng.random() * self._reach[-1])]
 
-    def _plain(self, rng: random.Random, length: int) -> list[int]:
+    def _plain(self, rng: random.Random, length: int) -> Coded:
         """Documents one after another, the first from anywhere in it."""
         ids: list[int] = []
+        counted: list[bool] = []
         while len(ids) <= length:
             text = self._text(rng)
             size = int((length + 1 - len(ids)) * CHARACTERS_PER_TOKEN * 1.3)
@@ -52,12 +53,16 @@ class CodeSource:
             else:
                 at = 0
                 ids.append(self._fim.end)
-            ids += self._encode(text[at : at + size])
-        return ids
+                counted.append(True)
+            coded = broken(text[at : at + size], self._encode, rng)
+            ids += coded.ids
+            counted += coded.counted
+        return Coded(ids, counted)
 
-    def _gaps(self, rng: random.Random, length: int) -> list[int]:
+    def _gaps(self, rng: random.Random, length: int) -> Coded:
         """Pieces with a gap, until too little room is left for another."""
         ids: list[int] = []
+        counted: list[bool] = []
         while (room := length + 1 - len(ids)) >= 96:
             wanted = room if rng.random() < 0.35 else rng.randint(64, room)
             text = self._text(rng)
@@ -66,8 +71,10 @@ class CodeSource:
             piece = text[text.find("\n", at) + 1 if at else 0 :][:size]
             gap = (single_line if rng.random() < 0.8 else several_lines)(piece, rng)
             if gap is not None:
-                ids += lay_out(gap, self._encode, self._fim, rng.random() < 0.6, wanted)
-        return ids
+                coded = lay_out(gap, self._encode, self._fim, rng.random() < 0.6, wanted)
+                ids += coded.ids
+                counted += coded.counted
+        return Coded(ids, counted)
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

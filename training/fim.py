@@ -8,9 +8,12 @@ serving a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
+
+CLOSING = ")]}:,;'\""
 
 
 class Gap(NamedTuple):
@@ -19,6 +22,13 @@ class Gap(NamedTuple):
     prefix: str
     middle: str
     suffix: str
+
+
+class Coded(NamedTuple):
+    """Token ids, and for each whether its prediction counts."""
+
+    ids: list[int]
+    counted: list[bool]
 
 
 class FimTokens(NamedTuple):
@@ -31,20 +41,21 @@ class FimTokens(NamedTuple):
 
 
 def single_line(text: str, rng: random.Random) -> Gap | None:
-    """The rest of one line from a cursor in it: mostly where a word begins or ends, else anywhere in the line; one
-    time in ten only up to somewhere later in the line. None if the text has no line to take."""
+    """The rest of one line from a cursor in it: mostly anywhere in the line, at times where a word begins or ends; one
+    time in ten only up to the brackets and quotes that close the line, as editors write them ahead of the cursor. None
+    if the text has no line to take."""
     lines = _line_spans(text)
     if not lines:
         return None
     start, end = rng.choice(lines)
-    indent = len(text[start:end]) - len(text[start:end].lstrip())
-    first = start + indent
-    if rng.random() < 0.5:
+    first = end - len(text[start:end].lstrip())
+    if rng.random() < 0.2:
         edges = [at for at in range(first, end) if at == first or _is_edge(text, at)]
         cursor = rng.choice(edges)
     else:
         cursor = rng.randrange(first, end)
-    stop = end if rng.random() < 0.9 else rng.randint(cursor + 1, end)
+    closing = start + len(text[start:end].rstrip(CLOSING))
+    stop = closing if closing > cursor and rng.random() < 0.1 else end
     return Gap(text[:cursor], text[cursor:stop], text[stop:])
 
 
@@ -60,8 +71,29 @@ def several_lines(text: str, rng: random.Random, most: int = 8) -> Gap | None:
     return Gap(text[:cursor], text[cursor:stop], text[stop:])
 
 
-def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, line_after: bool, room: int) -> list[int]:
-    """Token ids of a gap, at most `room` of them, or [] if the middle alone does not fit.
+def broken(text: str, encode: Callable[[str], list[int]], rng: random.Random) -> Coded:
+    """A text as it would be encoded had somebody stopped typing in one line of five, somewhere, and gone on: most of
+    these places are within a word, which then falls into other pieces than usual. The last piece before such a place is
+    no guess that counts (nobody writes it who does not stop there); how to go on from it is what there is to learn."""
+    places = []
+    for start, end in _line_spans(text):
+        first = end - len(text[start:end].lstrip())
+        if rng.random() < 0.2 and first + 1 < end:
+            places.append(rng.randrange(first + 1, end))
+    ids: list[int] = []
+    counted: list[bool] = []
+    for start, end in itertools.pairwise([0, *places, len(text)]):
+        piece = encode(text[start:end])
+        ids += piece
+        counted += [True] * len(piece)
+        if end < len(text):
+            counted[-1] = False
+    return Coded(ids, counted)
+
+
+def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, line_after: bool, room: int) -> Coded:
+    """A gap's tokens, at most `room` of them, or none if the middle alone does not fit. The last piece before the
+    cursor does not count, as in `broken`.
 
     line_after: the line that the cursor is in begins after the middle token. What is too much is cut from the start of
     the prefix and the end of the suffix, the suffix keeping at most a third.
@@ -69,13 +101,14 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
     cut = gap.prefix.rfind("\n") + 1 if line_after else len(gap.prefix)
     prefix, suffix = encode(gap.prefix[:cut]), encode(gap.suffix)
     # the half-typed line is encoded on its own, as in serving: the model learns to go on from a piece of a word
-    middle = encode(gap.prefix[cut:]) + encode(gap.middle)
+    typed = encode(gap.prefix[cut:])
+    middle = typed + encode(gap.middle)
     sides = room - len(middle) - 4
     if sides < 0:
-        return []
+        return Coded([], [])
     kept_suffix = min(len(suffix), max(sides // 3, sides - len(prefix)))
     kept_prefix = min(len(prefix), sides - kept_suffix)
-    return [
+    ids = [
         tokens.suffix,
         *suffix[:kept_suffix],
         tokens.prefix,
@@ -84,6 +117,12 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
         *middle,
         tokens.end,
     ]
+    counted = [True] * len(ids)
+    if typed:
+        counted[len(ids) - len(middle) - 2 + len(typed)] = False
+    elif kept_prefix:
+        counted[len(ids) - len(middle) - 3] = False
+    return Coded(ids, counted)
 
 
 def _line_spans(text: str) -> list[tuple[int, int]]:

@@ -19,9 +19,16 @@ from training.windows import WindowSource
 @click.option("--model", type=click.Path(path_type=Path, exists=True), required=True, help="The finished target.")
 @click.option("--corpus", type=click.Path(path_type=Path), help="Of a code model: folder made by the corpus command.")
 @click.option("--draft-vocabulary", default=2048, show_default=True, help="Tokens that the head can guess.")
+@click.option(
+    "--from-head",
+    type=click.Path(path_type=Path, exists=True),
+    help="Go on from this head of an earlier state of the same model, with its vocabulary.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Default: the folder `draft` in the model's.")
 @run_options
-def command(model: Path, corpus: Path | None, draft_vocabulary: int, out: Path | None, **given: Any) -> None:
+def command(
+    model: Path, corpus: Path | None, draft_vocabulary: int, from_head: Path | None, out: Path | None, **given: Any
+) -> None:
     """Train a draft head. With --corpus on code, without it on chats. A step takes --batch-tokens."""
     schedule, settings = schedule_and_settings(given)
     target = export.load(model).eval().requires_grad_(False)
@@ -37,7 +44,7 @@ def command(model: Path, corpus: Path | None, draft_vocabulary: int, out: Path |
         muon_rate=settings.muon_rate,
         adam_rate=settings.adam_rate,
     )
-    head = begin(target, windows, draft_vocabulary, length)
+    head = checkpoint.load(from_head) if from_head else begin(target, windows, draft_vocabulary, length)
     trainer = HeadTrainer(head, target, windows, schedule, head_settings, given["run"], say=click.echo)
     trainer.run()
     folder = out or model / "draft"

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from engines.tokenizer import tokenizer as serving
 from training.code_source import CodeSource, fim_tokens
-from training.fim import FimTokens, Gap, lay_out, several_lines, single_line
+from training.fim import FimTokens, Gap, broken, lay_out, several_lines, single_line
 
 MODEL = Path("models/slipstream-code")
 TEXT = Path("contracts/errors.py").read_text()
@@ -58,7 +58,7 @@ def test_a_laid_out_gap_reads_back_exactly(tokenizer: Tokenizer, line_after: boo
     for seed in range(50):
         gap = single_line(TEXT[:1500], random.Random(seed))
         assert gap is not None
-        ids = lay_out(gap, encode, tokens, line_after, 4000)
+        ids = lay_out(gap, encode, tokens, line_after, 4000).ids
         suffix, prefix, middle = _parts(ids, tokens)
         assert tokenizer.decode(prefix) + tokenizer.decode(middle) + tokenizer.decode(suffix) == TEXT[:1500]
         cut = gap.prefix.rfind("\n") + 1 if line_after else len(gap.prefix)
@@ -68,7 +68,7 @@ def test_a_laid_out_gap_reads_back_exactly(tokenizer: Tokenizer, line_after: boo
 def test_training_and_serving_lay_a_gap_out_alike(tokenizer: Tokenizer) -> None:
     gap = single_line(TEXT[:1500], random.Random(3))
     assert gap is not None
-    ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 4000)
+    ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 4000).ids
     middle = ids.index(fim_tokens(tokenizer).middle)
     assert ids[: middle + 1] == serving.Tokenizer.load(MODEL).fill_ids(gap.prefix, gap.suffix)
 
@@ -76,16 +76,45 @@ def test_training_and_serving_lay_a_gap_out_alike(tokenizer: Tokenizer) -> None:
 def test_what_does_not_fit_is_cut_far_from_the_cursor(tokenizer: Tokenizer) -> None:
     gap = single_line(TEXT, random.Random(8))
     assert gap is not None
-    whole = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 10**6)
+    whole = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 10**6).ids
     room = 200
-    ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, room)
+    ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, room).ids
     assert len(ids) == room
     suffix, prefix, middle = _parts(ids, fim_tokens(tokenizer))
     whole_suffix, whole_prefix, whole_middle = _parts(whole, fim_tokens(tokenizer))
     assert middle == whole_middle
     assert prefix == whole_prefix[-len(prefix) :]
     assert suffix == whole_suffix[: len(suffix)]
-    assert lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 4) == []
+    assert lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 4).ids == []
+
+
+@pytest.mark.parametrize("line_after", [False, True])
+def test_the_piece_before_the_cursor_is_no_guess_that_counts(tokenizer: Tokenizer, line_after: bool) -> None:
+    tokens = fim_tokens(tokenizer)
+    gap = Gap("import os\nvalue = os.envi", "ron", "\nprint(value)\n")
+    laid = lay_out(gap, lambda text: tokenizer.encode(text).ids, tokens, line_after, 4000)
+    silent = [index for index, counts in enumerate(laid.counted) if not counts]
+    before = [token for token in laid.ids[: silent[0] + 1] if token not in tokens]
+    assert len(silent) == 1
+    assert tokenizer.decode(before).endswith("os.envi")
+    assert len(laid.ids) == len(laid.counted)
+
+
+def test_broken_text_is_the_text_and_breaks_within_words(tokenizer: Tokenizer) -> None:
+    text = TEXT[:3000]
+
+    def encode(part: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(part).ids
+        return ids
+
+    coded = broken(text, encode, random.Random(2))
+    assert tokenizer.decode(coded.ids) == text
+    breaks = coded.counted.count(False)
+    lines = sum(1 for line in text.splitlines() if line.strip())
+    assert 0.1 * lines < breaks < 0.3 * lines
+    assert coded.ids != encode(text)
+    assert broken(text, encode, random.Random(2)) == coded
+    assert broken("\n", encode, random.Random(2)) == (encode("\n"), [True])
 
 
 def test_windows_depend_on_their_number_alone() -> None:
