@@ -90,6 +90,8 @@ class Dispatcher:
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take in one event; what is to be done about it, in order."""
         out: list[Decision] = []
+        # first: where ticks come late, as after the process stood still, what this event frees is not for them
+        self._refuse_overdue(now, out)
         self._handlers[type(event)](event, now, out)
         return out
 
@@ -359,6 +361,15 @@ class Dispatcher:
         self._resting[replica.id] = replica
         pool.refresh(replica)
 
+    def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
+        deadlines = self.placer.deadlines
+        while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
+            waiting = heapq.heappop(deadlines)[2]
+            pool = waiting.pool
+            if pool is not None:
+                self.placer.unqueue(waiting)
+                self.placer.refuse_late(pool, waiting, now, out)
+
     def _tick(self, event: Tick, now: float, out: list[Decision]) -> None:
         for replica in list(self._resting.values()):
             if replica.breaker.opens_again_at <= now:
@@ -371,13 +382,6 @@ class Dispatcher:
         for pool in self.fleet.pools.values():
             if pool.open_at <= now:
                 self.placer.serve(pool, now, out)
-        deadlines = self.placer.deadlines
-        while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
-            waiting = heapq.heappop(deadlines)[2]
-            pool = waiting.pool
-            if pool is not None:
-                self.placer.unqueue(waiting)
-                self.placer.refuse_late(pool, waiting, now, out)
         for session in list(self.sessions.values()):
             if session.grace_ends_at is not None and session.grace_ends_at <= now:
                 self._end_session(session, now, out)

@@ -147,7 +147,7 @@ def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=())
     core.placed("l0")
     for number in range(1, 30):
-        core.ask(f"l{number}")
+        core.ask(f"l{number}", deadline_s=90.0)
     for number in range(20):
         core.now += 2.0
         assert granted(core.over(f"l{number}")) == [f"l{number + 1}"]

@@ -159,6 +159,18 @@ def test_a_clock_that_jumps_ahead_expires_and_does_not_break() -> None:
     assert 0.5 < slowness < 2.0
 
 
+def test_what_comes_free_after_the_deadline_is_not_for_who_waited() -> None:
+    """The clock has jumped, and the release was heard before the tick."""
+    core = Core(fleet(replicas=("r1",), max_concurrency=1))
+    core.placed("l1")
+    core.ask("late", deadline_s=1.0)
+    core.ask("in time", deadline_s=9.0)
+    core.now += 5.0
+    decisions = core.over("l1")
+    assert [one.lease_id for one in refused(decisions)] == ["late"]
+    assert granted(decisions) == ["in time"]
+
+
 def test_time_that_stands_still_is_no_reason_to_fail() -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=2), promises=())
     for number in range(50):
