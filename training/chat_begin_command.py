@@ -23,8 +23,9 @@ from training.model import Llama, Shape
 @click.option("--seed", default=1, show_default=True)
 def command(tokenizer: Path, out: Path, hidden: int, layers: int, heads: int, inner: int, seed: int) -> None:
     """Write a model to train on, as --init-from of the chat command."""
+    coder = ChatCoder(tokenizer)
     shape = Shape(
-        vocab_size=ChatCoder(tokenizer).vocabulary,
+        vocab_size=coder.vocabulary,
         hidden_size=hidden,
         intermediate_size=inner,
         num_hidden_layers=layers,
@@ -37,6 +38,6 @@ def command(tokenizer: Path, out: Path, hidden: int, layers: int, heads: int, in
     model = Llama(shape)
     generator = torch.Generator().manual_seed(seed)
     model.initialise(generator)
-    lay_out(model, generator)
+    lay_out(model, generator, coder.twins(), [[coder.ids(str(digit))[0]] for digit in range(10)])
     export.save(model, out, tokenizer, [END, BEGIN])
     click.echo(f"{out}: {sum(weight.numel() for weight in model.parameters()):,} parameters")

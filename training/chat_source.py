@@ -23,6 +23,8 @@ POSITIONS = 4608
 """Of the chat model: a text of 4,000 tokens, the question and the answer."""
 SYSTEM_SHARE = 0.15
 """Of the conversations that have none, so many get a plain system prompt, which changes nothing in the answer."""
+SPACE = "\u0120"
+"""How byte-level tokenizers write a space."""
 JOINED_SHARE = 0.2
 """So many conversations go on with a question of any slice: people do not begin anew for each."""
 RULES = "multi-turn"
@@ -58,6 +60,12 @@ class ChatCoder:
         """How many token ids there are."""
         return int(self._tokenizer.get_vocab_size())
 
+    def twins(self) -> list[tuple[int, int]]:
+        """Ids of pieces without and with a space before them, where there are both."""
+        pieces = self._tokenizer.get_vocab()
+        spaced = ((piece[1:], id_) for piece, id_ in sorted(pieces.items()) if len(piece) > 1 and piece[0] == SPACE)
+        return [(pieces[plain], id_) for plain, id_ in spaced if plain in pieces]
+
     def text(self, ids: Sequence[int]) -> str:
         """Token ids to text, without special tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -85,7 +93,7 @@ class ChatSource:
     def __init__(self, coder: ChatCoder, shares: dict[Slice, float], seed: int, copying: float = 0.0) -> None:
         """shares: of the tokens, need not sum to one. copying: share of the windows that are training.copying's."""
         self._copying = copying
-        self._copies = CopyingSource(coder.vocabulary, seed)
+        self._copies = CopyingSource(coder.vocabulary, seed, coder.twins())
         self._coder = coder
         self._seed = seed
         self._slices = [one for one, share in shares.items() if share > 0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 from training.windows import Window, fitted
 
@@ -18,9 +19,11 @@ _FIRST_ID = 5
 class CopyingSource:
     """A WindowSource of random ids of a vocabulary, the same for the same seed."""
 
-    def __init__(self, vocabulary: int, seed: int) -> None:
+    def __init__(self, vocabulary: int, seed: int, twins: Sequence[tuple[int, int]] = ()) -> None:
+        """twins: ids of pieces without and with a space before them; some passages are said again as the others."""
         self._vocabulary = vocabulary
         self._seed = seed
+        self._twins = twins
 
     def window(self, number: int, length: int) -> Window:
         """Passages said again and tables looked up, in turn, until the window is full."""
@@ -44,6 +47,10 @@ class CopyingSource:
         size = choices.randint(6, min(length // 2, 128))
         passage = choices.choices(alphabet, k=size)
         tokens, counted = list(passage), [False] * size
+        if self._twins and choices.random() < 0.4:
+            pairs = choices.choices(choices.choices(self._twins, k=len(alphabet)), k=size)
+            way = choices.choice((1, -1))
+            tokens, passage = ([pair[::way][side] for pair in pairs] for side in (0, 1))
         for _ in range(choices.randint(1, 2)):
             between = choices.randint(1, 12) if choices.random() < 0.5 else 0
             tokens += [choices.randrange(_FIRST_ID, self._vocabulary) for _ in range(between)]

@@ -9,6 +9,9 @@ their own; in the second they look for where what stands here was seen one back,
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,6 +20,8 @@ from training.model import Llama
 _COMMON = 0.6
 """Of a direction that all tokens share, by which heads can look at a place whatever token is there."""
 _TABLE_STD = 0.05
+_SPACE = 0.7
+"""Of the direction that tells a piece with a space before it from the same without."""
 _WRITTEN = 0.12
 """Strength of what the first layer writes: about a token's own, so that neither drowns the other."""
 _SHARP = 2.3
@@ -29,9 +34,20 @@ _SLOW = 8e-4
 
 
 @torch.no_grad()
-def lay_out(model: Llama, generator: torch.Generator) -> None:
+def lay_out(
+    model: Llama,
+    generator: torch.Generator,
+    twins: Sequence[tuple[int, int]] = (),
+    digits: Sequence[Sequence[int]] = (),
+) -> None:
     """Overwrite the table and the attention of the first two layers. The model must have as many key heads as query
-    heads, at least two layers, and a rotary base with pairs slower than 0.0008 radians a token (1e6 does)."""
+    heads, at least two layers, and a rotary base with pairs slower than 0.0008 radians a token (1e6 does).
+
+    twins: ids of pieces without and with a space before them; the latter begin as the former plus one direction for
+    all, so that what is learnt of some holds for all. digits: the ids of 0, of 1 and so on; they begin on circles of
+    ten, five, 10/3, 2.5 and two steps, on which adding is turning (what models come to by themselves, Nanda et al.
+    2023), and on a line.
+    """
     shape = model.shape
     hidden, dim, heads = shape.hidden_size, shape.head_dim, shape.num_attention_heads
     if shape.num_key_value_heads != heads or shape.num_hidden_layers < 2:
@@ -42,6 +58,11 @@ def lay_out(model: Llama, generator: torch.Generator) -> None:
     table = model.embedding
     table.normal_(std=_TABLE_STD, generator=generator)
     table -= (table @ common)[:, None] * common
+    around = basis[:, -11:].T  # away from the common direction
+    for value, ids in enumerate(digits):
+        table[list(ids)] = table[list(ids)] * 0.5 + _around(value, around) * _TABLE_STD * hidden**0.5
+    for plain, spaced in twins:
+        table[spaced] = table[plain] + _SPACE * _TABLE_STD * hidden**0.5 * basis[:, -12]
     table += _COMMON * _TABLE_STD * hidden**0.5 * common
     places = _look_back(_attention(model, 0), speeds, common, reading, hidden, heads, generator)
     second = _attention(model, 1)
@@ -50,6 +71,13 @@ def lay_out(model: Llama, generator: torch.Generator) -> None:
     width = min(hidden, heads * dim)
     second["v_proj"][:width] = turned[:width]
     second["o_proj"][:, :width] = _HANDED_ON * turned[:width].T
+
+
+def _around(value: int, directions: Tensor) -> Tensor:
+    """Where a digit begins: five circles and a line."""
+    turns = 2 * math.pi * value / 10 * torch.arange(1, 6)
+    places = torch.cat((turns.cos(), turns.sin(), torch.tensor([(value - 4.5) / 3.0]))) * 0.3
+    return places @ directions
 
 
 def _attention(model: Llama, layer: int) -> dict[str, Tensor]:
