@@ -349,7 +349,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         load = Load(running, 0, 100 * running, 3_000, running // 5) if well else None
         self.to_core(ReplicaProbed(replica, well, load=load))
 
-    @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 6.0]))
+    @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 6.0, 86_400.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.to_core(Tick())
