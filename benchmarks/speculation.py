@@ -1,11 +1,14 @@
-"""What guessing ahead yields: the engine without drafts, with n-gram drafts always, and with the governor.
+"""What guessing ahead yields: the engine without guesses, with n-grams, and with the model's draft head, as chains and
+as trees.
 
-    python -m benchmarks.speculation [--model models/slipstream-code] [--batches 1 8 32] [--threads 1]
+    python -m benchmarks.speculation [--model models/slipstream-code] [--batches 1 8 32] [--trees 3,3,6 2,3,4]
 
-No HTTP: one process, three engines over the same weights, step by step. Two workloads: `repeat`, prompts that quote
-themselves, decoded greedily (edits, and the loops small models fall into), and `sampled`, temperature 1 on random
-prompts, where guesses are mostly wrong. Modes take turns, so a busy machine hits all alike; the time is CPU time of the
-engine's thread. Last line: JSON with tokens per CPU second by workload, batch and mode, and the accepted length.
+No HTTP: one process, an engine per mode over the same weights, step by step. Three workloads: `repeat`, prompts that
+quote themselves, decoded greedily (edits, and the loops small models fall into); `greedy` and `sampled`, held-out text
+(for the code model Python files of this repository, for the chat model questions of the eval slices), greedily and at
+temperature 1. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
+turns, so a busy machine hits all alike; the time is CPU time of the engine's thread. Last line: JSON with tokens per
+CPU second and the accepted length (tokens per check, the target's own included) by workload, batch and mode.
 """
 
 from __future__ import annotations
@@ -15,79 +18,135 @@ import json
 import random
 import time
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 
 from engines.embedded.config import EngineConfig
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
+from engines.embedded.models.linears import PlainLinears
 from engines.embedded.models.registry import Model, load_model
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.tokenizer import Tokenizer
+from evals.slices.registry import SLICES
+from evals.slices.split import Split
 from speculative.config import SpeculationConfig
 
-MODES = {
-    "off": SpeculationConfig(method="off"),
-    "always": SpeculationConfig(method="ngram", governed=False),
-    "governed": SpeculationConfig(method="ngram"),
-}
-PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 96, 200, 3
+ROOT = Path(__file__).parents[1]
+PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 96, 96, 3
+LEAST_SEQUENCES = 8
+"""Of a round: with one at a time, so many one after the other."""
+Row = dict[str, dict[str, float]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/slipstream-code")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--workloads", nargs="+", default=["repeat", "greedy", "sampled"])
+    parser.add_argument("--trees", nargs="*", default=["3,3,6", "2,3,4"])
+    parser.add_argument("--drafts", type=int, default=3, help="of a chain")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     folder = Path(arguments.model)
-    model, tokenizer = load_model(folder, "auto"), Tokenizer.load(folder)
-    results: dict[str, dict[str, dict[str, Any]]] = {}
-    for workload in ("repeat", "sampled"):
+    tokenizer = Tokenizer.load(folder)
+    modes = modes_of(folder, arguments.drafts, arguments.trees)
+    # branches are checked by PyTorch's operations: they and a twin without guesses get a model without our kernels
+    models = {
+        name: load_model(folder, "auto", lambda dtype, native=native: PlainLinears(dtype, native=native))  # type: ignore[misc]
+        for name, native in (("auto", True), ("torch", False))
+    }
+    results: dict[str, dict[str, Row]] = {}
+    for workload in arguments.workloads:
+        prompts = prompts_of(workload, tokenizer)
         for batch in arguments.batches:
-            row = measure(model, tokenizer, str(folder), workload, batch)
+            row = measure(models, tokenizer, folder, modes, prompts, batch, workload)
             results.setdefault(workload, {})[str(batch)] = row
-            print(f"{workload:8} {batch:3}  " + "  ".join(f"{name} {value}" for name, value in row.items()))
+            cells = (f"{name} {cell['tokens_per_s']:.0f} ({cell['accept_length']:.2f})" for name, cell in row.items())
+            print(f"{workload:8} {batch:3}  " + "  ".join(cells), flush=True)
     print(json.dumps(results))
 
 
-def measure(model: Model, tokenizer: Tokenizer, folder: str, workload: str, batch: int) -> dict[str, float]:
-    engines = {}
-    for name, speculation in MODES.items():
-        config = EngineConfig(model=folder, speculation=speculation)
+def modes_of(folder: Path, drafts: int, trees: list[str]) -> dict[str, SpeculationConfig]:
+    """By name; those with a head only where the model has one."""
+    modes = {
+        "off": SpeculationConfig(),
+        "off, torch": SpeculationConfig(),
+        "ngram": SpeculationConfig(method="ngram", governed=False),
+        "ngram governed": SpeculationConfig(method="ngram"),
+    }
+    if (folder / "draft").exists():
+        modes["chain"] = SpeculationConfig(method="eagle", governed=False, max_drafts=drafts)
+        modes["chain, torch"] = modes["chain"]
+        modes["chain governed"] = SpeculationConfig(method="eagle", max_drafts=drafts)
+        for tree in trees:
+            width, depth, nodes = map(int, tree.split(","))
+            modes[f"tree {tree}"] = SpeculationConfig(
+                method="eagle", governed=False, shape="tree", tree_width=width, tree_depth=depth, max_drafts=nodes
+            )
+    return modes
+
+
+def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
+    """More than any round needs; they are used in turn."""
+    if workload == "repeat":
+        source = random.Random(1)
+        phrases = [[source.randrange(300, 2000) for _ in range(12)] for _ in range(64)]
+        return [(phrase * PROMPT_TOKENS)[:PROMPT_TOKENS] for phrase in phrases]
+    if tokenizer.has_chat_template:
+        short = [one for one in SLICES if not one.name.startswith("retrieval")]
+        asked = [one.item(seed, Split.HELD_OUT).messages for seed in range(8) for one in short]
+        return [tokenizer.chat_ids(msgspec.to_builtins(messages)) for messages in asked]
+    files = sorted((ROOT / "engines").rglob("*.py"))
+    texts = [tokenizer.encode(file.read_text())[: 2 * PROMPT_TOKENS] for file in files]
+    return [ids[PROMPT_TOKENS:] for ids in texts if len(ids) == 2 * PROMPT_TOKENS][:64]
+
+
+def measure(
+    models: dict[str, Model],
+    tokenizer: Tokenizer,
+    folder: Path,
+    modes: dict[str, SpeculationConfig],
+    prompts: list[list[int]],
+    batch: int,
+    workload: str,
+) -> Row:
+    """Tokens per CPU second while all generate, prompts left out."""
+    engines: dict[str, Engine] = {}
+    for name, speculation in modes.items():
+        model = models["torch" if name.endswith("torch") or speculation.shape == "tree" else "auto"]
+        config = EngineConfig(model=str(folder), speculation=speculation)
         store = KVStore(model.config, config.kv, model.dtype, model.config.max_position_embeddings)
         # CPU time as the clock: the governor then judges by what this measures
         engines[name] = Engine(model, store, config, tokenizer.text_stream, clock=time.thread_time)
     spent_s = dict.fromkeys(engines, 0.0)
     tokens = dict.fromkeys(engines, 0)
+    sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=1.0 if workload == "sampled" else 0.0)
+    groups = max(1, LEAST_SEQUENCES // batch)
     for round_ in range(ROUNDS + 1):
         for name, engine in engines.items():
-            for number in range(batch):
-                engine.submit(request(workload, round_ * batch + number))
-            engine.step()  # prompts
-            before, started = engine.stats.generation_tokens, time.thread_time()
-            while engine.busy:
-                engine.step()
-            if round_:  # the first warms up, and the governor learns
-                spent_s[name] += time.thread_time() - started
-                tokens[name] += engine.stats.generation_tokens - before
-    row = {name: round(tokens[name] / spent_s[name], 1) for name in engines}
-    row["accept_length"] = round(engines["always"].stats.accept_length, 2)
-    return row
-
-
-def request(workload: str, number: int) -> Request:
-    source = random.Random(number)
-    if workload == "repeat":
-        phrase = [source.randrange(300, 2000) for _ in range(12)]
-        prompt = (phrase * PROMPT_TOKENS)[:PROMPT_TOKENS]
-        sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=0.0)
-    else:
-        prompt = [source.randrange(300, 2000) for _ in range(PROMPT_TOKENS)]
-        sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=1.0, seed=number)
-    return Request(f"r{number}", (tuple(prompt),), sampling)
+            for group in range(groups):
+                first = (round_ * groups + group) * batch
+                for number in range(first, first + batch):
+                    prompt = prompts[number % len(prompts)]
+                    engine.submit(Request(f"r{number}", (tuple(prompt),), sampling))
+                while any(sequence.is_new for sequence in engine.scheduler.running) or len(engine.scheduler.waiting):
+                    engine.step()
+                before, started = engine.stats.generation_tokens, time.thread_time()
+                while engine.busy:
+                    engine.step()
+                if round_:  # the first warms up, and the governor learns
+                    spent_s[name] += time.thread_time() - started
+                    tokens[name] += engine.stats.generation_tokens - before
+    return {
+        name: {
+            "tokens_per_s": round(tokens[name] / spent_s[name], 1),
+            "accept_length": round(engine.stats.accept_length, 2),
+        }
+        for name, engine in engines.items()
+    }
 
 
 if __name__ == "__main__":

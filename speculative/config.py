@@ -20,7 +20,8 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     shape: Literal["chain", "tree"] = "chain"
     """For eagle. chain: one guess after the other. tree: several for each token, the likeliest branches checked
-    together; finds more in a step and computes more for it. Requests with penalties or a grammar get chains."""
+    together; finds more in a step and computes more for it, on a CPU without our own kernels. Requests with penalties
+    or a grammar, and those sampled without a seed, get chains."""
 
     tree_width: Annotated[int, Meta(ge=1, le=16)] = 3
     """Most guesses after one text, of a tree."""

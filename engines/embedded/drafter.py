@@ -66,17 +66,19 @@ class Drafter:
 
     def _guess(self, sequence: Sequence, lookup: Lookup, count: int) -> None:
         config = self._config
+        ahead = min(count, config.steps)
+        if sequence.draws_drafts:
+            # also where guesses may branch: drawn ones are right more often than the likeliest of several
+            draws = lookup.sample(sequence.tokens, ahead, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
+            if draws is not None:
+                sequence.drafts, sequence.draft_law = draws
+                return
         if config.shape == "tree" and sequence.takes_trees:
             tree = lookup.tree(sequence.tokens, count, config.tree_depth, config.tree_width)
             if tree is not None:
                 sequence.branch(tree)
                 return
-        if sequence.draws_drafts:
-            draws = lookup.sample(sequence.tokens, count, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
-            if draws is not None:
-                sequence.drafts, sequence.draft_law = draws
-                return
-        sequence.drafts = lookup.propose(sequence.tokens, count)
+        sequence.drafts = lookup.propose(sequence.tokens, ahead)
 
     def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
         """A step was done. starts: where each work began; states: what `layers` gave out, by sequence and token.

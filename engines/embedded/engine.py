@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
@@ -51,6 +52,11 @@ class Engine:
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
         graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
+        if config.speculation.shape == "tree" and model.native is not None:
+            raise ConfigError(
+                "speculation.shape: tree is computed by PyTorch's operations; load the model with kernels = torch",
+                param="speculation.shape",
+            )
         self._trees = TreeChecker(model, store, self._drafter.layers)
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream

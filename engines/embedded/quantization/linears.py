@@ -64,7 +64,9 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
         return Int8Linears()
     if config.quantization == "fp8":
         return Fp8Linears(config.fp8, dtype)
-    return PlainLinears(dtype, device, native=config.threads == 1 and config.kernels == "auto")
+    # branches are checked by PyTorch's operations, and our kernels keep pages in an order of their own
+    native = config.threads == 1 and config.kernels == "auto" and config.speculation.shape == "chain"
+    return PlainLinears(dtype, device, native=native)
 
 
 def dtype_of(config: EngineConfig) -> str:
