@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,6 @@ from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
 from engines.layers.attention import AttentionPlan, Chunk, MirrorGroup, TokenGroup
-from engines.layers.row_batch import RowBatch
 
 
 class Scored(NamedTuple):
@@ -48,21 +46,11 @@ class Batch:
     scored: tuple[Scored, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Generated tokens as our own kernels take them; the fields they share with a `Batch` mean the same."""
-
-    batch: RowBatch
-    sampled: tuple[Sequence, ...]
-    sampled_rows: tuple[int, ...]
-    order: tuple[Span, ...]
-
-
 class Layout(NamedTuple):
     """One step."""
 
     prompts: Batch | None
-    generated: Batch | Rows | None
+    generated: Batch | None
     """To be computed after the prompts: a sequence may have both."""
 
 
@@ -75,12 +63,8 @@ class BatchBuilder:
         dtype: torch.dtype,
         mirror: ContextMirror | None = None,
         device: torch.device | None = None,
-        *,
-        native: bool = False,
     ) -> None:
-        """dtype: in which to attend. mirror: None: contexts are gathered from pages. native: lay generated tokens out
-        as `Rows`."""
-        self._native = native
+        """dtype: in which to attend. mirror: None: contexts are gathered from pages."""
         self._page_tokens = page_tokens
         self._device = device
         self._dtype = dtype
@@ -117,13 +101,11 @@ class BatchBuilder:
             row += stop - start
         rows = self._rows(spans)
         plan = AttentionPlan(rows[2], chunks=self._chunks(spans, 0))
-        return Batch(rows[0], rows[1], plan, *_sampled(spans, forks), tuple(spans), tuple(scored))
+        return Batch(rows[0], rows[1], plan, *sampled_of(spans, forks), tuple(spans), tuple(scored))
 
     def _generated(
         self, generating: list[Span], resumed: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
-    ) -> Batch | Rows | None:
-        if self._native:
-            return self._single_rows([*generating, *resumed], forks)
+    ) -> Batch | None:
         placed = None if self._mirror is None else self._mirror.arrange(generating)
         if not generating and not resumed:
             return None
@@ -139,27 +121,10 @@ class BatchBuilder:
         first = sum(span.stop - span.start for span in generating)
         chunks = self._chunks(resumed, first)
         plan = AttentionPlan(rows[2], groups, chunks, group)
-        return Batch(rows[0], rows[1], plan, *_sampled(spans, forks), tuple(spans))
-
-    def _single_rows(self, spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]) -> Rows | None:
-        if not spans:
-            return None
-        pages: list[int] = []
-        firsts: list[int] = []
-        for sequence, start, stop in spans:
-            firsts += [len(pages)] * (stop - start)
-            pages += sequence.pages
-        ids, positions, slots = self._places(spans)
-        # each is copied to lie by itself: a kernel is compiled for that
-        arrays = (np.array(numbers, np.int64) for numbers in (ids, positions, slots, pages, firsts))
-        return Rows(RowBatch(*arrays), *_sampled(spans, forks), tuple(spans))
+        return Batch(rows[0], rows[1], plan, *sampled_of(spans, forks), tuple(spans))
 
     def _rows(self, spans: list[Span]) -> Tensor:
         """(3, tokens): ids, positions and slots."""
-        return torch.tensor(self._places(spans), device=self._device)
-
-    def _places(self, spans: list[Span]) -> tuple[list[int], list[int], list[int]]:
-        """Ids, positions and slots of every token."""
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -176,7 +141,7 @@ class BatchBuilder:
                 ids += sequence.drafts
             positions += range(start, stop)
             slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
-        return ids, positions, slots
+        return torch.tensor((ids, positions, slots), device=self._device)
 
     def _mirrored(self, spans: list[Span]) -> MirrorGroup:
         mirror = self._mirror
@@ -249,9 +214,10 @@ class BatchBuilder:
         return tuple(chunks)
 
 
-def _sampled(
+def sampled_of(
     spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
 ) -> tuple[tuple[Sequence, ...], tuple[int, ...]]:
+    """The sequences whose computed tokens catch up, and the rows to sample them from; see `Batch`."""
     sampled: list[Sequence] = []
     rows: list[int] = []
     row = 0

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from engines.embedded.batch import Batch, BatchBuilder, Rows
+from engines.embedded.batch import Batch, BatchBuilder
 from engines.embedded.graphs import DecodeGraphs
 from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import Model
 from engines.embedded.prompt_scores import score_prompts
+from engines.embedded.rows import Rows, lay_rows
 from engines.embedded.sampler import Picked, pick
 from engines.embedded.scheduler import StepPlan
 from engines.embedded.sequence import Sequence
+
+if TYPE_CHECKING:
+    from engines.layers.native.decoder import NativeDecoder
+
+LANES = 16
+"""Our kernels' pages hold a multiple of so many tokens."""
 
 
 class Ran(NamedTuple):
@@ -38,15 +45,15 @@ class Runner:
         self._model = model
         self._store = store
         self._graphs = graphs
+        self._native = model.native if store.page_tokens % LANES == 0 else None
         self._mirror: ContextMirror | None = None
         attention = model.dtype
         if model.device.type == "cpu" and graphs is None:
             # sums in bf16 would depend on what else is in the batch
             attention = torch.float32
-            if model.native is None:
+            if self._native is None:
                 self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
-        native = model.native is not None
-        self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device, native=native)
+        self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device)
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> Ran:
@@ -56,6 +63,8 @@ class Runner:
         states: dict[Sequence, Tensor] = {}
         if self._graphs is not None and all(work.tokens == 1 and not work.sequence.is_new for work in plan.works):
             return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states)
+        if self._native is not None:
+            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states)
         layout = self._builder.build(plan.works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
@@ -72,6 +81,17 @@ class Runner:
         logits = self._model.logits(rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows]))
         return Ran(_by_sequence(logits, sampled), states)
 
+    def _run_rows(self, rows: Rows, native: NativeDecoder, states: dict[Sequence, Tensor]) -> Ran:
+        hidden, outputs = native(rows.batch, self._store.pages, self._layers)
+        if rows.scored:
+            score_prompts(self._model, hidden, rows.scored)
+        if outputs:
+            parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in rows.order])
+            states.update(zip((span.sequence for span in rows.order), parts, strict=True))
+        kept: list[Tensor] = []
+        sampled = self._keep(rows, hidden, kept)
+        return Ran(_by_sequence(self._model.logits(kept[0]), sampled) if kept else [], states)
+
     def _replay(
         self, plan: StepPlan, graphs: DecodeGraphs, states: dict[Sequence, Tensor]
     ) -> tuple[Tensor, tuple[Sequence, ...]]:
@@ -86,16 +106,12 @@ class Runner:
         logits = decoded.logits if len(ready) == len(spans) else decoded.logits[ready]
         return logits, tuple(spans[row].sequence for row in ready)
 
-    def _compute(self, batch: Batch | Rows, dtype: torch.dtype, states: dict[Sequence, Tensor]) -> Tensor:
+    def _compute(self, batch: Batch, dtype: torch.dtype, states: dict[Sequence, Tensor]) -> Tensor:
         """The final states of a batch; adds to `states`."""
-        if isinstance(batch, Rows):
-            assert self._model.native is not None
-            hidden, outputs = self._model.native(batch.batch, self._store.pages, self._layers)
-        else:
-            mirror = None if self._mirror is None or batch.plan.mirror is None else self._mirror.layers
-            hidden, outputs = self._model.hidden_and_outputs(
-                batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
-            )
+        mirror = None if self._mirror is None or batch.plan.mirror is None else self._mirror.layers
+        hidden, outputs = self._model.hidden_and_outputs(
+            batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
+        )
         if outputs:
             parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in batch.order])
             for (sequence, _, _), part in zip(batch.order, parts, strict=True):

@@ -153,7 +153,13 @@ class Llama:
             return None
         from engines.layers.native.decoder import NativeDecoder, fits
 
-        if not fits(config.num_attention_heads, config.num_key_value_heads, config.head_dim):
+        if not fits(
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        ):
             return None
         return NativeDecoder(
             layers,

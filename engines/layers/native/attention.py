@@ -1,8 +1,12 @@
 """Attention of single rows over a context that lies in pages: nothing is gathered, padded or masked.
 
 Every row is a token at its own position and sees what lies before it, so one kernel serves running streams, guessed
-tokens and pieces of a text alike. Keys and values are bfloat16, everything else float32. A row's sums are made in the
-order of the positions: what else is in the batch does not matter, nor does the size of a page.
+tokens and pieces of prompts alike; a row's sums are made in the order of the positions, so it does not matter what
+else is in the batch.
+
+In a page the keys of a head lie by pairs of dimensions, (head_dim / 2, page_tokens, 2), and its values by pairs of
+tokens, (page_tokens / 2, head_dim, 2): sixteen scores, and sixteen numbers of the result, are then made at once, and
+nothing is summed across a vector.
 """
 
 from __future__ import annotations
@@ -10,25 +14,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from engines.layers.native.compiled import compiled
-from engines.layers.native.pointwise import exponential
+from engines.layers.native.pointwise import exponential, rounded, widened
 from engines.layers.native.vectors import (
     FLOAT,
     FLOATS,
-    INT16,
     LANES,
-    load_bfloat16,
-    load_floats,
-    multiply_add,
+    PAIR,
+    PAIRS,
+    add_products,
+    load,
+    load_everywhere,
     number,
     pointer,
-    spread,
-    store_floats,
-    variable,
+    registers,
+    store,
 )
 
 Array = Any
@@ -39,34 +42,33 @@ MOST_VECTORS = 16
 
 
 @intrinsic
-def _dots(
-    typing_context: Any, query: Any, heads: Any, vectors: Any, keys: Any, stride: Any, count: Any, out: Any, width: Any
+def _score(
+    typing_context: Any, queries: Any, heads: Any, vectors: Any, keys: Any, tokens: Any, out: Any, width: Any
 ) -> Any:
-    """out[head, at] = query[head] . keys[at] for `count` keys, `stride` bfloat16 apart; out: rows of `width`."""
-    lengths = types.uintp, heads, vectors, types.uintp, types.intp, types.intp, types.uintp, types.intp
+    """out[head, 0..15] = query[head] . sixteen keys. queries: (heads, head_dim) bfloat16; keys: the first of the
+    sixteen in a page of `tokens`; out: rows of `width` floats."""
+    lengths = types.uintp, heads, vectors, types.uintp, types.intp, types.uintp, types.intp
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        query, _, _, keys, stride, count, out, width = arguments
-        query = pointer(builder, query, FLOAT)
-        keys = pointer(builder, keys, INT16)
-        out = pointer(builder, out, FLOAT)
-        kind = ir.FunctionType(FLOAT, [FLOAT, FLOATS])
-        sum_up = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
-        size = len(vectors)
-        own = [
-            [load_floats(builder, query, number(LANES * (head * size + at))) for at in range(size)]
-            for head in range(len(heads))
-        ]
-        with cgutils.for_range(builder, count) as loop:
-            here = builder.gep(keys, [builder.mul(loop.index, stride)])
-            key = [load_bfloat16(builder, here, LANES * at) for at in range(size)]
-            for head, mine in enumerate(own):
-                lanes = builder.fmul(mine[0], key[0])
-                for one, other in zip(mine[1:], key[1:], strict=True):
-                    lanes = multiply_add(builder, one, other, lanes)
-                product = builder.call(sum_up, [ir.Constant(FLOAT, -0.0), lanes], fastmath=("reassoc",))
-                place = builder.add(builder.mul(width, number(head)), loop.index)
-                builder.store(product, builder.gep(out, [place]))
+        queries, _, _, keys, tokens, out, width = arguments
+        queries, keys, out = (
+            pointer(builder, queries, PAIR),
+            pointer(builder, keys, PAIR),
+            pointer(builder, out, FLOAT),
+        )
+        pairs = len(vectors) * LANES // 2
+        # two sums for each: the next product need not wait for the last
+        sums = [registers(builder, 2) for _ in heads]
+        with cgutils.for_range(builder, number(pairs // 2)) as loop:
+            for half in range(2):
+                pair = builder.add(builder.mul(loop.index, number(2)), number(half))
+                key = load(builder, PAIRS, keys, builder.mul(pair, tokens))
+                for head, own in enumerate(sums):
+                    query = load_everywhere(builder, queries, builder.add(pair, number(head * pairs)))
+                    builder.store(add_products(builder, builder.load(own[half]), query, key), own[half])
+        for head, (first, second) in enumerate(sums):
+            total = builder.fadd(builder.load(first), builder.load(second))
+            store(builder, total, out, builder.mul(width, number(head)))
         return context.get_dummy_value()
 
     return types.void(*lengths), code
@@ -74,59 +76,73 @@ def _dots(
 
 @intrinsic
 def _mix(
-    typing_context: Any,
-    weights: Any,
-    width: Any,
-    heads: Any,
-    vectors: Any,
-    values: Any,
-    stride: Any,
-    count: Any,
-    out: Any,
+    typing_context: Any, weights: Any, width: Any, heads: Any, vectors: Any, values: Any, pairs: Any, out: Any
 ) -> Any:
-    """out[head] += sum over at of weights[head, at] * values[at]; like `_dots`."""
-    lengths = types.uintp, types.intp, heads, vectors, types.uintp, types.intp, types.intp, types.uintp
+    """out[head] += sum of weights[head, at] * values[at] over `pairs` pairs of tokens. weights: rows of `width`
+    bfloat16; values: of a page; out: (heads, head_dim) floats."""
+    lengths = types.uintp, types.intp, heads, vectors, types.uintp, types.intp, types.uintp
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        weights, width, _, _, values, stride, count, out = arguments
-        weights = pointer(builder, weights, FLOAT)
-        values = pointer(builder, values, INT16)
-        out = pointer(builder, out, FLOAT)
+        weights, width, _, _, values, pairs, out = arguments
+        weights, values, out = (
+            pointer(builder, weights, PAIR),
+            pointer(builder, values, PAIR),
+            pointer(builder, out, FLOAT),
+        )
         size = len(vectors)
-        places = [[number(LANES * (head * size + at)) for at in range(size)] for head in range(len(heads))]
-        sums = [[variable(builder, load_floats(builder, out, place)) for place in row] for row in places]
-        # a variable is set where the function begins, which may be outside of a loop that we are in
-        for row, offsets in zip(sums, places, strict=True):
-            for register, place in zip(row, offsets, strict=True):
-                builder.store(load_floats(builder, out, place), register)
-        with cgutils.for_range(builder, count) as loop:
-            here = builder.gep(values, [builder.mul(loop.index, stride)])
-            value = [load_bfloat16(builder, here, LANES * at) for at in range(size)]
-            for head, row in enumerate(sums):
-                place = builder.add(builder.mul(width, number(head)), loop.index)
-                weight = spread(builder, builder.load(builder.gep(weights, [place])))
-                for register, part in zip(row, value, strict=True):
-                    builder.store(multiply_add(builder, weight, part, builder.load(register)), register)
-        for row, offsets in zip(sums, places, strict=True):
-            for register, place in zip(row, offsets, strict=True):
-                store_floats(builder, builder.load(register), out, place)
+        stride = builder.sdiv(width, number(2))
+        sums = [registers(builder, size) for _ in heads]
+        for head, own in enumerate(sums):
+            for at, register in enumerate(own):
+                builder.store(load(builder, FLOATS, out, number(LANES * (head * size + at))), register)
+        with cgutils.for_range(builder, pairs) as loop:
+            here = builder.mul(loop.index, number(size * LANES))
+            parts = [load(builder, PAIRS, values, builder.add(here, number(LANES * at))) for at in range(size)]
+            for head, own in enumerate(sums):
+                place = builder.add(builder.mul(stride, number(head)), loop.index)
+                weight = load_everywhere(builder, weights, place)
+                for register, part in zip(own, parts, strict=True):
+                    builder.store(add_products(builder, builder.load(register), weight, part), register)
+        for head, own in enumerate(sums):
+            for at, register in enumerate(own):
+                store(builder, builder.load(register), out, number(LANES * (head * size + at)))
         return context.get_dummy_value()
 
     return types.void(*lengths), code
 
 
 @compiled
-def _softmax(scores: Array, count: int, scale: Any) -> Any:
-    """scores = e^(scale * (scores - the largest)); returns their sum."""
+def _softmax(scores: Array, count: int, scale: Any, weights: Array) -> Any:
+    """weights = e^(scale * (scores - the largest)), rounded; returns their sum. The one after the last is 0."""
     largest = scores[0]
     for at in range(1, count):
         largest = max(largest, scores[at])
+    for at in range(count):
+        weights[at] = rounded(exponential((scores[at] - largest) * scale))
+    weights[count] = np.uint16(0)
     total = np.float32(0.0)
     for at in range(count):
-        weight = exponential((scores[at] - largest) * scale)
-        scores[at] = weight
-        total += weight
+        total += widened(weights[at])
     return total
+
+
+@compiled
+def keep(qkv: Array, first: int, kv_heads: int, head_dim: int, page_tokens: int, slots: Array, memory: Array) -> None:
+    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers)."""
+    values = kv_heads * head_dim
+    for row in range(slots.shape[0]):
+        page, token = slots[row] // page_tokens, slots[row] % page_tokens
+        for head in range(kv_heads):
+            own = first + head * head_dim
+            key, value = qkv[row, own : own + head_dim], qkv[row, own + values : own + values + head_dim]
+            places = memory[page, (head * head_dim * page_tokens + 2 * token) :]
+            for pair in range(head_dim // 2):
+                places[2 * page_tokens * pair] = rounded(key[2 * pair])
+                places[2 * page_tokens * pair + 1] = rounded(key[2 * pair + 1])
+            start = values * page_tokens + (head * (page_tokens // 2) + token // 2) * head_dim * 2 + token % 2
+            places = memory[page, start:]
+            for at in range(head_dim):
+                places[2 * at] = rounded(value[at])
 
 
 @compiled
@@ -142,40 +158,44 @@ def attend(
     heads: Count,
     vectors: Count,
     scores: Array,
+    weights: Array,
+    sums: Array,
     out: Array,
 ) -> None:
-    """out[row] = the attention of row `row` over positions 0..positions[row].
+    """out[row] = the attention of row `row` over positions 0..positions[row], rounded.
 
-    q: rows that begin with the queries; memory: a layer's (slots, 2 * kv_heads * head_dim), keys then values; pages:
-    page numbers of all contexts, those of a row from firsts[row] on; heads: as many query heads share a key and are
-    done at once, `groups` times per key and value head; vectors: sixteenths of a head; scores: scratch, (at least
-    heads, at least positions).
+    q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, those of
+    a row from firsts[row] on; heads: as many query heads share a key and are done at once, `groups` times per key and
+    value head; vectors: sixteenths of a head; scores, weights: scratch, (heads, more than positions, and a multiple of
+    page_tokens); sums: scratch for (heads, head_dim).
     """
     together = len(heads)
     head_dim = len(vectors) * LANES
+    part = together * head_dim
     width = scores.shape[1]
-    stride = memory.shape[1]
+    values = kv_heads * head_dim * page_tokens
     scale = np.float32(1.0 / np.sqrt(head_dim))
     for row in range(positions.shape[0]):
         length = positions[row] + 1
         first = firsts[row]
-        query, target = q[row:].ctypes.data, out[row:].ctypes.data
         for group in range(kv_heads * groups):
-            head = group // groups
-            own = 4 * group * together * head_dim
-            for at in range(together * head_dim):
-                out[row, group * together * head_dim + at] = np.float32(0.0)
+            own = group // groups * head_dim * page_tokens
+            query = q[row:].ctypes.data + 2 * group * part
             for start in range(0, length, page_tokens):
-                count = min(page_tokens, length - start)
-                keys = memory[pages[first + start // page_tokens] * page_tokens :].ctypes.data + 2 * head * head_dim
-                _dots(query + own, heads, vectors, keys, stride, count, scores.ctypes.data + 4 * start, width)
-            for number_ in range(together):
-                total = _softmax(scores[number_], length, scale)
-                inverse = np.float32(1.0) / total
-                for at in range(length):
-                    scores[number_, at] *= inverse
+                keys = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * own
+                for block in range(0, min(page_tokens, length - start), LANES):
+                    target = scores.ctypes.data + 4 * (start + block)
+                    _score(query, heads, vectors, keys + 4 * block, page_tokens, target, width)
+            for at in range(part):
+                sums[at] = np.float32(0.0)
+            for head in range(together):
+                # the scores are not needed any more
+                scores[head, 0] = _softmax(scores[head], length, scale, weights[head])
             for start in range(0, length, page_tokens):
-                count = min(page_tokens, length - start)
-                values = memory[pages[first + start // page_tokens] * page_tokens :].ctypes.data
-                values += 2 * (kv_heads + head) * head_dim
-                _mix(scores.ctypes.data + 4 * start, width, heads, vectors, values, stride, count, target + own)
+                page = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * (values + own)
+                pairs = (min(page_tokens, length - start) + 1) // 2
+                _mix(weights.ctypes.data + 2 * start, width, heads, vectors, page, pairs, sums.ctypes.data)
+            for head in range(together):
+                inverse = np.float32(1.0) / scores[head, 0]
+                for at in range(head_dim):
+                    out[row, group * part + head * head_dim + at] = rounded(sums[head * head_dim + at] * inverse)

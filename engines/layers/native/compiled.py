@@ -20,7 +20,9 @@ not a number where a kernel compares."""
 def compiled(function: Kernel) -> Kernel:
     """Decorates a kernel: no interpreter lock, no bounds checks. It sees arrays and numbers only."""
     cache = _cache_folder() is not None
-    made: Kernel = numba.njit(nogil=True, boundscheck=False, fastmath=FAST_MATH, cache=cache)(function)
+    # numpy: a division by zero does not raise; a check would keep loops from becoming vectors
+    options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST_MATH}
+    made: Kernel = numba.njit(cache=cache, **options)(function)
     return made
 
 

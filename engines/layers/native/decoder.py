@@ -11,11 +11,12 @@ from torch import Tensor
 
 from engines.layers.native.attention import MOST_VECTORS
 from engines.layers.native.matmul import Panels
-from engines.layers.native.stack import run_stack
+from engines.layers.native.stack import BLOCK, run_stack
 from engines.layers.native.vectors import LANES
 from engines.layers.row_batch import RowBatch
 
 Array = Any
+MOST_PAGE_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class LayerWeights:
 
 
 class NativeDecoder:
-    """All layers and the final norm, for rows at any positions. One thread at a time: its scratch memory is one."""
+    """All layers and the final norm, for rows at any positions. One thread at a time: its scratch memory is one.
+
+    Keys and values lie in a page as `attention` says; nothing else may read or write the pages it is given.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class NativeDecoder:
         shared, vectors = heads // kv_heads, head_dim // LANES
         together = shared if shared * vectors <= MOST_VECTORS else 1
         self._layers = layers
+        self._hidden = hidden
         self._embedding = _bits(embedding)
         self._panels = np.array(
             [[part.address for part in (one.qkv, one.output, one.gate_up, one.down)] for one in layers], np.uint64
@@ -63,45 +68,51 @@ class NativeDecoder:
         head_norms = [none if one.head_norm is None else one.head_norm for one in layers]
         self._head_norms = torch.stack(head_norms).float().numpy()
         self._turns = turns.numpy()
-        self._numbers = (np.float32(epsilon), kv_heads, shared // together)
-        self._heads, self._vectors = (0,) * together, (0,) * vectors
-        self._intermediate = intermediate
-        first = layers[0]
-        self._widths = (hidden, first.output.width, first.qkv.width, heads * head_dim, first.gate_up.width)
-        self._scores = np.zeros((together, turns.shape[0]), np.float32)
-        self._scratch: tuple[Array, ...] = ()
-        self._rows = 0
-        tiny = torch.zeros(len(layers), 1, 1, 2, kv_heads, head_dim, dtype=torch.bfloat16)
+        self._shape = (np.float32(epsilon), kv_heads, shared // together, (0,) * together, (0,) * vectors)
+        first, queries = layers[0], heads * head_dim
+        scratch = (
+            (hidden, np.float32),
+            (hidden, np.uint16),
+            (first.qkv.width, np.float32),
+            (queries, np.uint16),
+            (queries, np.uint16),
+            (first.gate_up.width, np.float32),
+            (intermediate, np.uint16),
+            (first.output.width, np.float32),
+        )
+        self._scratch = tuple(np.zeros((BLOCK, width), dtype) for width, dtype in scratch)
+        longest = turns.shape[0] + MOST_PAGE_TOKENS
+        self._context_scratch = (
+            np.zeros((together, longest), np.float32),
+            np.zeros((together, longest), np.uint16),
+            np.zeros(together * head_dim, np.float32),
+        )
+        tiny = torch.zeros(len(layers), 1, LANES, 2, kv_heads, head_dim, dtype=torch.bfloat16)
         one = np.zeros(1, np.int64)
         self(RowBatch(one, one, one, one, one), tiny)
 
     def __call__(self, batch: RowBatch, pages: Tensor, wanted: tuple[int, ...] = ()) -> tuple[Tensor, list[Tensor]]:
         """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
-        states, (rows, hidden) float32, which the next call writes over, and what the layers `wanted` gave out."""
+        states, (rows, hidden) float32, and what the layers `wanted`, ascending, gave out."""
         rows = batch.ids.shape[0]
-        if rows > self._rows:
-            self._rows = -(-rows // 64) * 64
-            widths = (*self._widths, self._intermediate)
-            self._scratch = tuple(np.zeros((self._rows, width), np.float32) for width in widths)
-        x, inner, qkv, attended, gate_up, gated = self._scratch
         asked = np.zeros(len(self._layers), np.int64)
         asked[list(wanted)] = 1
-        outputs = torch.empty(len(wanted), rows, x.shape[1])
-        memory = _bits(pages).reshape(pages.shape[0], pages.shape[1] * pages.shape[2], -1)
+        outputs = torch.empty(len(wanted), rows, self._hidden)
+        out = torch.empty(rows, self._hidden)
         run_stack(
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
-            memory, pages.shape[2],
-            self._embedding, self._panels, self._norms, self._head_norms, self._turns,
-            *self._numbers, self._heads, self._vectors, self._intermediate,
-            x, inner, qkv, attended, gate_up, gated, self._scores,
-            asked, outputs.numpy(),
+            _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
+            self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
+            *self._scratch, *self._context_scratch,
+            asked, outputs.numpy(), out.numpy(),
         )  # fmt: skip
-        return torch.from_numpy(x[:rows]), list(outputs.unbind(0))
+        return out, list(outputs.unbind(0))
 
 
-def fits(heads: int, kv_heads: int, head_dim: int) -> bool:
-    """Whether the kernels can do such heads."""
-    return heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
+def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:
+    """Whether the kernels can do such a model."""
+    even = hidden % 2 == 0 and intermediate % 2 == 0
+    return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
 
 
 def _bits(tensor: Tensor) -> Array:

@@ -16,8 +16,10 @@ ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
 LEAST, MOST = np.float32(-126.0), np.float32(126.0)
 HALF = np.float32(0.5)
-# 2^f for f in -0.5 .. 0.5: Taylor's series to the seventh power, wrong by less than float32 can show
-POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(8))
+# 2^f for f in -0.5 .. 0.5: Taylor's series, wrong by 3e-6 at most; what it is for is rounded to bfloat16
+POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(6))
+WHOLE = np.float32(3 << 22)
+"""Added to a whole number, leaves it in the lowest bits."""
 
 
 @compiled
@@ -39,15 +41,12 @@ def exponential(x: float) -> Any:
     power = min(max(x * LOG2_E, LEAST), MOST)
     whole = np.floor(power + HALF)
     f = power - whole
-    series = POWERS[7]
-    series = series * f + POWERS[6]
-    series = series * f + POWERS[5]
-    series = series * f + POWERS[4]
+    series = POWERS[5] * f + POWERS[4]
     series = series * f + POWERS[3]
     series = series * f + POWERS[2]
     series = series * f + POWERS[1]
     series = series * f + POWERS[0]
-    return series * float_of(np.uint32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+    return series * float_of((bits_of(whole + WHOLE) << np.uint32(23)) + np.uint32(0x3F800000))
 
 
 @compiled
@@ -61,15 +60,30 @@ def embed(ids: Array, table: Array, x: Array) -> None:
 
 @compiled
 def normalise(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
-    """out = x / sqrt(mean(x^2) + epsilon) * weight."""
+    """out = x / sqrt(mean(x^2) + epsilon) * weight, as bfloat16 bits."""
     width = weight.shape[0]
     for row in range(rows):
-        total = np.float32(0.0)
+        scale = _inverse_length(x[row], width, epsilon)
         for at in range(width):
-            total += x[row, at] * x[row, at]
-        scale = ONE / np.sqrt(total / np.float32(width) + epsilon)
+            out[row, at] = rounded(x[row, at] * scale * weight[at])
+
+
+@compiled
+def normalise_exactly(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
+    """The same in float32."""
+    width = weight.shape[0]
+    for row in range(rows):
+        scale = _inverse_length(x[row], width, epsilon)
         for at in range(width):
             out[row, at] = x[row, at] * scale * weight[at]
+
+
+@compiled
+def _inverse_length(x: Array, width: int, epsilon: float) -> Any:
+    total = np.float32(0.0)
+    for at in range(width):
+        total += x[at] * x[at]
+    return ONE / np.sqrt(total / np.float32(width) + epsilon)
 
 
 @compiled
@@ -90,11 +104,20 @@ def copy(x: Array, rows: int, out: Array) -> None:
 
 @compiled
 def gate(gate_up: Array, width: int, rows: int, out: Array) -> None:
-    """out = silu(gate) * up, for rows of (gate | up)."""
+    """out = silu(gate) * up, for rows of (gate | up), as bfloat16 bits."""
+    for row in range(rows):
+        # views: an index that is a sum might be negative, for all the compiler knows, and makes no vectors
+        gates, ups, own = gate_up[row, :width], gate_up[row, width:], out[row]
+        for at in range(width):
+            own[at] = rounded(gates[at] / (ONE + exponential(-gates[at])) * ups[at])
+
+
+@compiled
+def round_all(x: Array, width: int, rows: int, out: Array) -> None:
+    """out = the first columns of x, as bfloat16 bits."""
     for row in range(rows):
         for at in range(width):
-            value = gate_up[row, at]
-            out[row, at] = value / (ONE + exponential(-value)) * gate_up[row, width + at]
+            out[row, at] = rounded(x[row, at])
 
 
 @compiled
@@ -103,12 +126,12 @@ def rotate(qkv: Array, heads: int, head_dim: int, turns: Array, positions: Array
     for row in range(positions.shape[0]):
         position = positions[row]
         for head in range(heads):
-            first = head * head_dim
+            numbers = qkv[row, head * head_dim : (head + 1) * head_dim]
             for pair in range(head_dim // 2):
                 cosine, sine = turns[position, 2 * pair], turns[position, 2 * pair + 1]
-                real, imaginary = qkv[row, first + 2 * pair], qkv[row, first + 2 * pair + 1]
-                qkv[row, first + 2 * pair] = real * cosine - imaginary * sine
-                qkv[row, first + 2 * pair + 1] = real * sine + imaginary * cosine
+                real, imaginary = numbers[2 * pair], numbers[2 * pair + 1]
+                numbers[2 * pair] = real * cosine - imaginary * sine
+                numbers[2 * pair + 1] = real * sine + imaginary * cosine
 
 
 @compiled
@@ -117,19 +140,7 @@ def normalise_heads(qkv: Array, weight: Array, epsilon: float, rows: int) -> Non
     heads, head_dim = weight.shape
     for row in range(rows):
         for head in range(heads):
-            first = head * head_dim
-            total = np.float32(0.0)
+            numbers = qkv[row, head * head_dim : (head + 1) * head_dim]
+            scale = _inverse_length(numbers, head_dim, epsilon)
             for at in range(head_dim):
-                total += qkv[row, first + at] * qkv[row, first + at]
-            scale = ONE / np.sqrt(total / np.float32(head_dim) + epsilon)
-            for at in range(head_dim):
-                qkv[row, first + at] *= scale * weight[head, at]
-
-
-@compiled
-def keep(qkv: Array, first: int, width: int, slots: Array, memory: Array) -> None:
-    """Write columns first..first+width-1 of each row, its keys and values, rounded to its slot of (slots, width)."""
-    for row in range(slots.shape[0]):
-        slot = slots[row]
-        for at in range(width):
-            memory[slot, at] = rounded(qkv[row, first + at])
+                numbers[at] *= scale * weight[head, at]

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.layers.native.attention import Count, attend
+from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
-from engines.layers.native.matmul import through
-from engines.layers.native.pointwise import add, copy, embed, gate, keep, normalise, normalise_heads, rotate
+from engines.layers.native.matmul import MOST_ROWS, through
+from engines.layers.native.pointwise import (
+    add,
+    copy,
+    embed,
+    gate,
+    normalise,
+    normalise_exactly,
+    normalise_heads,
+    rotate,
+    round_all,
+)
 from engines.layers.native.vectors import LANES
 
 Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
+BLOCK = 16 * MOST_ROWS
+"""Rows that go through all layers together: what they are in between stays in the second cache."""
 
 
 @compiled
@@ -37,47 +49,57 @@ def run_stack(
     groups: int,
     heads: Count,
     vectors: Count,
-    intermediate: int,
     x: Array,
-    inner: Array,
+    normed: Array,
     qkv: Array,
+    queries: Array,
     attended: Array,
     gate_up: Array,
     gated: Array,
+    delta: Array,
     scores: Array,
+    weights: Array,
+    sums: Array,
     wanted: Array,
     outputs: Array,
+    out: Array,
 ) -> None:
-    """Compute the rows `ids` at `positions`; `x` holds the normalised final states afterwards.
+    """out = the normalised final states of the rows `ids` at `positions`.
 
-    The first arrays are `RowBatch`'s, and what `attend` wants is as there. memory: (layers, slots, 2 * kv_heads *
-    head_dim) bfloat16 bits; panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the final one;
-    x to scores: scratch with at least as many rows, as wide as whole panels where a matrix is written; wanted:
-    (layers,) 1 where a layer's output goes to the next of `outputs`.
+    The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
+    memory: (layers, pages, numbers); panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
+    final one; x to delta: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels where
+    one is written; wanted: (layers,) 1 where a layer's output goes to the next of `outputs`.
     """
-    rows = ids.shape[0]
-    hidden = embedding.shape[1]
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
-    queries = query_heads * head_dim
-    told = 0
-    embed(ids, embedding, x)
-    for layer in range(panels.shape[0]):
-        own = memory[layer]
-        normalise(x, norms[layer, 0], epsilon, rows, inner)
-        through(inner, hidden, panels[layer, QKV], rows, qkv)
-        normalise_heads(qkv, head_norms[layer], epsilon, rows)
-        rotate(qkv, query_heads + kv_heads, head_dim, turns, positions)
-        keep(qkv, queries, 2 * kv_heads * head_dim, slots, own)
-        attend(qkv, own, page_tokens, positions, pages, firsts, kv_heads, groups, heads, vectors, scores, attended)
-        through(attended, queries, panels[layer, OUTPUT], rows, inner)
-        add(x, inner, rows)
-        normalise(x, norms[layer, 1], epsilon, rows, inner)
-        through(inner, hidden, panels[layer, GATE_UP], rows, gate_up)
-        gate(gate_up, intermediate, rows, gated)
-        through(gated, intermediate, panels[layer, DOWN], rows, inner)
-        add(x, inner, rows)
-        if wanted[layer]:
-            copy(x, rows, outputs[told])
-            told += 1
-    normalise(x, norms[panels.shape[0], 0], epsilon, rows, x)
+    width = query_heads * head_dim
+    last = panels.shape[0]
+    # what a row sees of its own batch is in the pages when its block comes
+    for start in range(0, ids.shape[0], BLOCK):
+        rows = min(BLOCK, ids.shape[0] - start)
+        stop = start + rows
+        places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
+        told = 0
+        embed(ids[start:stop], embedding, x)
+        for layer in range(last):
+            own = memory[layer]
+            normalise(x, norms[layer, 0], epsilon, rows, normed)
+            through(normed, panels[layer, QKV], rows, qkv)
+            normalise_heads(qkv, head_norms[layer], epsilon, rows)
+            rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
+            round_all(qkv, width, rows, queries)
+            keep(qkv, width, kv_heads, head_dim, page_tokens, targets, own)
+            where = own, page_tokens, places, pages, contexts
+            attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
+            through(attended, panels[layer, OUTPUT], rows, delta)
+            add(x, delta, rows)
+            normalise(x, norms[layer, 1], epsilon, rows, normed)
+            through(normed, panels[layer, GATE_UP], rows, gate_up)
+            gate(gate_up, gated.shape[1], rows, gated)
+            through(gated, panels[layer, DOWN], rows, delta)
+            add(x, delta, rows)
+            if wanted[layer]:
+                copy(x, rows, outputs[told, start:stop])
+                told += 1
+        normalise_exactly(x, norms[last, 0], epsilon, rows, out[start:stop])

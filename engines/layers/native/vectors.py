@@ -1,4 +1,4 @@
-"""Building blocks of the kernels in LLVM's language: sixteen float32 at once, whatever the processor makes of them.
+"""Building blocks of the kernels in LLVM's language: sixteen float32, or sixteen pairs of bfloat16, at once.
 
 LLVM turns a vector of sixteen into one AVX-512 register, two AVX registers or four NEON registers. The functions here
 emit instructions while a kernel is compiled; `builder` is where they go.
@@ -8,17 +8,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
 FLOAT = ir.FloatType()
-INT16, INT32, INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+INT32, INT64 = ir.IntType(32), ir.IntType(64)
+PAIR = INT32
+"""Two bfloat16, the first in the lower half."""
 FLOATS = ir.VectorType(FLOAT, LANES)
-INTS = ir.VectorType(INT32, LANES)
-SHORTS = ir.VectorType(INT16, LANES)
+PAIRS = ir.VectorType(PAIR, LANES)
 ZEROS = ir.Constant(FLOATS, [0.0] * LANES)
+NATIVE = "avx512bf16"
+
+
+class _BFloat16(ir.Type):  # type: ignore[misc]
+    """LLVM has it, llvmlite does not."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat16)
 
 
 def number(value: int) -> Any:
@@ -31,46 +46,55 @@ def pointer(builder: Any, address: Any, kind: Any) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def spread(builder: Any, value: Any) -> Any:
-    """One float in all lanes."""
-    first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(INT32, 0))
-    return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), ir.Constant(INTS, [0] * LANES))
-
-
-def load_bfloat16(builder: Any, shorts: Any, offset: int) -> Any:
-    """Sixteen bfloat16 from `shorts + offset`, widened: they are the upper halves of float32."""
-    at = builder.bitcast(builder.gep(shorts, [number(offset)]), SHORTS.as_pointer())
-    loaded = builder.load(at)
-    loaded.align = 2
-    wide = builder.shl(builder.zext(loaded, INTS), ir.Constant(INTS, [16] * LANES))
-    return builder.bitcast(wide, FLOATS)
-
-
-def load_floats(builder: Any, floats: Any, offset: Any) -> Any:
-    """Sixteen float32 from `floats + offset`."""
-    at = builder.bitcast(builder.gep(floats, [offset]), FLOATS.as_pointer())
-    loaded = builder.load(at)
+def load(builder: Any, kind: Any, base: Any, offset: Any) -> Any:
+    """Sixteen elements from `base + offset`; kind: FLOATS or PAIRS."""
+    loaded = builder.load(builder.bitcast(builder.gep(base, [offset]), kind.as_pointer()))
     loaded.align = 4
     return loaded
 
 
-def store_floats(builder: Any, values: Any, floats: Any, offset: Any) -> None:
-    """Write them to `floats + offset`."""
-    at = builder.bitcast(builder.gep(floats, [offset]), FLOATS.as_pointer())
-    stored = builder.store(values, at)
+def store(builder: Any, values: Any, base: Any, offset: Any) -> None:
+    """Write sixteen floats to `base + offset`."""
+    stored = builder.store(values, builder.bitcast(builder.gep(base, [offset]), FLOATS.as_pointer()))
     stored.align = 4
 
 
-def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once."""
+def load_everywhere(builder: Any, base: Any, offset: Any) -> Any:
+    """The pair at `base + offset` in all sixteen places."""
+    nothing = ir.Constant(PAIRS, ir.Undefined)
+    first = builder.insert_element(nothing, builder.load(builder.gep(base, [offset])), ir.Constant(INT32, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(PAIRS, [0] * LANES))
+
+
+def add_products(builder: Any, sums: Any, a: Any, b: Any) -> Any:
+    """sums + a.first * b.first + a.second * b.second, in float32, for sixteen pairs.
+
+    One instruction where the processor has it. Elsewhere two, with the same numbers but for the last bit: a bfloat16 is
+    the upper half of a float32.
+    """
+    if binding.get_host_cpu_features().get(NATIVE):
+        halves = ir.VectorType(_BFloat16(), 2 * LANES)
+        kind = ir.FunctionType(FLOATS, [FLOATS, halves, halves])
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{NATIVE}.dpbf16ps.512")
+        return builder.call(function, [sums, builder.bitcast(a, halves), builder.bitcast(b, halves)])
     kind = ir.FunctionType(FLOATS, [FLOATS, FLOATS, FLOATS])
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
-    return builder.call(function, [a, b, c])
+    multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+
+    def first(pairs: Any) -> Any:
+        return builder.bitcast(builder.shl(pairs, ir.Constant(PAIRS, [16] * LANES)), FLOATS)
+
+    def second(pairs: Any) -> Any:
+        return builder.bitcast(builder.and_(pairs, ir.Constant(PAIRS, [0xFFFF0000] * LANES)), FLOATS)
+
+    return builder.call(multiply_add, [second(a), second(b), builder.call(multiply_add, [first(a), first(b), sums])])
 
 
-def variable(builder: Any, value: Any) -> Any:
-    """A register that a loop changes."""
-    return cgutils.alloca_once_value(builder, value)
+def registers(builder: Any, count: int) -> list[Any]:
+    """Variables of sixteen floats that a loop adds to; they begin with zeros."""
+    made = [cgutils.alloca_once(builder, FLOATS) for _ in range(count)]
+    for register in made:
+        builder.store(ZEROS, register)
+    return made
 
 
 @intrinsic
