@@ -1,9 +1,9 @@
 """Two real SGLang replicas behind our router: prefixes found again, against round robin in the same run.
 
-    python -m benchmarks.placement_sglang [--rounds 4] [--conversations 6] [--own-template]
+    python -m benchmarks.placement_sglang [--rounds 4] [--conversations 6] [--at-once 2] [--own-template]
 
 Needs SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE (tests/sglang/server.py). Plain, tool, system-prompt
-and multi-turn chats are interleaved, two at a time; every round sends the same chats through round robin and through
+and multi-turn chats are interleaved, some at a time; every round sends the same chats through round robin and through
 `prefix` in turn, with cold caches. Hit rate and cached tokens are the engines' own counts and do not depend on how busy
 the machine is; times to the first token stand beside them. Chats are rendered by a template that writes tools into the
 prompt; --own-template takes the shipped model's, which leaves them out. Last line: JSON.
@@ -36,7 +36,9 @@ async def compare(arguments: argparse.Namespace) -> None:
             for number in range(arguments.rounds):
                 for policy in POLICIES if number % 2 else reversed(POLICIES):
                     async with SGLangFleet((one, two), policy) as fleet:
-                        measured[policy].append(await traffic(fleet, arguments.conversations, number + 1))
+                        measured[policy].append(
+                            await traffic(fleet, arguments.conversations, number + 1, arguments.at_once)
+                        )
     report(measured)
 
 
@@ -51,10 +53,14 @@ def report(measured: dict[str, list[list[Measured]]]) -> None:
             "hit_rate": round(statistics.fmean(rates), 4), "hit_rate_sd": round(spread, 4),
             "ttft_p50_ms": round(statistics.median(times), 1), "ttft_p90_ms": round(times[int(len(times) * 0.9)], 1),
         }  # fmt: skip
-        print(
-            f"{policy:<12} {len(everything)} chats: "
-            + ", ".join(f"{key} {value}" for key, value in found[policy].items())
-        )
+        for kind in ("", *KINDS):
+            some = [one for one in everything if kind in ("", one.kind)]
+            p50_ms = round(statistics.median(one.ttft_s for one in some) * 1e3, 1)
+            if kind:
+                found[policy] |= {f"hit_rate {kind}": round(hit_rate(some), 4), f"ttft_p50_ms {kind}": p50_ms}
+            print(f"{policy:<12} {kind or 'all':<11} {len(some):>4} chats: hit rate {hit_rate(some):.3f}, "
+                  f"TTFT p50 {p50_ms:>6} ms")  # fmt: skip
+        print(f"{policy:<12} hit rate by round {', '.join(f'{rate:.3f}' for rate in rates)}")
     kinds: dict[str, dict[str, float]] = {}
     for kind in KINDS:
         some = [one for each in measured["prefix"] for one in each if one.kind == kind]
@@ -64,7 +70,7 @@ def report(measured: dict[str, list[list[Measured]]]) -> None:
             "mean_error_of_prompt": round(prediction_error(some), 4),
             "miscounted_prompts": sum(one.counted_tokens != one.usage.prompt_tokens for one in some),
         }  # fmt: skip
-        print(f"{kind:<12} " + ", ".join(f"{key} {value:,}" for key, value in kinds[kind].items()))
+        print(f"prefix, {kind:<11} " + ", ".join(f"{key} {value:,}" for key, value in kinds[kind].items()))
     ratio = found["prefix"]["hit_rate"] / max(found["round_robin"]["hit_rate"], 1e-9)
     print(f"hit rate {ratio:.2f} times round robin's")
     print(json.dumps({"policies": found, "prediction": kinds, "hit_rate_ratio": round(ratio, 3)}))
@@ -74,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--conversations", type=int, default=6, help="of each kind, four turns each")
+    parser.add_argument("--at-once", type=int, default=2, help="1: nobody's computing is in anybody's way")
     parser.add_argument("--own-template", action="store_true", help="the model's own chat template, without tools")
     asyncio.run(compare(parser.parse_args()))
 

@@ -14,6 +14,8 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 42
 LEGEND_ROW = 18
 LEGEND_COLUMN = 170
 TICKS = 5
+MOST_NAMED = 10
+"""Values of x that are written out each."""
 
 Curve = Sequence[tuple[float, float]]
 
@@ -82,28 +84,48 @@ def _panel(panel: Panel, colours: Mapping[str, str]) -> str:
         y = at_y(tick)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick:,g}</text>')
-    for x in sorted({x for x, _ in points}):
+    for x in _x_ticks({x for x, _ in points}):
         parts.append(f'<text x="{at_x(x):.1f}" y="{HEIGHT - 26}" text-anchor="middle" fill="#555">{x:g}</text>')
     parts.append(
         f'<text x="{middle}" y="{HEIGHT - 9}" text-anchor="middle" fill="#222">{escape(panel.x_label)}</text>'
         f'<text x="12" y="{HEIGHT / 2}" text-anchor="middle" fill="#222" '
         f'transform="rotate(-90 12 {HEIGHT / 2})">{escape(panel.y_label)}</text>'
     )
-    for name, curve in panel.curves.items():
+    # the first one on top: where curves lie on each other, that is the one to be seen
+    for name, curve in reversed(list(panel.curves.items())):
         path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in sorted(curve))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colours[name]}" stroke-width="2"/>')
-        parts += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="2.6" fill="{colours[name]}"/>' for x, y in curve]
+        radius = 2.6 if len(curve) <= MOST_NAMED else 1.4
+        parts += [
+            f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="{radius}" fill="{colours[name]}"/>' for x, y in curve
+        ]
     return "".join(parts)
+
+
+def _x_ticks(values: set[float]) -> list[float]:
+    """Every value while they are few, else round numbers between them."""
+    if len(values) <= MOST_NAMED:
+        return sorted(values)
+    low, high = min(values), max(values)
+    step = _step(high - low)
+    return [step * index for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _steps(high: float) -> list[float]:
     """About five round numbers from 0 to at least `high`."""
-    rough = (high or 1.0) / TICKS
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    step = _step(high)
     return [step * index for index in range(math.ceil((high or 1.0) / step - 1e-9) + 1)]
+
+
+def _step(length: float) -> float:
+    """A round number that goes about five times into a length."""
+    rough = (length or 1.0) / TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
 
 
 def _decades(low: float, high: float) -> list[float]:
     first, last = round(math.log10(low)), round(math.log10(high))
-    return [10.0**power for power in range(first, last + 1)]
+    factors = (1, 2, 5) if last - first <= 1 else (1,)
+    found = [factor * 10.0**power for power in range(first, last) for factor in factors]
+    return [*found, 10.0**last]

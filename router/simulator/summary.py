@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.simulator.config import SimulatorConfig
+from router.simulator.course import Span, course
 from router.simulator.outcome import Outcome
 from router.simulator.replica import ModelledReplica
 
@@ -34,6 +35,8 @@ class Summary(msgspec.Struct, frozen=True):
     retractions: int
     output_tokens_per_s: float
     refusals: dict[str, int]
+    course: tuple[Span, ...] = ()
+    """The whole run over time, warm-up included."""
 
 
 def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Sequence[ModelledReplica]) -> Summary:
@@ -63,6 +66,7 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
         retractions=sum(outcome.retractions for outcome in counted),
         output_tokens_per_s=sum(outcome.arrival.output_tokens for outcome in served) / window,
         refusals=dict(Counter(outcome.code for outcome in counted if outcome.refused_at is not None)),
+        course=course(config, outcomes),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from contracts.errors import ConfigError
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig
@@ -53,15 +54,20 @@ def sweep(
 ) -> list[Row]:
     """Every policy at every load. workload: the arrivals of a load and a seed. say: told what is about to run."""
     found: dict[tuple[str, float], list[Summary]] = {}
+    number, runs = 0, len(loads) * seeds * len(policies)
     for load in loads:
         for seed in range(seeds):
             arrivals = workload(load, seed)
+            if not arrivals:
+                raise ConfigError("no request came in so short a time; simulate more of it, or more users")
             seeded = msgspec.structs.replace(config, seed=seed)
             for policy in policies:
+                number += 1
                 if say is not None:
-                    say(f"load {load:g}, seed {seed + 1} of {seeds}, {policy}: {len(arrivals):,} requests")
+                    at = f"load {load:g}, " if load else ""
+                    say(f"run {number} of {runs}: {at}seed {seed + 1}, {policy}, {len(arrivals):,} requests")
                 found.setdefault((policy, load), []).append(run_once(seeded, policy, arrivals))
-    return [Row(policy, load, tuple(runs)) for (policy, load), runs in found.items()]
+    return [Row(policy, load, tuple(summaries)) for (policy, load), summaries in found.items()]
 
 
 def student(freedom: int) -> float:

@@ -22,18 +22,63 @@ PEAK_HOURS = (20.5, 21.5)
 
 
 @click.command()
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Mooncake or Azure, .gz or plain.")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Mooncake or Azure; plain, .gz or .xz.")
 @click.option("--sessions", is_flag=True, help="Made-up conversations with shared system prompts (the default).")
-@click.option("--day", type=float, metavar="N", help="A 10-million-user day at 1/N, without a given load.")
-@click.option("--hours", nargs=2, type=float, default=PEAK_HOURS, show_default=True, help="Part of the day.")
-@click.option("--policy", "policies", multiple=True, help="Repeat: ours, smg, smg_events, dynamo, round_robin, …")
-@click.option("--load", "loads", default="1,2,3", show_default=True, help="Requests per second and replica.")
-@click.option("--minutes", default=10.0, show_default=True, help="Length of made-up conversations.")
-@click.option("--replicas", default=8, show_default=True)
+@click.option(
+    "--day",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="The day of a product with 10 million users at 1/N: about 5,000/N requests/s at its peak, at 21 h.",
+)
+@click.option(
+    "--hours",
+    nargs=2,
+    type=click.FloatRange(0, 24),
+    default=PEAK_HOURS,
+    show_default=True,
+    metavar="FROM TO",
+    help="Part of the day; 0 24 is all of it.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME",
+    help="Give it several times: ours, smg, smg_events, dynamo, round_robin, least_load, consistent_hash, or "
+    "core:POLICY, ours with another of its policies.  [default: ours, smg, dynamo, least_load]",
+)
+@click.option(
+    "--load", "loads", default="1,2,3", show_default=True, metavar="RATES", help="Requests per second and replica."
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Length of made-up conversations.",
+)
+@click.option("--replicas", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Engines in the pool.")
 @click.option("--node", default="70b-fp8-8xh100", show_default=True, help="Modelled machine and model.")
-@click.option("--seeds", default=1, show_default=True, help="Runs per policy and load; figures are their means.")
-@click.option("--spread", default=0.3, show_default=True, help="Replicas' true speeds differ by ± this.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw the curves.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs per policy and load; figures are their means.",
+)
+@click.option(
+    "--spread",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.3,
+    show_default=True,
+    help="Replicas' true speeds differ by ± this part.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE.svg",
+    help="Draw the curves: over load, or over the hours with --day.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def simulate(
     trace: Path | None,
@@ -50,15 +95,25 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare placement policies on modelled engines, minutes of traffic in seconds."""
-    from router.simulator.chart import chart
+    """Compare placement policies on modelled engines, minutes of traffic in seconds.
+
+    \b
+    slipstream simulate                                   conversations at three loads
+    slipstream simulate --trace FILE --load 1,2,3 --seeds 3 --plot curves.svg
+    slipstream simulate --day 100 --replicas 8 --hours 17 23 --plot evening.svg
+    """
+    from router.simulator.chart import chart, day_chart
     from router.simulator.competitors import OURS
     from router.simulator.config import SimulatorConfig
     from router.simulator.sweep import sweep
-    from router.simulator.table import table
+    from router.simulator.table import LEGEND, table
 
     if sum((trace is not None, sessions, day is not None)) > 1:
         raise ConfigError("give one of --trace, --sessions and --day")
+    if hours[0] >= hours[1]:
+        raise ConfigError(f"--hours {hours[0]:g} {hours[1]:g}: the first must come before the second")
+    if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
+        raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
     config = SimulatorConfig(node=node, replicas=replicas, spread=spread)
     load_list = [0.0] if day is not None else _numbers(loads)
     config, workload = _workload(trace, day, hours, minutes, config)
@@ -67,8 +122,11 @@ def simulate(
         click.echo(msgspec.json.encode(rows).decode())
     else:
         click.echo(table(rows))
+        click.echo(LEGEND, err=True)
     if plot is not None:
-        plot.write_text(chart(f"{replicas} × {node}", rows), encoding="utf-8")
+        title = f"{replicas} × {node}" + (f", a day at 1/{day:g}" if day is not None else "")
+        picture = chart(title, rows) if day is None else day_chart(title, rows, hours[0])
+        plot.write_text(picture, encoding="utf-8")
         click.echo(f"drawn to {plot}", err=True)
 
 

@@ -37,7 +37,6 @@ DRIVER = drivers.get("sglang")
 MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")
 KINDS = ("plain", "tools", "system", "multi-turn")
 TURNS = 4
-AT_ONCE = 2
 TOOLS = tuple(
     {
         "type": "function",
@@ -146,8 +145,8 @@ class SGLangFleet:
         return Measured(kind, ttft_s, prepared.prompt_tokens, usage, record.predicted_cached_tokens, said)
 
 
-async def traffic(fleet: SGLangFleet, conversations: int, seed: int) -> list[Measured]:
-    """Conversations of every kind turn by turn, two at a time, in an order that helps nobody."""
+async def traffic(fleet: SGLangFleet, conversations: int, seed: int, at_once: int = 2) -> list[Measured]:
+    """Conversations of every kind turn by turn, so many at a time, in an order that helps nobody."""
     dice = random.Random(seed)
     system = "You answer in one short sentence. " + _text(dice, 150)
     histories: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -155,11 +154,11 @@ async def traffic(fleet: SGLangFleet, conversations: int, seed: int) -> list[Mea
         histories["plain", number] = []
         histories["tools", number] = []
         histories["system", number] = [{"role": "system", "content": system}]
-        histories["multi-turn", number] = [{"role": "system", "content": _text(dice, 100)}]
+        histories["multi-turn", number] = [{"role": "system", "content": _text(dice, 400)}]
     turns = [(key, _text(dice, 50)) for key in histories for _ in range(TURNS)]
     dice.shuffle(turns)
     busy = {key: asyncio.Lock() for key in histories}
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(at_once)
     measured = []
 
     async def turn(key: tuple[str, int], text: str) -> None:

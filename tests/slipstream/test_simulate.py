@@ -55,6 +55,9 @@ def test_made_up_conversations_and_part_of_a_day() -> None:
     made_up = run("--minutes", "0.5", "--replicas", "2", "--load", "2", "--policy", "smg")
     day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg")
     assert len(made_up.splitlines()) == len(day.splitlines()) == 2
+    offered, _, goodput, interval = day.splitlines()[1].split()[:4]
+    assert float(offered) >= float(goodput) > 0, "a day has no given load: what came is shown"
+    assert interval == "-", "one seed has no spread"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +68,23 @@ def test_made_up_conversations_and_part_of_a_day() -> None:
         ["--policy", "nobody"],
         ["--node", "toaster"],
         ["--sessions", "--day", "100"],
+        ["--day", "100", "--hours", "22", "21"],
+        ["--day", "1e12"],
+        ["--plot", "/nowhere/at/all.svg"],
+        ["--plot", "curves.png"],
         ["--trace", "/nowhere/at/all"],
     ],
 )
 def test_wrong_arguments_are_refused_by_name(arguments: list[str]) -> None:
     with pytest.raises(ConfigError):
         CliRunner().invoke(simulate, ["--minutes", "0.1", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--replicas", "0"), ("--seeds", "0"), ("--day", "0"), ("--minutes", "-1"), ("--spread", "1"), ("--day", "much")],
+)
+def test_numbers_out_of_range_are_refused_with_the_option(option: str, value: str) -> None:
+    result = CliRunner().invoke(simulate, [option, value])
+    assert result.exit_code == 2
+    assert f"'{option}'" in result.output
