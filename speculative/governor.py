@@ -6,6 +6,8 @@ from speculative.config import SpeculationConfig
 
 TRIAL_STEPS = 6
 """Steps of a mode in a row before it is judged."""
+TRIAL_SHARE = 0.05
+"""Of the time, that trials of guessing may take where it is off: dear guesses are tried seldom."""
 WEIGHT = 0.15
 """Of a new observation in the running means."""
 ON_ABOVE, OFF_BELOW = 1.1, 1.0
@@ -50,6 +52,14 @@ class _Size:
             return None
         return (self.drafted.tokens / self.drafted.step_s) / (self.plain.tokens / self.plain.step_s)
 
+    def pause(self, probe_steps: int) -> float:
+        """Steps until the next trial."""
+        if self.gain() is None:
+            return TRIAL_STEPS
+        if self.on:
+            return probe_steps
+        return max(probe_steps, TRIAL_STEPS * self.drafted.step_s / self.plain.step_s / TRIAL_SHARE)
+
     def judge(self) -> None:
         """Choose a mode from what is known now."""
         gain = self.gain()
@@ -81,7 +91,7 @@ class Governor:
             size.since_trial = 0
         else:
             size.since_trial += 1
-            if size.since_trial >= (TRIAL_STEPS if size.gain() is None else self._config.probe_steps):
+            if size.since_trial >= size.pause(self._config.probe_steps):
                 size.trial_left = TRIAL_STEPS
         if not size.trial_left:
             size.judge()

@@ -35,6 +35,14 @@ def test_it_ends_what_costs_more_than_it_saves() -> None:
     assert drafted < 100
 
 
+def test_what_is_dear_is_tried_seldom() -> None:
+    governor = Governor(SpeculationConfig(probe_steps=50))
+    run(governor, 100, sequences=1, cost=20.0, tokens=2.0)
+    drafted = run(governor, 10_000, sequences=1, cost=20.0, tokens=2.0)
+    assert drafted > 0
+    assert 20 * drafted < 0.06 * (10_000 - drafted), "a twentieth of the time, and a trial's worth"
+
+
 def test_batch_sizes_are_judged_apart() -> None:
     governor = Governor(SpeculationConfig())
     run(governor, 100, sequences=1, cost=1.1, tokens=3)
