@@ -42,8 +42,8 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Turn guessing off at batch sizes where measuring says that it costs more than it saves."""
 
     probe_steps: Annotated[int, Meta(ge=8)] = 256
-    """Fewest steps between two short trials of the mode that is not chosen. Trials of guessing take at most a twentieth
-    of the time."""
+    """Fewest steps between two short trials of the mode that is not chosen. Trials of guessing waste at most a
+    twentieth of the time."""
 
     @property
     def steps(self) -> int:

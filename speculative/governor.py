@@ -7,7 +7,7 @@ from speculative.config import SpeculationConfig
 TRIAL_STEPS = 6
 """Steps of a mode in a row before it is judged."""
 TRIAL_SHARE = 0.05
-"""Of the time, that trials of guessing may take where it is off: dear guesses are tried seldom."""
+"""Of the time, that trials of guessing may waste where it is off: dear guesses are tried seldom."""
 WEIGHT = 0.15
 """Of a new observation in the running means."""
 ON_ABOVE, OFF_BELOW = 1.1, 1.0
@@ -58,7 +58,8 @@ class _Size:
             return TRIAL_STEPS
         if self.on:
             return probe_steps
-        return max(probe_steps, TRIAL_STEPS * self.drafted.step_s / self.plain.step_s / TRIAL_SHARE)
+        wasted_s = TRIAL_STEPS * (self.drafted.step_s - self.drafted.tokens / self.plain.tokens * self.plain.step_s)
+        return max(probe_steps, wasted_s / self.plain.step_s / TRIAL_SHARE)
 
     def judge(self) -> None:
         """Choose a mode from what is known now."""
