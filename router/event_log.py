@@ -1,7 +1,7 @@
 """Writes down every event of the core, so that a day can be replayed: the core decides by its events and nothing else.
 
 A file of MessagePack records, each behind its length (4 bytes, big endian): [time, kind, event, decisions]. Writing is
-buffered and stops at a size; a log that cannot be written is closed, the router goes on without it.
+buffered for a second and stops at a size; a log that cannot be written is closed, the router goes on without it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ KINDS: tuple[type[Event], ...] = (
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 LENGTH_BYTES = 4
 BUFFER_BYTES = 1 << 20
+FLUSH_S = 1.0
 
 
 class EventLog:
-    """One file, begun anew. limit_bytes: where it stops. Raises ConfigError when it cannot be written."""
+    """One file, begun anew; what it held is kept beside it under `.1`. limit_bytes: where it stops. Raises ConfigError
+    when it cannot be written."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         try:
+            if Path(path).is_file() and Path(path).stat().st_size:
+                Path(path).replace(path + ".1")
             self._file: BinaryIO | None = Path(path).open("wb", buffering=BUFFER_BYTES)  # noqa: SIM115  kept open
         except OSError as error:
             raise ConfigError(
@@ -56,6 +60,7 @@ class EventLog:
             ) from None
         self._left = limit_bytes
         self._encoder = msgspec.msgpack.Encoder()
+        self._flushed_at = 0.0
 
     def write(self, now: float, event: Event, decisions: list[Decision]) -> None:
         """Append one event with what was decided. Never raises."""
@@ -69,6 +74,10 @@ class EventLog:
                 self.close()
                 return
             self._file.write(len(record).to_bytes(LENGTH_BYTES, "big") + record)
+            if now - self._flushed_at >= FLUSH_S:
+                # replicas are polled every second: even an idle router comes by
+                self._file.flush()
+                self._flushed_at = now
         except OSError as error:
             logger.warning("the event log cannot be written (%s) and ends here", error)
             self.close()
@@ -98,15 +107,19 @@ def replay(path: Path, config: RouterConfig) -> Iterator[Replayed]:
 
 
 def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
-    """The records of a log."""
+    """The records of a log. Raises ValueError for what never was one."""
     decoder = msgspec.msgpack.Decoder(tuple[float, int, msgspec.Raw, list[str]])
     decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
     with path.open("rb") as file:
-        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        any_read = False
+        while head := file.read(LENGTH_BYTES):
             length = int.from_bytes(head, "big")
-            record = file.read(length)
-            if len(record) < length:
+            record = file.read(length) if len(head) == LENGTH_BYTES else b""
+            if len(record) < length or not length:
+                if not any_read:
+                    raise ValueError("its beginning is no event")
                 return
+            any_read = True
             now, kind, event, decisions = decoder.decode(record)
             yield now, decoders[kind].decode(event), decisions
 
@@ -128,3 +141,11 @@ def _summary(decision: Decision) -> str:
     if isinstance(decision, ProbeNow):
         return f"probe {decision.replica_id}"
     return f"replay kv events of {decision.replica_id} from {decision.first}"
+
+
+def outcome(decision: str) -> str:
+    """What a decision's text comes to, for counting: the replica granted or the code of the refusal; empty: neither."""
+    kind, *rest = decision.split()
+    if kind == "granted":
+        return f"granted {rest[1]}"
+    return f"refused {rest[1]}" if kind == "refused" else ""

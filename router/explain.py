@@ -20,13 +20,26 @@ def ask(address: str, token: str, request_id: str) -> list[Record]:
 def told(records: Sequence[Record]) -> str:
     """For people."""
     if not records:
-        return "Nothing is remembered: too long ago, not sampled, or another router's."
+        return (
+            "Nothing is remembered of it. The router keeps the last router.explain_records decisions, of the part of "
+            "all requests that router.explain_share says, until it is started again; a request that a gateway refuses "
+            "never gets as far."
+        )
     return "\n\n".join(_told(record) for record in records)
 
 
+def request_id_of(name: str) -> str:
+    """Ours, from what a client has at hand: it, or the `id` inside an answer."""
+    for prefix in ("chatcmpl-", "cmpl-"):
+        if name.startswith(prefix):
+            return "req_" + name.removeprefix(prefix)
+    return name
+
+
 def _told(record: Record) -> str:
+    lease = "" if record.lease_id == record.request_id else f" ({record.lease_id})"
     lines = [
-        f"attempt {record.attempt} of {record.request_id} ({record.lease_id}), {record.model} in pool {record.pool}",
+        f"attempt {record.attempt + 1} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
         f"  promise {_ms(record.promise_s)} to the first token; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
@@ -35,11 +48,11 @@ def _told(record: Record) -> str:
         back = "" if record.retry_after_s is None else f"; come back in {record.retry_after_s:.2g} s"
         return "\n".join([*lines, f"  refused, {record.refused}{back}"])
     lines.append(f"  {record.policy} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:")
-    head = ("replica", "cached blocks", "to compute", "ahead", "leases", "predicted", "cost")
+    head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")
     rows = [
         (
             ("> " if one.replica_id == record.chosen else "  ") + one.replica_id,
-            str(one.overlap_blocks),
+            f"{record.prompt_tokens - one.uncached_tokens:,}" if one.overlap_blocks else "0",
             f"{one.uncached_tokens:,}",
             f"{one.ahead_tokens:,}",
             str(one.leases),

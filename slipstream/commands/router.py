@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -36,11 +37,14 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
 @click.option("--address", metavar="HOST:PORT", help="Of the router. Default: the gateways' setting.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are.")
 def explain(request_id: str, config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
-    """Say why REQUEST_ID was placed where it was, or refused, and how that turned out."""
-    from router.explain import ask, told
+    """Say why REQUEST_ID was placed where it was, or refused, and how that turned out.
+
+    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well.
+    """
+    from router.explain import ask, request_id_of, told
 
     settings = running_settings(config_file, data)
-    records = ask(address or settings.gateway.router.address, settings.token, request_id)
+    records = ask(address or settings.gateway.router.address, settings.token, request_id_of(request_id))
     click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
 
 
@@ -50,19 +54,36 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
 @data_option
 @click.option("--policy", help="Decide with this policy instead of the configured one.")
 def replay(file: Path, config_file: Path | None, data: str | None, policy: str | None) -> None:
-    """Put an event log (router.event_log) through the core again and compare the decisions."""
+    """Put an event log through the core again and compare the decisions.
+
+    The router writes FILE while `router.event_log` names it; a router that is started again keeps the one before as
+    FILE.1. With another --policy the events stay as they were: what engines would have answered instead nobody knows.
+    """
     from router import event_log
 
     settings = load_settings(config_file, local__data=data)
     config = settings.router if policy is None else msgspec.structs.replace(settings.router, policy=policy)
     events = differences = 0
+    began_at: float | None = None
+    outcomes: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     try:
         for step in event_log.replay(file, config):
             events += 1
+            began_at = step.now if began_at is None else began_at
+            for decisions, counted in zip((step.logged, step.decided), outcomes, strict=True):
+                counted.update(outcome for one in decisions if (outcome := event_log.outcome(one)))
             if step.logged != step.decided:
                 differences += 1
                 if differences <= DIFFERENCES_SHOWN:
-                    click.echo(f"event {step.number} at {step.now:.3f} s: {step.logged} became {step.decided}")
-    except (OSError, msgspec.MsgspecError, LookupError) as error:
+                    logged, decided = (", ".join(one) or "nothing" for one in (step.logged, step.decided))
+                    click.echo(f"event {step.number}, {step.now - began_at:.3f} s: {logged} became {decided}")
+    except (OSError, ValueError, LookupError) as error:
         raise ConfigError(f"{file} cannot be replayed: {error}; give a file that router.event_log wrote") from None
+    if not events:
+        click.echo(f"{file} holds no events yet")
+        return
+    if differences > DIFFERENCES_SHOWN:
+        click.echo(f"… and {differences - DIFFERENCES_SHOWN:,} more")
     click.echo(f"{events:,} events, {differences:,} decided differently")
+    for name in sorted(outcomes[0] | outcomes[1]):
+        click.echo(f"  {name:<40} {outcomes[0][name]:>9,} then {outcomes[1][name]:>9,} now")

@@ -6,12 +6,17 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
+from click.testing import CliRunner
 
+from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish, Usage
 from router import event_log, explain
 from router.core.record import RecordBook
+from router.explain import request_id_of
 from router.server import RouterServer
+from slipstream.commands import router as commands
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
 
 
@@ -84,3 +89,45 @@ async def test_a_recorded_day_is_decided_again_alike(
     assert [step.decided for step in steps] == [step.logged for step in steps]
     log.write_bytes(log.read_bytes()[:-3])  # torn by a crash
     assert len(list(event_log.replay(log, router.config))) == len(steps) - 1
+
+    said = replayed(log)
+    assert f"{len(steps) - 1:,} events, 0 decided differently" in said
+    assert "granted" in said
+    assert "then" in said
+
+
+def replayed(log: Path, *options: str) -> str:
+    result = CliRunner().invoke(commands.router, ["replay", str(log), *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    return str(result.output)
+
+
+async def test_a_log_can_be_replayed_while_it_is_written_and_the_one_before_is_kept(
+    start_router: StartRouter, connect: Connect, tmp_path: Path
+) -> None:
+    log = tmp_path / "events"
+    log.touch()
+    assert "no events yet" in replayed(log)
+    first = await start_router(event_log=str(log))
+    client = await connect(first.port)
+    client.publish(fleet(max_concurrency=2))
+    await client.acquire(ask("l1"))
+    # polls come by on their own, and with them what is buffered
+    await until(lambda: any("granted l1" in one for _, _, logged in event_log.read(log) for one in logged))
+    await first.stop()
+    written = log.read_bytes()
+    second = await start_router(event_log=str(log))
+    assert log.with_suffix(".1").read_bytes() == written
+    await second.stop()
+
+
+@pytest.mark.parametrize("content", [b"[router]\nport = 1\n", b"\x00", b"\x00\x00\x00\x04{}{}"])
+def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "other"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be replayed"):
+        replayed(file)
+
+
+def test_an_answers_own_id_finds_its_request() -> None:
+    assert {request_id_of(name) for name in ("req_01", "chatcmpl-01", "cmpl-01")} == {"req_01"}
