@@ -1,12 +1,14 @@
 """Real routers in front of mock engines that keep a real prefix cache and serve at modelled speed.
 
-    python -m benchmarks.placement_live [--engines 6] [--rate 12] [--seconds 40]
+    python -m benchmarks.placement_live [--engines 6] [--rate 10] [--seconds 25] [--seeds 4]
 
 The engines run in this process, speak SGLang's HTTP dialect and take the time of a modelled 8B node; their caches hold
 little, so that where a request goes matters. Conversations with shared system prompts are sent through each router in
 turn: smg and vLLM's router as they come from PyPI (`--smg`, `--vllm-router`: their commands; named as missing where
-there are none), with cache_aware and round_robin; then our router, a process of its own, asked over a socket as a gateway
-asks it. Last line: JSON {router: {hit_rate, imbalance_requests, imbalance_prefill, ttft_p50_ms, ttft_p99_ms, failed}}.
+there are none), with cache_aware and round_robin; then our router, a process of its own, asked over a socket as a
+gateway asks it. Every seed makes other conversations, which all routers meet, in another order of routers. Shown are
+means with their 95 % intervals, what ours has more or less than each rival on the same conversations, and the bound no
+placement can exceed. Last line: JSON {"bound", "routers": {router: {figure: [mean, interval]}}, "ours_minus": {...}}.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import shutil
 import signal
 import socket
+import statistics
 import sys
 import time
 import uuid
@@ -41,10 +45,13 @@ from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.simulator.arrival import Arrival
+from router.simulator.bound import clairvoyant_hit_rate
 from router.simulator.sessions import SessionsConfig, sessions
 from router.simulator.summary import quantile
+from router.simulator.sweep import student
 
 MODEL, TOKEN = "modelled", "benchmark"
+OURS = "ours"
 CHARACTERS = 4
 """Per token, as everywhere."""
 BLOCK_TOKENS = 64
@@ -318,38 +325,74 @@ async def trial(
     }  # fmt: skip
 
 
+def routers(arguments: argparse.Namespace, session: aiohttp.ClientSession) -> dict[str, ThroughProxy | ThroughLeases]:
+    """All there are on this machine."""
+    found: dict[str, ThroughProxy | ThroughLeases] = {}
+    for name, command in (("smg", arguments.smg), ("vllm-router", arguments.vllm_router)):
+        if not shutil.which(command):
+            print(f"{name}: missing, no command {command!r}")
+            continue
+        start = [command, "launch"] if name == "smg" else [command]
+        for policy in ("cache_aware", "round_robin"):
+            found[f"{name} {policy}"] = ThroughProxy([*start, "--policy", policy], session)
+    for policy in ("prefix", "round_robin"):
+        found[OURS if policy == "prefix" else f"ours {policy}"] = ThroughLeases(policy, session)
+    return found
+
+
 async def compare(arguments: argparse.Namespace) -> None:
     engines = [MockEngine(arguments.capacity, 1.0 + 0.3 * (number % 3 - 1)) for number in range(arguments.engines)]
     runners = [await serve(engine) for engine in engines]
-    load = sessions(arguments.rate, arguments.seconds, 1, SHAPE)
-    print(f"{len(load)} requests of {len({one.session_id for one in load})} sessions, {arguments.engines} engines")
-    found: dict[str, dict[str, float] | str] = {}
+    results: dict[str, list[dict[str, float]]] = {}
+    bounds = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        trials: dict[str, ThroughProxy | ThroughLeases] = {}
-        for name, command in (("smg", arguments.smg), ("vllm-router", arguments.vllm_router)):
-            if not shutil.which(command):
-                found[name] = "missing"
-                print(f"{name}: missing, no command {command!r}")
-                continue
-            start = [command, "launch"] if name == "smg" else [command]
-            for policy in ("cache_aware", "round_robin"):
-                trials[f"{name} {policy}"] = ThroughProxy([*start, "--policy", policy], session)
-        for policy in ("prefix", "round_robin"):
-            trials["ours" if policy == "prefix" else f"ours {policy}"] = ThroughLeases(policy, session)
-        for name, router in trials.items():
-            result = await trial(router, engines, load)
-            found[name] = result
-            print(f"{name:<24} " + ", ".join(f"{key} {value:,}" for key, value in result.items()), flush=True)
+        trials = routers(arguments, session)
+        for seed in range(1, arguments.seeds + 1):
+            load = sessions(arguments.rate, arguments.seconds, seed, SHAPE)
+            bounds.append(clairvoyant_hit_rate(load, arguments.capacity * arguments.engines, BLOCK_TOKENS))
+            told = {one.session_id for one in load}
+            print(f"seed {seed}: {len(load)} requests of {len(told)} sessions, bound on the hit rate {bounds[-1]:.4f}")
+            for name in random.Random(seed).sample(list(trials), len(trials)):
+                result = await trial(trials[name], engines, load)
+                results.setdefault(name, []).append(result)
+                print(f"  {name:<24} " + ", ".join(f"{key} {value:,}" for key, value in result.items()), flush=True)
     for runner in runners:
         await runner.cleanup()
-    print(json.dumps(found))
+    report({name: results[name] for name in trials}, statistics.fmean(bounds))
+
+
+def report(results: dict[str, list[dict[str, float]]], bound: float) -> None:
+    figures = list(results[OURS][0])
+    print(f"means of {len(results[OURS])} seeds with 95 % intervals; bound on the hit rate {bound:.4f}")
+    means = {name: {key: interval([run[key] for run in runs]) for key in figures} for name, runs in results.items()}
+    minus = {
+        name: {
+            key: interval([mine[key] - theirs[key] for mine, theirs in zip(results[OURS], runs, strict=True)])
+            for key in figures
+        }
+        for name, runs in results.items()
+        if name != OURS
+    }
+    for heading, table in (("", means), ("ours minus ", minus)):
+        for name, row in table.items():
+            print(
+                f"{heading + name:<36}" + ", ".join(f"{key} {mean:,} ± {half:,}" for key, (mean, half) in row.items())
+            )
+    print(json.dumps({"bound": round(bound, 4), "routers": means, "ours_minus": minus}))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half the width of its 95 % interval."""
+    half = student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return round(statistics.fmean(values), 4), round(half, 4)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", type=int, default=6)
-    parser.add_argument("--rate", type=float, default=12.0, help="requests per second in all")
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--rate", type=float, default=10.0, help="requests per second in all")
+    parser.add_argument("--seconds", type=float, default=25.0, help="per router and seed")
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--capacity", type=int, default=60_000, help="KV tokens per engine")
     parser.add_argument("--smg", default=os.environ.get("SLIPSTREAM_SMG", "smg"))
     parser.add_argument("--vllm-router", default=os.environ.get("SLIPSTREAM_VLLM_ROUTER", "vllm-router"))

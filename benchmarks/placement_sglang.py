@@ -3,10 +3,11 @@
     python -m benchmarks.placement_sglang [--rounds 4] [--conversations 6] [--at-once 2] [--own-template]
 
 Needs SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE (tests/sglang/server.py). Plain, tool, system-prompt
-and multi-turn chats are interleaved, some at a time; every round sends the same chats through round robin and through
-`prefix` in turn, with cold caches. Hit rate and cached tokens are the engines' own counts and do not depend on how busy
-the machine is; times to the first token stand beside them. Chats are rendered by a template that writes tools into the
-prompt; --own-template takes the shipped model's, which leaves them out. Last line: JSON.
+and multi-turn chats are interleaved, some at a time; every turn goes through round robin and through `prefix` one after
+the other, each with caches of its own, cold at the start of a round. Hit rate and cached tokens are the engines' own
+counts and do not depend on how busy the machine is; times to the first token stand beside them. Chats are rendered by a
+template that writes tools into the prompt; --own-template takes the shipped model's, which leaves them out. Last line:
+JSON.
 """
 
 from __future__ import annotations
@@ -32,13 +33,12 @@ async def compare(arguments: argparse.Namespace) -> None:
         async with sglang_server(served, "tiny", "token") as one, sglang_server(served, "tiny", "token") as two:
             print("both replicas are ready", flush=True)
             async with SGLangFleet((one, two), "least_load") as fleet:
-                await traffic(fleet, 1, 0)  # first requests compile and allocate
+                await traffic((fleet,), 1, 0)  # first requests compile and allocate
             for number in range(arguments.rounds):
-                for policy in POLICIES if number % 2 else reversed(POLICIES):
-                    async with SGLangFleet((one, two), policy) as fleet:
-                        measured[policy].append(
-                            await traffic(fleet, arguments.conversations, number + 1, arguments.at_once)
-                        )
+                async with SGLangFleet((one, two), POLICIES[0]) as blind, SGLangFleet((one, two), POLICIES[1]) as ours:
+                    results = await traffic((blind, ours), arguments.conversations, number + 1, arguments.at_once)
+                for policy, result in zip(POLICIES, results, strict=True):
+                    measured[policy].append(result)
     report(measured)
 
 

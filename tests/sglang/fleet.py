@@ -145,32 +145,41 @@ class SGLangFleet:
         return Measured(kind, ttft_s, prepared.prompt_tokens, usage, record.predicted_cached_tokens, said)
 
 
-async def traffic(fleet: SGLangFleet, conversations: int, seed: int, at_once: int = 2) -> list[Measured]:
-    """Conversations of every kind turn by turn, so many at a time, in an order that helps nobody."""
+async def traffic(
+    fleets: Sequence[SGLangFleet], conversations: int, seed: int, at_once: int = 2
+) -> list[list[Measured]]:
+    """Conversations of every kind turn by turn, so many at a time, in an order that helps nobody; what each fleet
+    measured. Every turn goes to all fleets one after the other, so that they meet the same minute of a busy machine."""
     dice = random.Random(seed)
     system = "You answer in one short sentence. " + _text(dice, 150)
-    histories: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    begins: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for number in range(conversations):
-        histories["plain", number] = []
-        histories["tools", number] = []
-        histories["system", number] = [{"role": "system", "content": system}]
-        histories["multi-turn", number] = [{"role": "system", "content": _text(dice, 400)}]
-    turns = [(key, _text(dice, 50)) for key in histories for _ in range(TURNS)]
+        begins["plain", number] = []
+        begins["tools", number] = []
+        begins["system", number] = [{"role": "system", "content": system}]
+        begins["multi-turn", number] = [{"role": "system", "content": _text(dice, 400)}]
+    turns = [(key, _text(dice, 50)) for key in begins for _ in range(TURNS)]
     dice.shuffle(turns)
-    busy = {key: asyncio.Lock() for key in histories}
-    room = asyncio.Semaphore(at_once)
-    measured = []
+    histories = [{key: list(history) for key, history in begins.items()} for _ in fleets]
+    measured: list[list[Measured]] = [[] for _ in fleets]
+    busy: set[tuple[str, int]] = set()
 
-    async def turn(key: tuple[str, int], text: str) -> None:
-        kind, history = key[0], histories[key]
-        async with busy[key], room:
-            question = {"role": "user", "content": text + "?"}
-            result = await fleet.chat(kind, (*history, question), **({"tools": TOOLS} if kind == "tools" else {}))
-            measured.append(result)
-            if kind == "multi-turn":
-                history += [question, {"role": "assistant", "content": result.text}]
+    async def worker() -> None:
+        while (turn := next((one for one in turns if one[0] not in busy), None)) is not None:
+            turns.remove(turn)
+            key, text = turn
+            busy.add(key)
+            for place in dice.sample(range(len(fleets)), len(fleets)):
+                history = histories[place][key]
+                question = {"role": "user", "content": text + "?"}
+                fields = {"tools": TOOLS} if key[0] == "tools" else {}
+                result = await fleets[place].chat(key[0], (*history, question), **fields)
+                measured[place].append(result)
+                if key[0] == "multi-turn":
+                    history += [question, {"role": "assistant", "content": result.text}]
+            busy.remove(key)
 
-    await asyncio.gather(*(turn(key, text) for key, text in turns))
+    await asyncio.gather(*(worker() for _ in range(at_once)))
     return measured
 
 

@@ -12,7 +12,6 @@ import pytest
 from tests.sglang.fleet import (
     KINDS,
     TOOLS,
-    Measured,
     SGLangFleet,
     hit_rate,
     prediction_error,
@@ -35,14 +34,9 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         yield one, two
 
 
-async def run(servers: tuple[SGLangServer, ...], policy: str) -> list[Measured]:
-    async with SGLangFleet(servers, policy) as fleet:
-        return await traffic(fleet, CONVERSATIONS, seed=5)
-
-
 async def test_prefixes_are_found_again_and_foreseen(servers: tuple[SGLangServer, ...]) -> None:
-    blind = await run(servers, "round_robin")
-    ours = await run(servers, "prefix")
+    async with SGLangFleet(servers, "round_robin") as one, SGLangFleet(servers, "prefix") as other:
+        blind, ours = await traffic((one, other), CONVERSATIONS, seed=5)
     assert hit_rate(ours) > hit_rate(blind)
     for kind in KINDS:
         assert prediction_error([one for one in ours if one.kind == kind]) < 0.15, kind
