@@ -3,10 +3,11 @@ as trees.
 
     python -m benchmarks.speculation [--model models/slipstream-code] [--batches 1 8 32] [--trees 3,3,6 2,3,4]
 
-No HTTP: one process, an engine per mode over the same weights, step by step. Three workloads: `repeat`, prompts that
-quote themselves, decoded greedily (edits, and the loops small models fall into); `greedy` and `sampled`, held-out text
-(for the code model Python files of this repository, for the chat model questions of the eval slices), greedily and at
-temperature 1. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
+No HTTP: one process, an engine per mode over the same weights, step by step. Four workloads: `repeat`, prompts that
+quote themselves, decoded greedily (edits, and the loops small models fall into); `greedy`, `sampled` and `seeded`,
+held-out text (for the code model Python files of this repository, for the chat model questions of the eval slices),
+greedily and at temperature 1: without a seed a head's guesses are drawn, with one they are the likeliest, and may
+branch. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
 turns, so a busy machine hits all alike; the time is CPU time of the engine's thread. Last line: JSON with tokens per
 CPU second and the accepted length (tokens per check, the target's own included) by workload, batch and mode.
 """
@@ -34,7 +35,7 @@ from evals.slices.split import Split
 from speculative.config import SpeculationConfig
 
 ROOT = Path(__file__).parents[1]
-PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 96, 96, 3
+PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96
 LEAST_SEQUENCES = 8
 """Of a round: with one at a time, so many one after the other."""
 Row = dict[str, dict[str, float]]
@@ -44,7 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/slipstream-code")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--workloads", nargs="+", default=["repeat", "greedy", "sampled"])
+    parser.add_argument("--workloads", nargs="+", default=["repeat", "greedy", "sampled", "seeded"])
+    parser.add_argument("--modes", nargs="+", help="only these")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trees", nargs="*", default=["3,3,6", "2,3,4"])
     parser.add_argument("--drafts", type=int, default=3, help="of a chain")
     parser.add_argument("--threads", type=int, default=1)
@@ -53,6 +56,8 @@ def main() -> None:
     folder = Path(arguments.model)
     tokenizer = Tokenizer.load(folder)
     modes = modes_of(folder, arguments.drafts, arguments.trees)
+    if arguments.modes:
+        modes = {name: mode for name, mode in modes.items() if name in arguments.modes}
     # branches are checked by PyTorch's operations: they and a twin without guesses get a model without our kernels
     models = {
         name: load_model(folder, "auto", lambda dtype, native=native: PlainLinears(dtype, native=native))  # type: ignore[misc]
@@ -62,7 +67,7 @@ def main() -> None:
     for workload in arguments.workloads:
         prompts = prompts_of(workload, tokenizer)
         for batch in arguments.batches:
-            row = measure(models, tokenizer, folder, modes, prompts, batch, workload)
+            row = measure(models, tokenizer, folder, modes, prompts, batch, workload, arguments.rounds)
             results.setdefault(workload, {})[str(batch)] = row
             cells = (f"{name} {cell['tokens_per_s']:.0f} ({cell['accept_length']:.2f})" for name, cell in row.items())
             print(f"{workload:8} {batch:3}  " + "  ".join(cells), flush=True)
@@ -112,6 +117,7 @@ def measure(
     prompts: list[list[int]],
     batch: int,
     workload: str,
+    rounds: int,
 ) -> Row:
     """Tokens per CPU second while all generate, prompts left out."""
     engines: dict[str, Engine] = {}
@@ -123,14 +129,16 @@ def measure(
         engines[name] = Engine(model, store, config, tokenizer.text_stream, clock=time.thread_time)
     spent_s = dict.fromkeys(engines, 0.0)
     tokens = dict.fromkeys(engines, 0)
-    sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=1.0 if workload == "sampled" else 0.0)
+    temperature = 1.0 if workload in ("sampled", "seeded") else 0.0
     groups = max(1, LEAST_SEQUENCES // batch)
-    for round_ in range(ROUNDS + 1):
+    for round_ in range(rounds + 1):
         for name, engine in engines.items():
             for group in range(groups):
                 first = (round_ * groups + group) * batch
                 for number in range(first, first + batch):
                     prompt = prompts[number % len(prompts)]
+                    seed = number if workload == "seeded" else None
+                    sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=temperature, seed=seed)
                     engine.submit(Request(f"r{number}", (tuple(prompt),), sampling))
                 while any(sequence.is_new for sequence in engine.scheduler.running) or len(engine.scheduler.waiting):
                     engine.step()
