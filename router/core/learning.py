@@ -73,6 +73,8 @@ def _correct_index(
     predicted = live.prompt_tokens - live.uncached_tokens
     slack = TOLERANCE * prompt_tokens + pool.tokens_per_block
     if cached_tokens < predicted - slack:
+        if live.overlap_stamp >= live.computing_stamp:
+            return  # it was still being computed when this prompt was sent after it: nothing was evicted
         pool.index.age(replica.slot, live.overlap_stamp)
         replica.fill = max(replica.fill * FILL_DOWN, FILL_LIMITS[0])
     elif cached_tokens > predicted + slack:

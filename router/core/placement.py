@@ -11,6 +11,7 @@ import heapq
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Ask, Lease
 from router.config import RouterConfig
+from router.core import relief
 from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.pool import PoolState
@@ -27,6 +28,9 @@ NEVER = float("inf")
 SOON_S = 0.001
 SHORT = 0.25
 """A prompt that takes less than this part of a promised time per token goes at once: no stream notices its pause."""
+CREDIT_S = 1.0
+"""Prefill per replica that streams make up for without anybody having to go."""
+ON_CREDIT_S = 0.02
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
 
@@ -51,10 +55,12 @@ class Placer:
         promise = self.fleet.promise(ask)
         if promise is not None:
             waiting.promise_s, waiting.tempo_s = promise.ttft_s, promise.tpot_s
-            waiting.stratum = promise.prompt_tokens
+            waiting.length = promise.prompt_tokens
+            waiting.stratum = 0 if promise.tpot_s else promise.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.stratum)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        may = pool.free and ask.priority >= pool.queue.highest and self._open(pool, waiting, now)
+        first = ask.priority >= pool.queue.highest and not (waiting.tempo_s and len(pool.queue))
+        may = pool.free and first and self._open(pool, waiting, now)
         if may and self._place(pool, waiting, now, out):
             return
         if not self.hopeful(pool, ask):
@@ -63,6 +69,9 @@ class Placer:
             self.refuse_late(pool, waiting, now, out)
         else:
             self._queue(pool, waiting, now, out)
+            if waiting.tempo_s and waiting.pool is not None:
+                self._relieve(pool, waiting.tempo_s, now, out)
+                self.serve(pool, now, out)
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
         """Places may have come free: grant them to those whose turn it is."""
@@ -96,7 +105,11 @@ class Placer:
         if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tempo_s * SHORT:
             return True
         tenant = pool.queue.tenant(waiting.ask.organization_id)
-        opens_in_s = pool.opens_in(waiting.tempo_s, now, pool.queue.over_share(tenant))
+        over_share = pool.queue.over_share(tenant)
+        opens_in_s = pool.opens_in(waiting.tempo_s, now, over_share)
+        if opens_in_s > 0 and waiting.pool is not None and waiting.promise_s and not over_share:
+            # who is left when the queue has been relieved goes when it is time, also on credit
+            opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
             waiting.why = "running streams would wait too long for their next token"
@@ -183,12 +196,16 @@ class Placer:
         )
         live.work_s = work_s = question.work_s(replica, prospect)
         pool.debt_s += work_s
+        if replica.prefilling:
+            live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
         pool.index.hold(replica.slot, question.match)
+        live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
         pool.queue.charge(tenant, waiting.stratum, prospect.uncached_tokens, question.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
         self.sheds.granted(ask.tier.value)
+        pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
         return True
 
@@ -199,14 +216,17 @@ class Placer:
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
         uncached = max(ask.prompt_tokens - int(cached), 1)
-        own_s = pool.rates.first_token_s(uncached, pairs_of(uncached, ask.prompt_tokens), 0)
+        pairs = pairs_of(uncached, ask.prompt_tokens)
+        waiting.work_s = pool.rates.work_s(uncached, pairs, 0)
+        own_s = pool.rates.first_token_s(uncached, pairs, 0)
         return waiting.asked_at + max(waiting.promise_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
         """Let it wait, unless that would be in vain; then somebody is refused, of the lowest class first."""
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        in_vain = pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        relieved = waiting.tempo_s and pool.rates.trusted
+        in_vain = not relieved and pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full):
@@ -227,6 +247,18 @@ class Placer:
         waiting.session.waiting[waiting.ask.lease_id] = waiting
         self._decisions += 1
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
+
+    def _relieve(self, pool: PoolState, tempo_s: float, now: float, out: list[Decision]) -> None:
+        """Refuse those because of whom others could not be in time."""
+        if not pool.rates.trusted or not pool.usable:
+            return
+        if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
+            return
+        pool.relieved_at = now
+        pool.opens_in(tempo_s, now, False)
+        for one in relief.given_up(pool.queue, pool.backlog_s(CREDIT_S), pool.rate(tempo_s), pool.served, now):
+            self.unqueue(one)
+            self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
 
     def _gives_way(self, pool: PoolState, last: Waiting, newcomer: Waiting, full: bool) -> bool:
         """The last in line is refused in the newcomer's stead."""
@@ -288,6 +320,7 @@ class Placer:
     ) -> None:
         connection, ask = waiting.session.connection, waiting.ask
         self.sheds.shed(ask.tier.value)
+        pool.served.count(waiting.length, False)
         self.records.refused(
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,

@@ -8,6 +8,7 @@ from router.core.outputs import Outputs
 from router.core.pace import Pace
 from router.core.prefix_index import PrefixIndex
 from router.core.rates import Rates
+from router.core.relief import Served
 from router.core.replica import Replica
 from router.core.ring import Ring
 
@@ -19,6 +20,8 @@ SLOW_ALLOWED = 0.15
 """Part of the streams that may miss their time per token before fewer prompts are let in."""
 SLOW_STEP = 0.02
 TEMPO_STEP = 0.01
+TEMPO = 0.75
+"""Of the time that streams can spare on average; some have short answers and can spare less."""
 LEAST_TEMPO = 0.3
 UNKEEPABLE = 0.9
 """Engines that need this part of the promised time per token for a single stream miss it, whatever is held back."""
@@ -26,10 +29,13 @@ HOPELESS_SHARE = 0.8
 """Of their time, which is given to prompts."""
 LEAST_RATE = 0.1
 """Engines too slow for their promise still compute prompts."""
-DEBT_S = 1.0
+DEBT_S = 0.5
 """Streams make up for a pause of this length later."""
-OVER_SHARE_DEBT_S = 0.25
+OVER_SHARE_DEBT_S = 0.15
 """The same for a tenant with more than its share: the rest is for the others."""
+CONTESTED_DEBT_S = 1.0
+CONTESTED_S = 2.0
+"""While a tenant has more than its share, so much room is kept for those who have not."""
 RETRACTION_STEP = 1.25
 SAFETY_LIMIT = 3.0
 SAFETY_DECAY = 0.995
@@ -46,6 +52,9 @@ class PoolState:
         self.usable = 0
         """How many may be given leases, full ones included. Kept likewise."""
         self.queue = FairQueue()
+        self.served = Served()
+        self.relieved_at = 0.0
+        """When the queue was last gone through for asks that cannot be served."""
         self.pace = Pace()
         self.rates = Rates()
         self.outputs = Outputs()
@@ -62,6 +71,8 @@ class PoolState:
         self.debt_s = 0.0
         self._debt_at = 0.0
         """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
+        self._contested_at = float("-inf")
+        """When a tenant with more than its share was last held back for the others' sake."""
         self.tempo = 1.0
         """Part of the time that streams can spare which is given to new prompts; learnt from how they fared."""
         self.slow = 0.0
@@ -108,16 +119,26 @@ class PoolState:
         usable = self.usable
         if not usable or not self.rates.trusted:
             return 0.0
-        if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
-            share = HOPELESS_SHARE
-        else:
-            spare = 1.0 - self.rates.token_s(self.leases // usable) / tempo_s
-            share = max(self.tempo * spare, LEAST_RATE)
-        rate = usable * share
+        rate = self.rate(tempo_s)
         self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         self._debt_at = now
-        allowed_s = (OVER_SHARE_DEBT_S if over_share else DEBT_S) * usable
+        if over_share:
+            self._contested_at = now
+            allowed_s = OVER_SHARE_DEBT_S * usable
+        else:
+            allowed_s = (CONTESTED_DEBT_S if now - self._contested_at < CONTESTED_S else DEBT_S) * usable
         return max(0.0, (self.debt_s - allowed_s) / rate)
+
+    def rate(self, tempo_s: float) -> float:
+        """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
+        if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
+            return HOPELESS_SHARE * self.usable
+        spare = 1.0 - self.rates.token_s(self.leases // max(self.usable, 1)) / tempo_s
+        return max(TEMPO * self.tempo * spare, LEAST_RATE) * self.usable
+
+    def backlog_s(self, credit_s: float) -> float:
+        """Of the prefill granted, what streams have yet to make up for beyond a credit per replica."""
+        return max(0.0, self.debt_s - credit_s * self.usable)
 
     def saw_pace(self, kept: bool) -> None:
         """A stream ended, with its time per token as promised or not."""

@@ -50,7 +50,8 @@ class PrefixIndex:
         self.held: dict[int, int] = {}
         """Blocks by replica."""
         self.version = 0
-        self._clock = 0
+        self.clock = 0
+        """Prompts given so far; what was used last has this as its stamp."""
         self._node_of: dict[int, int] = {}
         """First block of a node, as 60 bits, to the node."""
         self._nodes = Numbered()
@@ -65,6 +66,8 @@ class PrefixIndex:
         self._node, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
             self._holds.column() for _ in range(7)
         )
+        self._evicted: set[int] = set()
+        """Replicas that had to forget something: what they are given next costs them something old."""
         self._oldest: dict[int, int] = {}
         self._newest: dict[int, int] = {}
 
@@ -109,6 +112,13 @@ class PrefixIndex:
         hold = self._deepest(match, slot)
         return NONE if hold == NONE else self._stamp[hold]
 
+    def turnover(self, slot: int) -> float:
+        """Prompts given to the pool since the replica used what it would evict next; infinite while it has room."""
+        oldest = self._oldest.get(slot, NONE)
+        if oldest == NONE or slot not in self._evicted:
+            return float("inf")
+        return self.clock - self._stamp[oldest]
+
     def holders(self, match: Match, limit: int) -> Iterator[tuple[int, int]]:
         """At most `limit` (replica, overlap), deepest node first; those of one node take turns."""
         seen: set[int] = set()
@@ -135,7 +145,7 @@ class PrefixIndex:
         if match.version != self.version:
             match = self.match(match.hashes)
         path = match.path if match.blocks == match.total else self._grown(match)
-        self._clock += 1
+        self.clock += 1
         self.held.setdefault(slot, 0)
         end = match.total
         for node in reversed(path):
@@ -149,13 +159,14 @@ class PrefixIndex:
                     self._count[hold] = count
                 self._unlink(hold)
             self._link_newest(hold)
-            self._stamp[hold] = self._clock
+            self._stamp[hold] = self.clock
         if self.blocks > self.limit_blocks or self._holds.live > self.limit_blocks:
             self._make_room()
 
     def trim(self, slot: int, blocks: int) -> None:
         """Evict a replica's least recently used leaves until it holds at most `blocks`."""
         while (excess := self.held.get(slot, 0) - blocks) > 0:
+            self._evicted.add(slot)
             self._shorten(self._oldest[slot], excess)
 
     def age(self, slot: int, stamp: int) -> None:
@@ -180,6 +191,7 @@ class PrefixIndex:
     def forget(self, slot: int) -> None:
         """The replica is gone, or empty."""
         self.trim(slot, 0)
+        self._evicted.discard(slot)
         self.held.pop(slot, None)
 
     # nodes

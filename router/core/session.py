@@ -41,6 +41,10 @@ class LiveLease(msgspec.Struct):
     overlap_blocks: int = 0
     overlap_stamp: int = -1
     """When the replica had last used what matched; see `PrefixIndex.age`."""
+    computing_stamp: int = 1 << 62
+    """Stamp of the oldest prompt that was being computed there when it was granted."""
+    index_stamp: int = 0
+    """Its own prompt's."""
     work_ahead_tokens: int = 0
     """Prompt tokens that were to be computed before its own when it was granted."""
     work_ahead_pairs: float = 0.0

@@ -16,8 +16,8 @@ class Waiting:
     """Mutable; owned by the dispatcher."""
 
     __slots__ = (
-        "ask", "asked_at", "deadline_at", "engine_model", "model", "number", "pool", "promise_s", "session", "start_by",
-        "stratum", "tempo_s", "why",
+        "ask", "asked_at", "deadline_at", "engine_model", "length", "model", "number", "pool", "promise_s", "session",
+        "start_by", "stratum", "tempo_s", "why", "work_s",
     )  # fmt: skip
 
     def __init__(self, session: Session, ask: Ask, model: Model, asked_at: float) -> None:
@@ -28,8 +28,12 @@ class Waiting:
         self.deadline_at = asked_at + ask.deadline_s
         self.promise_s = 0.0
         """Time to first token promised to prompts of its tier and length; 0: none."""
+        self.length = 0
+        """Longest prompt of those that are promised the same; 0: nothing is promised."""
         self.stratum = 0
-        """Longest prompt of its stratum; 0: without a promise all are one."""
+        """The same where strata share the pool; 0: all are one, and who cannot be served is relieved."""
+        self.work_s = 0.0
+        """How long its prompt is expected to keep an average engine busy, known while it waits."""
         self.tempo_s = 0.0
         """Time per token promised to those who run beside it; 0: none."""
         self.start_by = asked_at

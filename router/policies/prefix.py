@@ -1,16 +1,21 @@
 """Ours: where the request would begin to answer first, counting what that costs the others.
 
-    cost = predicted time to first token                         (queue + uncached prompt, at the replica's own speed)
-         + DUPLICATION · time to compute the uncached part       (work that a warmer replica would not do)
+    cost = OWN · time to compute the uncached part               (at the replica's own speed: what it costs the pool)
+         + WAIT · predicted time to first token                  (queue and own part: later but in time matters little)
+         + LATE · (predicted / time left − SAFE)²                (only beyond SAFE: predictions are not that exact)
+         + EVICTION · uncached part · youth of what it evicts    (what will be used again would be computed again)
          + HARM · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
          − AFFINITY · time to compute the uncached part          (on the prompt's own places of the hash ring)
 
-A hot prefix stays where it is while waiting there is cheaper than computing it again elsewhere; then a second replica
-computes it and both hold it. There is no threshold at which locality is thrown away. Only prefix holders, the prompt's
-places on the ring and a few replicas drawn in turn are looked at, so that a thousand replicas cost what twenty do.
+A hot prefix stays where it is while the promise can be kept there; then a second replica computes it and both hold it.
+Without a promise, waiting counts in full. There is no threshold at which locality is thrown away. Only prefix holders,
+the prompt's places on the ring and a few replicas drawn in turn are looked at, so that a thousand replicas cost what
+twenty do.
 """
 
 from __future__ import annotations
+
+import math
 
 from router.core.question import Prospect, Question
 from router.core.replica import Replica
@@ -21,9 +26,17 @@ EXHAUSTIVE = 16
 HOLDERS = 8
 RING_PLACES = 2
 DRAWN = 6
-DUPLICATION = 0.5
+OWN = 1.0
+WAIT = 0.3
+SAFE = 0.5
+LATE_S = 1.0
+UNPROMISED_OWN = 0.5
+EVICTION = 1.0
+REUSE_PROMPTS = 250.0
+"""Per replica: a prefix not used while so many prompts were given out is e times less likely to be used again."""
 HARM = 0.05
 AFFINITY = 0.1
+SHORTEST_LEFT_S = 0.01
 SLOW_START_S = 30.0
 """A replica that has just become healthy is taken to be slower than it is for this long: its cache is cold, its first
 requests are not typical, and everyone who is new would go there at once."""
@@ -83,7 +96,16 @@ def _cost(question: Question, prospect: Prospect, home: bool) -> float:
     replica, rates = prospect.replica, question.pool.rates
     running = replica.decoding
     own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, running)
-    cost = prospect.predicted_s + DUPLICATION * own_s
+    waiting, pool = question.waiting, question.pool
+    if waiting.promise_s:
+        left_s = max(waiting.asked_at + waiting.promise_s - question.now, SHORTEST_LEFT_S)
+        cost = OWN * own_s + WAIT * prospect.predicted_s
+        beyond = prospect.predicted_s / left_s - SAFE
+        if beyond > 0:
+            cost += LATE_S * beyond * beyond
+    else:
+        cost = prospect.predicted_s + UNPROMISED_OWN * own_s
+    cost += EVICTION * own_s * math.exp(-pool.index.turnover(replica.slot) / (REUSE_PROMPTS * max(pool.usable, 1)))
     if running:
         pauses_s = own_s * running
         slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
@@ -95,7 +117,6 @@ def _cost(question: Question, prospect: Prospect, home: bool) -> float:
         cost += COLD_FACTOR * (1 - age_s / SLOW_START_S) * own_s
     # where prompts are so short that all replicas look alike, noise in the rates must not send everyone to one
     cost += EVENNESS_S * (replica.leases + replica.foreign)
-    pool = question.pool
     if pool.weighted:
         # beyond its share of the pool's leases a replica is as much dearer as it is beyond
         cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.weight))
