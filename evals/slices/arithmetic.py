@@ -26,18 +26,18 @@ _MOST_WORDS = 60
 
 def make(draw: Draw) -> Question:
     """Two numbers of two digits."""
-    return _question(draw, 10)
+    return _question(draw, 10, 99)
 
 
 def make_training(draw: Draw) -> Question:
-    """As asked, one in six with numbers of one digit; and three times as often a run of short sums in one conversation,
-    which teaches more per token."""
+    """As asked, some with numbers of one digit; and three times as often a run of short sums in one conversation, which
+    teaches more per token."""
     if draw.chance(0.25):
-        return _question(draw, 0 if draw.chance(1 / 6) else 10)
+        return _question(draw, *_range(draw))
     messages: list[Message] = []
     result = 0
     for turn in range(12):
-        a, b = draw.pair(0 if draw.chance(1 / 6) else 10, 99)
+        a, b = draw.pair(*_range(draw))
         plus = draw.chance(0.5)
         if turn:
             messages.append(assistant(str(result)))
@@ -54,8 +54,13 @@ def is_right(result: int, answer: str) -> bool:
     return len(answer.split()) <= _MOST_WORDS and last_number(answer) == result
 
 
-def _question(draw: Draw, low: int) -> Question:
-    a, b = draw.pair(low, 99)
+def _range(draw: Draw) -> tuple[int, int]:
+    """Of the numbers of a training sum. One digit and one digit is the table that all other sums are made of."""
+    return draw.random.choices(((0, 9), (0, 99), (10, 99)), (0.25, 0.15, 0.6))[0]
+
+
+def _question(draw: Draw, low: int, high: int) -> Question:
+    a, b = draw.pair(low, high)
     plus = draw.chance(0.5)
     opener, core = draw.phrase("arithmetic", _OPENERS, _PLUS if plus else _MINUS)
     result = a + b if plus else a - b

@@ -28,6 +28,7 @@ NEXT_SYLLABLES = (
     "vi", "vo", "ze",
 )  # fmt: skip
 _TRIES = 10_000
+_SPLICED = 0.5
 
 
 class Draw:
@@ -57,9 +58,13 @@ class Draw:
         raise AssertionError("no word of this side: the syllables are too few")
 
     def known(self, words: Sequence[str]) -> str:
-        """A word of a list, of those on this side."""
+        """A word of a list, of those on this side; in training often the beginning of one and the end of another, since
+        a few hundred words would be learnt by heart instead of copied."""
         for _ in range(_TRIES):
             word = self.random.choice(words)
+            if self.split is Split.TRAIN and self.chance(_SPLICED):
+                other = self.random.choice(words)
+                word = word[: self.random.randint(1, len(word) - 1)] + other[self.random.randint(1, len(other) - 1) :]
             if self.keep("word", word):
                 return word
         raise AssertionError("no word of this side: the list is too short")
