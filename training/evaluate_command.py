@@ -87,7 +87,7 @@ def evaluate(
         }
         figures["sequences"] = sequences
     if prompts:
-        asked = _prompts(texts, tokenizer, prompts, seed)
+        asked = stretches(texts, tokenizer, prompts, seed)
         rows = acceptance.measure(folder, asked, 96, head)
         figures["acceptance"] = [msgspec.to_builtins(row) for row in rows]
         figures["prompts"] = prompts
@@ -115,7 +115,8 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _prompts(texts: list[str], tokenizer: Tokenizer, count: int, seed: int) -> list[list[int]]:
+def stretches(texts: list[str], tokenizer: Tokenizer, count: int, seed: int) -> list[list[int]]:
+    """Prompts of 120 tokens from anywhere in the texts."""
     rng = random.Random(f"{seed} prompts")
     prompts = []
     for _ in range(count):
