@@ -59,7 +59,9 @@ class Placer:
             waiting.stratum = 0 if promise.tpot_s else promise.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.stratum)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        first = ask.priority >= pool.queue.highest and not (waiting.tempo_s and len(pool.queue))
+        if waiting.tempo_s and pool.returns.claim(ask, now):
+            waiting.returned = True
+        first = ask.priority >= pool.queue.highest and (waiting.returned or not (waiting.tempo_s and len(pool.queue)))
         may = pool.free and first and self._open(pool, waiting, now)
         if may and self._place(pool, waiting, now, out):
             return
@@ -99,7 +101,7 @@ class Placer:
 
     def _open(self, pool: PoolState, waiting: Waiting, now: float) -> bool:
         """The pool's streams can bear another prompt now; else `pool.open_at` says when."""
-        if not waiting.tempo_s or not pool.leases:
+        if not waiting.tempo_s or not pool.leases or waiting.returned:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tempo_s * SHORT:
@@ -223,6 +225,7 @@ class Placer:
 
     def _queue(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
         """Let it wait, unless that would be in vain; then somebody is refused, of the lowest class first."""
+        waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
         relieved = waiting.tempo_s and pool.rates.trusted
@@ -240,7 +243,6 @@ class Placer:
             self.unqueue(last)
             self.refuse_overloaded(pool, last, "requests with more right to the pool are waiting", now, out)
         waiting.pool = pool
-        waiting.start_by = self._start_by(pool, waiting)
         if not len(pool.queue):
             pool.pace.filled(now)
         pool.queue.add(waiting)
@@ -291,7 +293,15 @@ class Placer:
     def refuse_overloaded(self, pool: PoolState, waiting: Waiting, why: str, now: float, out: list[Decision]) -> None:
         """There is too much to do."""
         reason = f"{waiting.ask.model} is overloaded: {why}."
-        retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+        if waiting.tempo_s and pool.rates.trusted and pool.usable:
+            pool.opens_in(waiting.tempo_s, now, False)
+            rate = pool.rate(waiting.tempo_s)
+            drained_in_s = pool.backlog_s(0.0) / rate
+            retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
+            if kept:
+                reason += f" A place is kept for this request in {retry_after_s:.2g} s."
+        else:
+            retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
         self._refuse(pool, waiting, Overloaded.code, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:

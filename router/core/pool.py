@@ -10,6 +10,7 @@ from router.core.prefix_index import PrefixIndex
 from router.core.rates import Rates
 from router.core.relief import Served
 from router.core.replica import Replica
+from router.core.returns import Returns
 from router.core.ring import Ring
 
 TOKENS_PER_BLOCK = 64.0
@@ -53,6 +54,7 @@ class PoolState:
         """How many may be given leases, full ones included. Kept likewise."""
         self.queue = FairQueue()
         self.served = Served()
+        self.returns = Returns()
         self.relieved_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
         self.pace = Pace()

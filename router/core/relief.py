@@ -64,7 +64,7 @@ def given_up(asks: Iterable[Waiting], backlog_s: float, rate: float, served: Ser
     gone: list[Waiting] = []
     before_s = backlog_s
     for one in line:
-        if not served.spares(one.length):
+        if not one.returned and not served.spares(one.length):
             heapq.heappush(candidates, (one.ask.organization_id not in over, -one.work_s, one.number, one))
         latest = max(begin_by(one), one.asked_at + PAUSE_S_PER_ASK)
         while candidates and now + before_s / rate > latest:

@@ -16,8 +16,8 @@ class Waiting:
     """Mutable; owned by the dispatcher."""
 
     __slots__ = (
-        "ask", "asked_at", "deadline_at", "engine_model", "length", "model", "number", "pool", "promise_s", "session",
-        "start_by", "stratum", "tempo_s", "why", "work_s",
+        "ask", "asked_at", "deadline_at", "engine_model", "length", "model", "number", "pool", "promise_s", "returned",
+        "session", "start_by", "stratum", "tempo_s", "why", "work_s",
     )  # fmt: skip
 
     def __init__(self, session: Session, ask: Ask, model: Model, asked_at: float) -> None:
@@ -34,6 +34,8 @@ class Waiting:
         """The same where strata share the pool; 0: all are one, and who cannot be served is relieved."""
         self.work_s = 0.0
         """How long its prompt is expected to keep an average engine busy, known while it waits."""
+        self.returned = False
+        """It was refused before, told to come now, and has: its place was kept."""
         self.tempo_s = 0.0
         """Time per token promised to those who run beside it; 0: none."""
         self.start_by = asked_at

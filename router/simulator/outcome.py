@@ -25,6 +25,8 @@ class Outcome(msgspec.Struct):
     code: str = ""
     reason: str = ""
     retry_after_s: float | None = None
+    told_first_s: float | None = None
+    """When to come back, as the first refusal said."""
 
     @property
     def over(self) -> bool:

@@ -191,6 +191,8 @@ class Simulation:
                 raise Stuck(f"request {job.id} was answered twice")
             outcome.code, outcome.reason = decision.code, decision.reason
             outcome.retry_after_s = decision.retry_after_s
+            if outcome.asked == 1:
+                outcome.told_first_s = decision.retry_after_s
             if decision.retry_after_s is not None and outcome.asked <= self.config.retries:
                 index = int(decision.lease_id.partition("-")[0])
                 self._push(self.now + decision.retry_after_s, _Kind.RETURN, index)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from router.core.returns import HORIZON_S
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig
@@ -102,6 +103,15 @@ def test_a_cold_pool_that_is_flooded_from_its_first_second_recovers(seed: int) -
     _, room = simulate(config(), long_prompts(1.0 * REPLICAS, 50.0, seed))
     _, flooded = simulate(config(), long_prompts(4.0 * REPLICAS, 50.0, seed))
     assert flooded.goodput >= 0.9 * room.goodput
+
+
+def test_who_comes_back_when_told_that_a_place_is_kept_is_served() -> None:
+    outcomes, _ = simulate(config(retries=1), long_prompts(3.0 * REPLICAS, 50.0, 3))
+    kept = [one for one in outcomes if one.asked > 1 and (one.told_first_s or HORIZON_S) < HORIZON_S]
+    newcomers = [one for one in outcomes if one.asked == 1 and one.ended_at is not None]
+    assert len(kept) > 20
+    assert sum(one.ended_at is not None for one in kept) >= 0.9 * len(kept)
+    assert len(newcomers) < 0.9 * len(outcomes), "not everybody is"
 
 
 @pytest.mark.parametrize("policy", ["ours", "core:least_load"])
