@@ -24,7 +24,7 @@ from engines.connection import EngineConnections
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.openai.decode import Decoder
-from gateway.openai.prepare import Target, prepare_chat
+from gateway.openai.prepare import Prepared, Target, prepare_chat
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
@@ -86,14 +86,18 @@ def with_tools_template(model: Path, folder: Path) -> Path:
 class SGLangFleet:
     """Router, gateway client and engines for one policy. Cold: what other fleets cached is not found again."""
 
-    def __init__(self, servers: Sequence[SGLangServer], policy: str) -> None:
+    def __init__(self, servers: Sequence[SGLangServer], policy: str, kv_events: str = "") -> None:
+        """kv_events: where the first server publishes them."""
         self.servers = {f"sglang-{number}": server for number, server in enumerate(servers)}
         self.token = servers[0].token
         self.connections = EngineConnections(self.token)
-        self.router = RouterServer(RouterConfig(port=0, policy=policy), self.token, self.connections, drivers.get)
+        # two servers on two busy cores may take seconds to answer a poll, and are healthy
+        config = RouterConfig(port=0, policy=policy, probe_timeout_s=30.0)
+        self.router = RouterServer(config, self.token, self.connections, drivers.get)
         tokenizer = OffLoopTokenizer(Tokenizer.load(servers[0].folder))
         self.target = Target(MODEL, DRIVER.capabilities, tokenizer)
         self.salt = f"{policy}-{next(_numbers)}-{os.urandom(4).hex()}"
+        self.kv_events = kv_events
         self._decoder = Decoder()
 
     async def __aenter__(self) -> SGLangFleet:
@@ -102,7 +106,7 @@ class SGLangFleet:
         self.client = RouterClient(RouterClientConfig(address=address), self.token, "gateway")
         await self.client.start()
         assert await self.client.wait_connected(20)
-        replicas = tuple(Replica(name, server.url) for name, server in self.servers.items())
+        replicas = tuple(Replica(name, server.url, kv_events=self.kv_events) for name, server in self.servers.items())
         self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", "sglang", replicas),)))
         fleet = self.router.dispatcher.fleet
         await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))
@@ -113,13 +117,17 @@ class SGLangFleet:
         await self.router.stop()
         await self.connections.close()
 
-    async def chat(self, kind: str, messages: Sequence[dict[str, Any]], **fields: Any) -> Measured:
-        """One conversation's next answer. fields: further ones of the OpenAI request."""
-        request_id = f"req_{next(_numbers):032x}"
+    async def prepared(self, messages: Sequence[dict[str, Any]], **fields: Any) -> Prepared:
+        """As the gateway prepares it. fields: further ones of the OpenAI request."""
         body = {"model": "public", "messages": messages, "max_tokens": 16, "temperature": 0.0, "stream": True, **fields}
         asked = self._decoder.chat(msgspec.json.encode(body))
-        prepared = await prepare_chat(asked, request_id, Caller("o", "p", "k"), self.salt, self.target)
-        chain = prepared.chain
+        request_id = f"req_{next(_numbers):032x}"
+        return await prepare_chat(asked, request_id, Caller("o", "p", "k"), self.salt, self.target)
+
+    async def chat(self, kind: str, messages: Sequence[dict[str, Any]], **fields: Any) -> Measured:
+        """One conversation's next answer. fields: further ones of the OpenAI request."""
+        prepared = await self.prepared(messages, **fields)
+        request_id, chain = prepared.generation.request_id, prepared.chain
         lease = await self.client.acquire(
             Ask(
                 request_id, request_id, 0, Tier.CHAT, "public", prepared.prompt_tokens, 16, 60.0, "o", chain.kind,

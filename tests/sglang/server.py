@@ -53,7 +53,7 @@ async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> As
     found = settings()
     assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
     venv, serve = found
-    port = _port()
+    port = free_port()
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         process = await asyncio.create_subprocess_exec(
             "bash", str(serve), str(venv), str(folder), str(port),
@@ -70,7 +70,7 @@ async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> As
             await process.wait()
 
 
-def _port() -> int:
+def free_port() -> int:
     """One that nobody uses and that no connection will be given."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as sock, contextlib.suppress(OSError):
