@@ -1,12 +1,17 @@
 """Our engine beside the engines people know, on one CPU: same weights, prompts, threads and run.
 
     python -m benchmarks.engine_cpu [--model models/slipstream-chat …] [--concurrency 1,8,32] [--tokens 64]
-        [--seconds 3] [--rounds 3] [--rivals embedded,llama.cpp-q8_0,…]
+        [--seconds 3] [--rounds 3] [--rivals embedded,llama.cpp-q8_0,…] [--keep FILE]
 
 Every rival decodes greedily and past its end token, so that all produce as many tokens; all but `transformers` are
 asked through their HTTP server, streamed. They are measured in turns, so that what else the machine does hits all
 alike, and only the one being measured runs. How to install them: docs/guides/benchmarks.md. One that is not installed
 is named. Last line: JSON.
+
+Threads: every engine computes its model with `--threads` threads. What it has beside them, as an HTTP server, is its
+own affair and may use all cores: vLLM and SGLang have further processes, llama.cpp and ours a thread.
+With `--keep` the samples of this run join those in FILE, and the tables are over all of them: the long list of rivals
+can be measured in pieces.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import uvloop
 from benchmarks.engine_cpu_rivals.embedded import Embedded
 from benchmarks.engine_cpu_rivals.figures import Cells, against_best, print_tables, tables
 from benchmarks.engine_cpu_rivals.hugging_face import HuggingFace
+from benchmarks.engine_cpu_rivals.kept import join_kept
 from benchmarks.engine_cpu_rivals.llama_cpp import LlamaCpp
 from benchmarks.engine_cpu_rivals.prompts import Prompts
 from benchmarks.engine_cpu_rivals.rival import Missing, Rival, Setup
@@ -35,6 +41,7 @@ Maker = Callable[[Setup, argparse.Namespace], Rival]
 RIVALS: dict[str, Maker] = {
     "embedded": lambda setup, options: Embedded(setup, options.engine),
     "embedded-int8": lambda setup, options: Embedded(setup, ["quantization=int8", *options.engine]),
+    "embedded-ngram": lambda setup, options: Embedded(setup, ["speculation.method=ngram", *options.engine]),
     "transformers": lambda setup, options: HuggingFace(setup, options.hf_venv),
     "sglang": lambda setup, options: SGLang(setup, options.sglang_venv, options.sglang_serve),
     "vllm": lambda setup, options: VLLM(setup, options.vllm_venv, options.vllm_flags.split()),
@@ -55,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add the samples to those in FILE, and show all")
     parser.add_argument("--engine", action="append", default=[], metavar="FIELD=VALUE", help="setting of our engine")
     parser.add_argument("--vllm-flags", default="--enforce-eager", help="further options of `vllm serve`")
     for option in ("sglang-venv", "sglang-serve", "vllm-venv", "llama-venv", "hf-venv"):
@@ -105,8 +113,14 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
             print(f"ready   {name}: {(await rivals[name].text(prompts.familiar, 12))!r}", flush=True)
             rivals[name].pause()
         cells = await rounds(rivals, prompts, levels, options)
+    if options.keep:
+        cells = join_kept(options.keep, model.name, cells)
+        missing = {name: reason for name, reason in missing.items() if name not in cells}
     found = tables(cells)
-    print(f"\n{model.name}, {options.tokens} tokens after about {options.prompt_tokens}, {options.threads} thread(s)")
+    print(
+        f"\n{model.name}, {options.tokens} tokens after about {options.prompt_tokens}, {options.threads} thread(s) for "
+        f"each model, {os.cpu_count()} cores for all else"
+    )
     print_tables(found)
     best = against_best(found["tokens_per_s"], "embedded")
     print("\nembedded: " + ", ".join(f"x{level}: {text}" for level, text in best.items()))

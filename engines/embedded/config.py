@@ -125,8 +125,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     natively, else float32."""
 
     kernels: Literal["auto", "torch"] = "auto"
-    """What computes generated tokens on a CPU. auto: our own kernels, where the number format is bfloat16 and
-    `threads` is 1; compiling them makes the very first start seconds longer. torch: PyTorch's operations."""
+    """What computes the layers on a CPU. auto: our own kernels, where the number format is bfloat16, `threads` is 1 and
+    the model is of a shape they know; compiling them makes the very first start seconds longer. torch: PyTorch's
+    operations."""
 
     quantization: Literal["none", "int8", "fp8"] = "none"
     """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching, fast for few users. fp8:

@@ -33,10 +33,12 @@ class Linear:
     bf16 on a CPU: the weight is packed at start, which is 1.3 to 1.6 times faster at small batches than packing it on
     every call, and gives a row the same bits whatever else is in the batch.
 
-    `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight: in
-    panels where our own kernels are wanted, else in float16, which holds what bf16 holds but for numbers below 1e-7.
-    Up to some 12 rows that is faster than bf16, above it slower, and a row has the same bits alone and among others
-    here too.
+    `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight in
+    float16, which holds what bf16 holds but for numbers below 1e-7. Up to some 12 rows that is faster than bf16, above
+    it slower, and a row has the same bits alone and among others here too.
+
+    `native`: the second copy lies in `panels`, as our own kernels read it. Float32 inputs are rounded to bf16, products
+    summed and given out in float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False, native: bool = False) -> None:
