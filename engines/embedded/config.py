@@ -130,7 +130,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations."""
 
     quantization: Literal["none", "int8", "fp8"] = "none"
-    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching, fast for few users. fp8:
+    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, slower. fp8:
     simulated, slow, for measuring quality only."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0

@@ -17,6 +17,7 @@ from engines.layers.row_batch import RowBatch
 
 Array = Any
 MOST_PAGE_TOKENS = 256
+"""As the settings allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class NativeDecoder:
             (first.output.width, np.float32),
         )
         self._scratch = tuple(np.zeros((BLOCK, width), dtype) for width, dtype in scratch)
-        longest = turns.shape[0] + MOST_PAGE_TOKENS
+        # the last page may be the largest there is, and rows of bfloat16 are read in pairs
+        longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
         self._context_scratch = (
             np.zeros((together, longest), np.float32),
             np.zeros((together, longest), np.uint16),

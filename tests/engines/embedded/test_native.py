@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,20 @@ def test_a_row_has_the_same_bits_alone_and_among_others() -> None:
         alone = model.native(one, memory.clone())[0]
         assert torch.equal(alone[0], together[row])
         assert torch.equal(model.logits(alone)[0], model.logits(together)[row])
+
+
+@pytest.mark.nightly
+def test_a_processor_without_bfloat16_instructions_computes_the_same(tmp_path: Path) -> None:
+    model = SHIPPED / "slipstream-chat"
+    program = f"""
+import pathlib
+from engines.layers.native import vectors
+vectors.NATIVE = "an instruction that no processor has"
+from tests.engines.embedded.test_native import check
+check(pathlib.Path({str(model)!r}))
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(SHIPPED.parent)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 def test_what_the_kernels_cannot_do_is_left_to_pytorch(tmp_path: Path) -> None:
