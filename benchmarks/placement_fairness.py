@@ -4,9 +4,9 @@
 
 Flood: five tenants each send the trace at a fifth of a comfortable load (see benchmarks.placement for trace, engines
 and promises); then one of them sends ten times as much. The others are held against their own first tokens without
-that tenant. Overload: the load rises past the knee, up to which nine in ten are
-served as promised, to twice it and further; the peak is the best of all loads up to twice the knee. Every refusal must say why and when to
-come back; some clients do come back, once, at the time they were told.
+that tenant. Overload: the load rises past the knee, up to which nine in ten are served as promised, to twice it and
+further; the peak is the best of all loads up to twice the knee. Every refusal must say why and when to come back; some
+clients do come back, once, at the time they were told.
 
 Last line: JSON {flood: {policy: {...}}, overload: {policy: {...}}, refusals: {...}}.
 """
@@ -132,7 +132,8 @@ def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, s
     share = goodput[double] / goodput[peak_at]
     print(
         f"overload, {policy:<12} knee at {knee:g}, peak {goodput[peak_at]:.3f} at {peak_at:g}; at {double:g}, twice "
-        f"the knee, {goodput[double]:.3f}: {share:.0%} of the peak up to there (goal 90 %); at {LOADS[-1]:g} {goodput[LOADS[-1]]:.3f}"
+        f"the knee, {goodput[double]:.3f}: {share:.0%} of the peak up to there (goal 90 %); "
+        f"at {LOADS[-1]:g} {goodput[LOADS[-1]]:.3f}"
     )
     return {"peak": goodput[peak_at], "peak_at": peak_at, "double": goodput[double], "double_at": double,
             "share": round(share, 4), "highest": goodput[LOADS[-1]], "highest_at": LOADS[-1]}  # fmt: skip
@@ -157,12 +158,14 @@ def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, flo
           f"back in {refused[-1].retry_after_s:.2f} s" if refused else "no refusals")  # fmt: skip
     print(f"{len(returned)} came back when they were told; {taken / max(len(returned), 1):.0%} were then served "
           f"(newcomers at the same overload: {first:.0%})")  # fmt: skip
-    print(f"{len(kept)} of them had been told that a place was kept: {taken_kept / max(len(kept), 1):.0%} were served, "
-          f"{in_time / max(len(kept), 1):.0%} as promised; of those told {HORIZON_S:g} s without a place who "
-          f"came while the load lasted ({len(under_load)}), {taken_under_load / max(len(under_load), 1):.0%} were served")  # fmt: skip
+    kept_part, promised = taken_kept / max(len(kept), 1), in_time / max(len(kept), 1)
+    without = taken_under_load / max(len(under_load), 1)
+    print(f"{len(kept)} of them had been told that a place was kept: {kept_part:.0%} were served, {promised:.0%} as "
+          f"promised; of those told {HORIZON_S:g} s without a place who came while the load lasted ({len(under_load)}), "
+          f"{without:.0%} were served")  # fmt: skip
     return {
         "refused": len(refused), "explained": explained, "returned": len(returned), "kept": len(kept),
-        "served_kept": round(taken_kept / max(len(kept), 1), 4),
+        "served_kept": round(kept_part, 4), "served_without": round(without, 4),
         "served_on_return": round(taken / max(len(returned), 1), 4), "served_at_first": round(first, 4),
     }  # fmt: skip
 
