@@ -333,7 +333,9 @@ class Dispatcher:
         mirror = self._mirrors.get(replica.id)
         if mirror is None:
             served = [model.name for model in self.fleet.state.models if model.pool == pool.name]
-            mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "")
+            wanted = (one for each in self.fleet.state.pools for one in each.replicas if one.id == replica.id)
+            replays = any(one.kv_events_replay for one in wanted)
+            mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
         try:
             changes, first = mirror.take(event.number, event.payload, event.repeated)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError):

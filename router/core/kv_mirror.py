@@ -17,6 +17,8 @@ import xxhash
 
 from contracts.prefix import BLOCK_TOKENS, root
 
+PATIENCE_MESSAGES = 1_000
+"""So many messages may come by while a replay is awaited: then what was missed is given up."""
 PAGES_LIMIT = 2_000_000
 """Pages remembered per replica; an engine with more is no longer followed beyond it."""
 
@@ -43,10 +45,13 @@ EVERYTHING = Change(b"", True)
 
 
 class KvMirror:
-    """One replica's. model: the public name under which prompts are hashed."""
+    """One replica's. model: the public name under which prompts are hashed. replays: it repeats what was missed."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, replays: bool = True) -> None:
         self._model = model
+        self._replays = replays
+        self._passed_by = 0
+        """Messages since a replay was asked for that is yet to come."""
         self._places: dict[int | bytes, Place] = {}
         self.next_number = 0
         """Of the message expected next."""
@@ -79,7 +84,8 @@ class KvMirror:
             self.next_number, self._asked_from = 0, -1
             self.forget()
             changes.append(EVERYTHING)
-        if number > self.next_number and not repeated:
+        if number > self.next_number and not repeated and self._replays and self._passed_by < PATIENCE_MESSAGES:
+            self._passed_by += 1
             if self._asked_from == self.next_number:
                 return changes, None
             self._asked_from = self.next_number
@@ -88,7 +94,7 @@ class KvMirror:
             # what lies between is no longer kept: whatever was removed there would stay for ever
             self.forget()
             changes.append(EVERYTHING)
-        self.next_number, self._newest_at = number + 1, at
+        self.next_number, self._newest_at, self._passed_by = number + 1, at, 0
         for event in events:
             changes += self._event(event)
         return changes, None

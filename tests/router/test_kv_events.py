@@ -18,7 +18,7 @@ from router.config import RouterConfig
 from router.core.decisions import Decision, ReplayKvEvents
 from router.core.dispatcher import Dispatcher
 from router.core.events import KvBatch, ReplicaProbed, StatePublished
-from router.core.kv_mirror import KvMirror
+from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
 from router.kv_subscriber import KvSubscriptions
 from router.policies import registry
 from tests.router.fakes import until
@@ -164,6 +164,24 @@ def test_a_late_copy_changes_nothing_and_a_hole_in_the_replay_empties() -> None:
     assert mirror.take(6, message(7.0, stored(7, 6, 128)), False) == ([], None), "asked once"
     changes, _ = mirror.take(4, message(5.0, stored(5, None, 500)), True)
     assert [change.gone for change in changes] == [True, False]
+
+
+def test_an_engine_that_repeats_nothing_is_followed_from_where_it_is_heard() -> None:
+    mirror = KvMirror("m", replays=False)
+    changes, wanted = mirror.take(4, message(1.0, stored(1, None, 0)), repeated=False)
+    assert ([change.gone for change in changes], wanted) == ([False], None)
+    changes, wanted = mirror.take(7, message(2.0, stored(2, None, 0)), repeated=False)
+    assert (changes[0], wanted) == (EVERYTHING, None), "what was removed between them nobody knows"
+
+
+def test_a_replay_that_never_comes_is_not_waited_for_for_ever() -> None:
+    mirror = KvMirror("m")
+    assert mirror.take(4, message(1.0, stored(1, None, 0)), repeated=False) == ([], 0)
+    for number in range(5, 5 + PATIENCE_MESSAGES):
+        changes, wanted = mirror.take(number, message(number, stored(number, None, 0)), repeated=False)
+        assert wanted is None
+    assert changes
+    assert mirror.next_number == 5 + PATIENCE_MESSAGES
 
 
 def test_nonsense_is_ignored() -> None:
