@@ -70,6 +70,7 @@ class NativeDecoder:
         self._head_norms = torch.stack(head_norms).float().numpy()
         self._turns = turns.numpy()
         self._shape = (np.float32(epsilon), kv_heads, shared // together, (0,) * together, (0,) * vectors)
+        self._kept_shape = (2, kv_heads, head_dim)
         first, queries = layers[0], heads * head_dim
         scratch = (
             (hidden, np.float32),
@@ -96,6 +97,9 @@ class NativeDecoder:
     def __call__(self, batch: RowBatch, pages: Tensor, wanted: tuple[int, ...] = ()) -> tuple[Tensor, list[Tensor]]:
         """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
         states, (rows, hidden) float32, and what the layers `wanted`, ascending, gave out."""
+        if pages.shape[3:] != self._kept_shape or pages.dtype is not torch.bfloat16:
+            # a kernel would write over whatever lies behind them
+            raise ValueError(f"pages of {tuple(pages.shape)} {pages.dtype} are not this model's")
         rows = batch.ids.shape[0]
         asked = np.zeros(len(self._layers), np.int64)
         asked[list(wanted)] = 1
