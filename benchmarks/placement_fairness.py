@@ -161,7 +161,7 @@ def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, flo
     kept_part, promised = taken_kept / max(len(kept), 1), in_time / max(len(kept), 1)
     without = taken_under_load / max(len(under_load), 1)
     print(f"{len(kept)} of them had been told that a place was kept: {kept_part:.0%} were served, {promised:.0%} as "
-          f"promised; of those told {HORIZON_S:g} s without a place who came while the load lasted ({len(under_load)}), "
+          f"promised; of those told {HORIZON_S:g} s without a place who came under load ({len(under_load)}), "
           f"{without:.0%} were served")  # fmt: skip
     return {
         "refused": len(refused), "explained": explained, "returned": len(returned), "kept": len(kept),
