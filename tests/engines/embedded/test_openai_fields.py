@@ -210,11 +210,14 @@ async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:
     plain = await chat(client, extra_body={"ignore_eos": True}, max_tokens=60, temperature=0)
     assert len(set(words)) >= len(set(plain.choices[0].message.content))
     assert words != plain.choices[0].message.content
-    first, second, other = [
-        (await chat(client, seed=seed, temperature=2)).choices[0].message.content for seed in (5, 5, 6)
+    # What the model was never asked: of the capital of France it is sure at any temperature.
+    nonsense = [{"role": "user", "content": "zq"}]
+    first, second, *others = [
+        (await chat(client, messages=nonsense, seed=seed, temperature=2)).choices[0].message.content
+        for seed in (5, 5, 6, 7)
     ]
     assert first == second
-    assert first != other
+    assert set(others) - {first}
 
 
 async def test_log_probabilities_have_bytes_and_add_up(client: openai.AsyncOpenAI) -> None:
