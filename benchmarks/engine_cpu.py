@@ -112,9 +112,9 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
             await warm(rivals[name], prompts, levels)
             print(f"ready   {name}: {(await rivals[name].text(prompts.familiar, 12))!r}", flush=True)
             rivals[name].pause()
-        cells = await rounds(rivals, prompts, levels, options)
+        cells = await rounds(model.name, rivals, prompts, levels, options)
     if options.keep:
-        cells = join_kept(options.keep, model.name, cells)
+        cells = join_kept(options.keep, model.name, {})
         missing = {name: reason for name, reason in missing.items() if name not in cells}
     found = tables(cells)
     print(
@@ -139,7 +139,9 @@ async def warm(rival: Rival, prompts: Prompts, levels: list[int]) -> None:
         await rival.burst(prompts.sequence(-level), level, WARM_TOKENS, 0.001)
 
 
-async def rounds(rivals: dict[str, Rival], prompts: Prompts, levels: list[int], options: argparse.Namespace) -> Cells:
+async def rounds(
+    model: str, rivals: dict[str, Rival], prompts: Prompts, levels: list[int], options: argparse.Namespace
+) -> Cells:
     """The measurement: in every round each rival at each concurrency, in another order each time."""
     cells: Cells = {name: {level: [] for level in levels} for name in rivals}
     names = list(rivals)
@@ -155,6 +157,9 @@ async def rounds(rivals: dict[str, Rival], prompts: Prompts, levels: list[int], 
                 cells[name][level].append(await rival.burst(sequence, level, options.tokens, options.seconds))
                 rival.pause()
         names = names[1:] + names[:1]
+        if options.keep:
+            newest = {name: {level: samples[-1:] for level, samples in row.items()} for name, row in cells.items()}
+            join_kept(options.keep, model, newest)
         print(f"round {number + 1} of {options.rounds}, load average before it {load:.1f}", flush=True)
     return cells
 
