@@ -38,7 +38,7 @@ def make_training(draw: Draw) -> Question:
     result = 0
     for turn in range(12):
         a, b = draw.pair(*_range(draw))
-        plus = draw.chance(0.5)
+        plus = draw.chance(0.4)
         if turn:
             messages.append(assistant(str(result)))
         result = a + b if plus else a - b

@@ -39,6 +39,11 @@ def make(draw: Draw) -> Question:
     return draw.one((_bullets, _numbered, _reversed, _nth, _count))(draw)
 
 
+def make_training(draw: Draw) -> Question:
+    """As asked, with as many backwards as all others: going back a word is harder than going on."""
+    return _reversed(draw) if draw.chance(0.4) else make(draw)
+
+
 def _bullets(draw: Draw) -> Question:
     text, words = _ask(draw, "bullets", _BULLETS)
     return Question((user(text),), "\n".join(f"- {word}" for word in words), functools.partial(_is_bulleted, words), 96)

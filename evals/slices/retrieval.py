@@ -50,7 +50,7 @@ def _make_training(shortest: int, longest: int, most_questions: int, draw: Draw)
 
 
 def _make(tokens: int, questions: int, draw: Draw) -> Question:
-    kind = draw.one(("number", "word"))
+    kind = draw.one(("number", "word") if questions == 1 else ("number", "number", "word"))  # digits are alike
     room = tokens - _FRAME_TOKENS - _TURN_TOKENS * (questions - 1)
     count = max(2, round(room / TOKENS_PER_LINE[kind]))
     words = draw.words(count if kind == "number" else 2 * count)
