@@ -66,7 +66,7 @@ class PrefixIndex:
         self._node, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
             self._holds.column() for _ in range(7)
         )
-        self._evicted: set[int] = set()
+        self.full: set[int] = set()
         """Replicas that had to forget something: what they are given next costs them something old."""
         self._oldest: dict[int, int] = {}
         self._newest: dict[int, int] = {}
@@ -115,7 +115,7 @@ class PrefixIndex:
     def turnover(self, slot: int) -> float:
         """Prompts given to the pool since the replica used what it would evict next; infinite while it has room."""
         oldest = self._oldest.get(slot, NONE)
-        if oldest == NONE or slot not in self._evicted:
+        if oldest == NONE or slot not in self.full:
             return float("inf")
         return self.clock - self._stamp[oldest]
 
@@ -166,7 +166,7 @@ class PrefixIndex:
     def trim(self, slot: int, blocks: int) -> None:
         """Evict a replica's least recently used leaves until it holds at most `blocks`."""
         while (excess := self.held.get(slot, 0) - blocks) > 0:
-            self._evicted.add(slot)
+            self.full.add(slot)
             self._shorten(self._oldest[slot], excess)
 
     def age(self, slot: int, stamp: int) -> None:
@@ -191,7 +191,7 @@ class PrefixIndex:
     def forget(self, slot: int) -> None:
         """The replica is gone, or empty."""
         self.trim(slot, 0)
-        self._evicted.discard(slot)
+        self.full.discard(slot)
         self.held.pop(slot, None)
 
     # nodes

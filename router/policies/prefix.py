@@ -68,9 +68,12 @@ class Prefix:
         ring = question.pool.ring.clockwise(affinity_key(question.ask)) if len(candidates) > 1 else iter(())
         home = next(ring, None)
         best, least = candidates[0], float("inf")
+        waiting = question.waiting
+        promise_s = waiting.promise_s
+        left_s = max(waiting.asked_at + promise_s - question.now, SHORTEST_LEFT_S) if promise_s else 0.0
         for replica in candidates:
             prospect = question.prospect(replica)
-            prospect.cost = _cost(question, prospect, replica is home)
+            prospect.cost = _cost(question, prospect, replica is home, left_s)
             if prospect.cost < least or (prospect.cost == least and replica.chosen < best.chosen):
                 best, least = replica, prospect.cost
         return best
@@ -92,20 +95,24 @@ class Prefix:
         return list(found.values())
 
 
-def _cost(question: Question, prospect: Prospect, home: bool) -> float:
+def _cost(question: Question, prospect: Prospect, home: bool, left_s: float) -> float:
+    """left_s: of the promise; 0: nothing is promised."""
     replica, rates = prospect.replica, question.pool.rates
     running = replica.decoding
-    own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, running)
-    waiting, pool = question.waiting, question.pool
-    if waiting.promise_s:
-        left_s = max(waiting.asked_at + waiting.promise_s - question.now, SHORTEST_LEFT_S)
-        cost = OWN * own_s + WAIT * prospect.predicted_s
-        beyond = prospect.predicted_s / left_s - SAFE
-        if beyond > 0:
+    if replica.prefilling:
+        own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, running)
+    else:  # nothing is ahead: all of the prediction but the start
+        own_s = prospect.predicted_s - replica.ratio.value * rates.first_token.weights[0]
+    pool, predicted_s = question.pool, prospect.predicted_s
+    if left_s:
+        cost = OWN * own_s + WAIT * predicted_s
+        if predicted_s > SAFE * left_s:
+            beyond = predicted_s / left_s - SAFE
             cost += LATE_S * beyond * beyond
     else:
-        cost = prospect.predicted_s + UNPROMISED_OWN * own_s
-    cost += EVICTION * own_s * math.exp(-pool.index.turnover(replica.slot) / (REUSE_PROMPTS * max(pool.usable, 1)))
+        cost = predicted_s + UNPROMISED_OWN * own_s
+    if replica.slot in pool.index.full:
+        cost += EVICTION * own_s * math.exp(-pool.index.turnover(replica.slot) / (REUSE_PROMPTS * pool.usable))
     if running:
         pauses_s = own_s * running
         slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
