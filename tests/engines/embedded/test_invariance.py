@@ -64,6 +64,15 @@ def prompts(seed: int) -> list[list[int]]:
     return made
 
 
+def questions(folder: Path) -> list[list[int]]:
+    """What a chat model is asked, for a draft head knows nothing but that; random ids are enough for the other."""
+    if "chat" not in folder.name:
+        return []
+    tokenizer = Tokenizer.load(folder)
+    asked = ("What is the capital of France?", "Hello", "What is Slipstream?")
+    return [list(tokenizer.chat_ids([{"role": "user", "content": text}])) for text in asked]
+
+
 def serve(engine: Engine, wanted: list[Request]) -> dict[str, list[TokenLogprob]]:
     """One more request before every step; the tokens of each."""
     waiting = list(wanted)
@@ -79,7 +88,8 @@ def serve(engine: Engine, wanted: list[Request]) -> dict[str, list[TokenLogprob]
 def ties(folder: Path, dtype: str, way: dict[str, Any], seed: int = 1) -> tuple[int, list[float]]:
     """Tokens compared, and the gap between the two likeliest at the first difference of each text that differs."""
     model = load_model(folder, dtype)
-    wanted = [request(f"r{at}", prompt, max_tokens=60, logprobs=2) for at, prompt in enumerate(prompts(seed))]
+    asked = [*prompts(seed), *questions(folder)]
+    wanted = [request(f"r{at}", prompt, max_tokens=60, logprobs=2) for at, prompt in enumerate(asked)]
     engine = make(folder, model, **way)
     together = serve(engine, wanted)
     if "output_reserve" in way:
