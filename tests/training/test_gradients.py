@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +9,6 @@ from torch.nn import functional
 
 from training import cross_entropy
 from training.cross_entropy import cross_entropy_sum
-from training.memory import keep_freed_memory
 from training.model import Llama, Shape
 from training.pointwise import gated, scaled_to_one
 
@@ -75,21 +71,3 @@ def test_compiled_layers_are_the_same_layers(monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(layers, torch.nn.ModuleList)
     assert compiled == [(layer, False) for layer in layers]
     assert list(model.state_dict()) == before
-
-
-def test_freed_memory_stays_with_the_process() -> None:
-    """What is freed and taken again costs no page faults (glibc; elsewhere nothing changes)."""
-    if not keep_freed_memory():
-        pytest.skip("not glibc")
-
-    def faults(work: Callable[[], object]) -> int:
-        def count() -> int:
-            return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[7])
-
-        before = count()
-        work()
-        return count() - before
-
-    size = 64 * 2**20
-    faults(lambda: torch.ones(size // 4))
-    assert faults(lambda: torch.ones(size // 4)) < size // 4096 // 10
