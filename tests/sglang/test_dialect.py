@@ -267,10 +267,10 @@ async def test_a_stop_string_is_cut_off(engine: Client) -> None:
 
 
 async def test_refusals_are_recognised(engine: Client) -> None:
-    too_long = await engine.refusal(ask(TextPrompt(((5,) * 3000,))))
+    too_long = await engine.refusal(ask(TextPrompt(((5,) * 5000,))))
     assert isinstance(too_long, ContextTooLong)
-    assert "2048" in too_long.message
-    assert "3000" in too_long.message
+    assert "4608" in too_long.message
+    assert "5000" in too_long.message
     both = await engine.refusal(ask(TextPrompt(((5,) * 2000,)), max_tokens=500))
     assert isinstance(both, ContextTooLong)
     assert "2500 in all" in both.message
