@@ -131,8 +131,12 @@ async def test_a_completion_stream_carries_usage_on_every_event_and_its_finish_o
     engine: Client,
 ) -> None:
     *tokens, last, done = await engine.events(ask(TextPrompt(("hi",)), logit_bias=ENDLESS, max_tokens=4))
-    assert [event["usage"]["completion_tokens"] for event in tokens] == [1, 2, 3, 4]
-    assert [event["choices"][0]["finish_reason"] for event in tokens] == [None, None, None, "length"]
+    # one event for two tokens where the first ends in the middle of a character, or the server is busy
+    counts = [event["usage"]["completion_tokens"] for event in tokens]
+    assert counts == sorted(set(counts))
+    assert counts[-1] == 4
+    *before, finish = (event["choices"][0]["finish_reason"] for event in tokens)
+    assert (set(before), finish) == ({None}, "length")
     assert usage_of(last["usage"]).completion_tokens == 4
     assert done == b"[DONE]"
 
@@ -271,9 +275,9 @@ async def test_refusals_are_recognised(engine: Client) -> None:
     assert isinstance(too_long, ContextTooLong)
     assert "4608" in too_long.message
     assert "5000" in too_long.message
-    both = await engine.refusal(ask(TextPrompt(((5,) * 2000,)), max_tokens=500))
+    both = await engine.refusal(ask(TextPrompt(((5,) * 4000,)), max_tokens=1000))
     assert isinstance(both, ContextTooLong)
-    assert "2500 in all" in both.message
+    assert "5000 in all" in both.message
     value = await engine.refusal(ask(CHAT, top_p=2.0))
     assert isinstance(value, EngineRefused)
     assert value.message == "top_p must be in (0, 1], got 2.0."
