@@ -215,7 +215,8 @@ async def harmed(chaos: Chaos, rounds: int) -> None:
     await asyncio.wait_for(asyncio.gather(*asking), GUARD_S)
     assert not chaos.late, "granted after its deadline"
     assert chaos.outcomes["engine failed"], "some of the harm was felt"
-    assert chaos.outcomes["RouterUnavailable"]
+    # whether anybody was told so depends on how soon the next router is there
+    assert chaos.client.connections > rounds, "the router was lost, and found again"
     await chaos.until_told(
         lambda fleet: (
             fleet.queued == 0
