@@ -6,7 +6,8 @@ import re
 import secrets
 import string
 
-from engines.embedded.tools.calls import CallArguments, CallStart, Event, Text, overlap
+from engines.embedded.tools.calls import CallArguments, CallStart, Event
+from engines.embedded.tools.marked import MarkedParser
 from engines.embedded.tools.reader import CallReader, ObjectScanner
 
 MARKER, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -22,30 +23,18 @@ def new_call_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
-class MistralParser:
-    """Text and calls in any order; spaces around calls are no text."""
+class MistralParser(MarkedParser):
+    """See `MarkedParser`; behind one marker there may be several calls."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
-        self._known = known
-        self._held = ""
+        super().__init__(known, MARKER)
         self._opening = False
         """The marker was read, but not yet what it opens."""
         self._prefix = ""
         """The marker and what followed it, as it came; text if no call begins."""
-        self._reader: CallReader | None = None
         self._arguments: ObjectScanner | None = None
         self._in_list = False
-        self._after_call = False
-        self._calls = 0
-
-    def push(self, text: str) -> list[Event]:
-        """See `CallParser`."""
-        self._held += text
-        events: list[Event] = []
-        while self._held and self._advance(events):
-            pass
-        return events
 
     def flush(self) -> list[Event]:
         """See `CallParser`."""
@@ -59,7 +48,6 @@ class MistralParser:
         return events
 
     def _advance(self, events: list[Event]) -> bool:
-        """One step through what is held. False: more must arrive first."""
         if self._arguments is not None:
             return self._read_arguments(self._arguments, events)
         if self._reader is not None:
@@ -68,18 +56,10 @@ class MistralParser:
             return self._next_of_list(events)
         if self._opening:
             return self._open(events)
-        at = self._held.find(MARKER)
-        if at >= 0:
-            self._tell(self._held[:at].rstrip(), events)
-            self._held, self._opening, self._prefix = self._held[at + len(MARKER) :], True, MARKER
-            return True
-        cut = len(self._held) - overlap(self._held, MARKER)
-        # spaces wait: before or after a call they are layout
-        cut = len(self._held[:cut].rstrip())
-        if cut:
-            self._tell(self._held[:cut], events)
-            self._held = self._held[cut:]
-        return False
+        if not self._take_marker(events):
+            return False
+        self._opening, self._prefix = True, MARKER
+        return True
 
     def _open(self, events: list[Event]) -> bool:
         """What follows the marker: a list, one object, or a name."""
@@ -116,19 +96,8 @@ class MistralParser:
             self._give_back("", events)
         return bool(text)
 
-    def _read_object(self, reader: CallReader, events: list[Event]) -> bool:
-        text, self._held = self._held, ""
-        events += reader.push(text)
-        if reader.rest is None:
-            return False
-        self._held, self._reader = reader.rest, None
-        if reader.valid:
-            self._calls += 1
-            self._prefix, self._after_call = "", True
-        else:
-            self._after_call = False
-            self._give_back(reader.text, events)
-        return bool(self._held)
+    def _call_ended(self) -> None:
+        self._prefix, self._after_call = "", True
 
     def _read_arguments(self, scanner: ObjectScanner, events: list[Event]) -> bool:
         end = scanner.end(self._held)
@@ -144,17 +113,9 @@ class MistralParser:
         return CallReader(self._calls, self._known, new_call_id)
 
     def _give_back(self, text: str, events: list[Event]) -> None:
-        """What looked like a call and is none is text, from the marker on."""
         text, self._prefix = self._prefix + text, ""
         self._opening = self._in_list = False
         self._tell(text, events)
-
-    def _tell(self, text: str, events: list[Event]) -> None:
-        if self._after_call:
-            text = text.lstrip()
-        if text:
-            self._after_call = False
-            events.append(Text(text))
 
 
 def _may_become_head(text: str) -> bool:

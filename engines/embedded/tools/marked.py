@@ -1,0 +1,81 @@
+"""What parsers have in common whose calls stand behind a marker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from engines.embedded.tools.calls import Event, Text, overlap
+from engines.embedded.tools.reader import CallReader
+
+
+class MarkedParser(ABC):
+    """Text and calls in any order; spaces around calls are no text."""
+
+    def __init__(self, known: frozenset[str], marker: str) -> None:
+        """known: names of the tools. marker: what calls stand behind."""
+        self._known = known
+        self._marker = marker
+        self._held = ""
+        self._reader: CallReader | None = None
+        self._after_call = False
+        self._calls = 0
+
+    def push(self, text: str) -> list[Event]:
+        """See `CallParser`."""
+        self._held += text
+        events: list[Event] = []
+        while self._held and self._advance(events):
+            pass
+        return events
+
+    @abstractmethod
+    def flush(self) -> list[Event]:
+        """See `CallParser`."""
+
+    @abstractmethod
+    def _advance(self, events: list[Event]) -> bool:
+        """One step through what is held. False: more must arrive first."""
+
+    @abstractmethod
+    def _call_ended(self) -> None:
+        """An object was a call, and is over."""
+
+    @abstractmethod
+    def _give_back(self, text: str, events: list[Event]) -> None:
+        """What looked like a call and is none is text, from the marker on."""
+
+    def _take_marker(self, events: list[Event]) -> bool:
+        """Tell the text before the marker and take both off. False: there is no whole marker yet."""
+        at = self._held.find(self._marker)
+        if at >= 0:
+            self._tell(self._held[:at].rstrip(), events)
+            self._held = self._held[at + len(self._marker) :]
+            return True
+        cut = len(self._held) - overlap(self._held, self._marker)
+        # spaces wait: before or after a call they are layout
+        cut = len(self._held[:cut].rstrip())
+        if cut:
+            self._tell(self._held[:cut], events)
+            self._held = self._held[cut:]
+        return False
+
+    def _read_object(self, reader: CallReader, events: list[Event]) -> bool:
+        text, self._held = self._held, ""
+        events += reader.push(text)
+        if reader.rest is None:
+            return False
+        self._held, self._reader = reader.rest, None
+        if reader.valid:
+            self._calls += 1
+            self._call_ended()
+        else:
+            self._after_call = False
+            self._give_back(reader.text, events)
+        return bool(self._held)
+
+    def _tell(self, text: str, events: list[Event]) -> None:
+        if self._after_call:
+            text = text.lstrip()
+        if text:
+            self._after_call = False
+            events.append(Text(text))
