@@ -102,9 +102,7 @@ class RouterServer:
             connection.leave("the router stops")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.drain_timeout_s):
-                while self.connections:
-                    self._all_gone.clear()
-                    await self._all_gone.wait()
+                await self._until_all_gone()
         await self.abort()
         await self._poller.stop()
         self._kv_events.stop()
@@ -120,6 +118,9 @@ class RouterServer:
             listener.close()
         for connection in list(self.connections.values()):
             connection.stream.abort("the router stops")
+        await self._until_all_gone()
+
+    async def _until_all_gone(self) -> None:
         while self.connections:
             self._all_gone.clear()
             await self._all_gone.wait()

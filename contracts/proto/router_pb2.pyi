@@ -10,6 +10,8 @@ later ones are GatewayMessages; the router sends RouterMessages. The first Gatew
 The gateway mints lease ids, so every message is idempotent by id. A broken connection is not a dead gateway: it
 reconnects with Hello, naming its live leases, within Welcome.grace_ms; after that they are taken to be over.
 Durations are milliseconds; no wall-clock time crosses the line.
+
+After a change: python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. contracts/proto/router.proto
 """
 
 from collections import abc as _abc
