@@ -93,15 +93,9 @@ class BatchBuilder:
     def _prompts(self, spans: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]) -> Batch | None:
         if not spans:
             return None
-        scored: list[Scored] = []
-        row = 0
-        for sequence, start, stop in spans:
-            if sequence.sampling.score_prompt and (unscored := sequence.unscored(start, stop)):
-                scored.append(Scored(sequence, row + unscored.start - start, row + unscored.stop - start))
-            row += stop - start
         rows = self._rows(spans)
         plan = AttentionPlan(rows[2], chunks=self._chunks(spans, 0))
-        return Batch(rows[0], rows[1], plan, *sampled_of(spans, forks), tuple(spans), tuple(scored))
+        return Batch(rows[0], rows[1], plan, *sampled_of(spans, forks), tuple(spans), scored_of(spans))
 
     def _generated(
         self, generating: list[Span], resumed: list[Span], forks: dict[Sequence, tuple[Sequence, ...]]
@@ -125,23 +119,7 @@ class BatchBuilder:
 
     def _rows(self, spans: list[Span]) -> Tensor:
         """(3, tokens): ids, positions and slots."""
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        page_tokens = self._page_tokens
-        for sequence, start, stop in spans:
-            pages = sequence.pages
-            if stop - start == 1 and not sequence.drafts:
-                ids.append(sequence.tokens[start])
-                positions.append(start)
-                slots.append(pages[start // page_tokens] * page_tokens + start % page_tokens)
-                continue
-            ids += sequence.tokens[start:stop]
-            if stop > len(sequence.tokens):
-                ids += sequence.drafts
-            positions += range(start, stop)
-            slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
-        return torch.tensor((ids, positions, slots), device=self._device)
+        return torch.tensor(tokens_of(spans, self._page_tokens), device=self._device)
 
     def _mirrored(self, spans: list[Span]) -> MirrorGroup:
         mirror = self._mirror
@@ -212,6 +190,38 @@ class BatchBuilder:
             chunks.append(Chunk(row, row + stop - start, numbers, bias, self._dtype))
             row += stop - start
         return tuple(chunks)
+
+
+def tokens_of(spans: list[Span], page_tokens: int) -> tuple[list[int], list[int], list[int]]:
+    """Of every token to be computed: its id, its position, and the slot (page * page_tokens + offset) for its keys and
+    values."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    for sequence, start, stop in spans:
+        pages = sequence.pages
+        if stop - start == 1 and not sequence.drafts:
+            ids.append(sequence.tokens[start])
+            positions.append(start)
+            slots.append(pages[start // page_tokens] * page_tokens + start % page_tokens)
+            continue
+        ids += sequence.tokens[start:stop]
+        if stop > len(sequence.tokens):
+            ids += sequence.drafts
+        positions += range(start, stop)
+        slots += [pages[at // page_tokens] * page_tokens + at % page_tokens for at in range(start, stop)]
+    return ids, positions, slots
+
+
+def scored_of(spans: list[Span]) -> tuple[Scored, ...]:
+    """The rows whose next tokens' probabilities were asked for. spans: as their rows stand in the batch."""
+    scored: list[Scored] = []
+    row = 0
+    for sequence, start, stop in spans:
+        if sequence.sampling.score_prompt and (unscored := sequence.unscored(start, stop)):
+            scored.append(Scored(sequence, row + unscored.start - start, row + unscored.stop - start))
+        row += stop - start
+    return tuple(scored)
 
 
 def sampled_of(

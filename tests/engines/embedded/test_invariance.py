@@ -126,3 +126,16 @@ def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(name: str) 
     print(f"{name}: {len(gaps)} first differences in {compared} tokens, gaps {[round(gap, 3) for gap in gaps]}")
     assert all(gap < EPSILON for gap in gaps)
     assert len(gaps) <= MOST_TIES * compared
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_prompts_own_scores_do_not_depend_on_its_pieces(dtype: str) -> None:
+    model = load_model(SHIPPED / "slipstream-chat", dtype)
+    wanted = request("r", prompts(1)[0], max_tokens=2, logprobs=0, score_prompt=True)
+    told = {}
+    for most in (1, 2, 512):
+        engine = make(SHIPPED / "slipstream-chat", model, max_batch_tokens=most)
+        engine.submit(wanted)
+        told[most] = [entry.id for deltas in drain(engine).values() for delta in deltas for entry in delta.logprobs]
+        assert told[most][: len(wanted.prompts[0]) - 1] == list(wanted.prompts[0][1:])
+    assert told[1] == told[2] == told[512]
