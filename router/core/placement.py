@@ -257,8 +257,8 @@ class Placer:
         if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
             return
         pool.relieved_at = now
-        pool.opens_in(tempo_s, now, False)
-        for one in relief.given_up(pool.queue, pool.backlog_s(CREDIT_S), pool.rate(tempo_s), pool.served, now):
+        rate = pool.pay_off(tempo_s, now)
+        for one in relief.given_up(pool.queue, pool.backlog_s(CREDIT_S), rate, pool.served, now):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
 
@@ -294,8 +294,7 @@ class Placer:
         """There is too much to do."""
         reason = f"{waiting.ask.model} is overloaded: {why}."
         if waiting.tempo_s and pool.rates.trusted and pool.usable:
-            pool.opens_in(waiting.tempo_s, now, False)
-            rate = pool.rate(waiting.tempo_s)
+            rate = pool.pay_off(waiting.tempo_s, now)
             drained_in_s = pool.backlog_s(0.0) / rate
             retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:

@@ -121,9 +121,7 @@ class PoolState:
         usable = self.usable
         if not usable or not self.rates.trusted:
             return 0.0
-        rate = self.rate(tempo_s)
-        self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
-        self._debt_at = now
+        rate = self.pay_off(tempo_s, now)
         if over_share:
             self._contested_at = now
             allowed_s = OVER_SHARE_DEBT_S * usable
@@ -131,7 +129,14 @@ class PoolState:
             allowed_s = (CONTESTED_DEBT_S if now - self._contested_at < CONTESTED_S else DEBT_S) * usable
         return max(0.0, (self.debt_s - allowed_s) / rate)
 
-    def rate(self, tempo_s: float) -> float:
+    def pay_off(self, tempo_s: float, now: float) -> float:
+        """Bring the debt up to now. Returns the rate at which it is paid off: see `_rate`."""
+        rate = self._rate(tempo_s)
+        self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
+        self._debt_at = now
+        return rate
+
+    def _rate(self, tempo_s: float) -> float:
         """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
         if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
             return HOPELESS_SHARE * self.usable
