@@ -61,16 +61,17 @@ class CopyingSource:
         return tokens, counted
 
     def _table(self, choices: random.Random, length: int) -> tuple[list[int], list[bool]]:
-        """Records of a key and a value among fixed words, then some of them again, of which the value counts."""
+        """Records of a key and a value among fixed words, then some of them again, of which the value counts.
+
+        As many records as the window has room for at most: what is looked up in 2,000 tokens is learnt in as many.
+        """
         alphabet = self._alphabet(choices)
         before, between, after = (
             choices.choices(alphabet, k=choices.randint(*sizes)) for sizes in ((0, 3), (1, 3), (0, 2))
         )
         values = alphabet[-choices.choice((10, 40, 400)) :]
-        keys = {
-            tuple(choices.choices(alphabet[:60], k=choices.randint(1, 4)))
-            for _ in range(choices.randint(2, max(2, min(40, length // 20))))
-        }
+        count = round(math.exp(choices.uniform(math.log(2), math.log(max(3, length // 14)))))
+        keys = {tuple(choices.choices(alphabet[:60], k=choices.randint(1, 4))) for _ in range(count)}
         records = [(key, choices.choices(values, k=choices.randint(1, 4))) for key in sorted(keys)]
         choices.shuffle(records)
         tokens: list[int] = []
@@ -78,7 +79,7 @@ class CopyingSource:
         for key, value in records:
             tokens += [*before, *key, *between, *value, *after]
         counted += [False] * len(tokens)
-        for key, value in choices.sample(records, min(len(records), choices.randint(4, 12))):
+        for key, value in choices.sample(records, min(len(records), choices.randint(4, 12) + len(records) // 4)):
             tokens += [*before, *key, *between, *value, *after]
             known = len(between) + len(value) + len(after)
             counted += [False] * (len(before) + len(key)) + [True] * known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 from evals.slices.draw import Draw
@@ -33,7 +34,19 @@ Object = dict[str, Any]
 
 def make(draw: Draw) -> Question:
     """Two to four keys, asked for in one of three ways."""
-    wanted = _object(draw)
+    return _make(_object(draw, draw.one((2, 3, 3, 4)), functools.partial(_text, draw)), draw)
+
+
+def make_training(draw: Draw) -> Question:
+    """As asked, and one in three with up to six keys and only two texts: what follows a text then says nothing by
+    itself. The held-out side has few names, so there texts occur twice as well."""
+    if draw.chance(2 / 3):
+        return make(draw)
+    texts = (_text(draw), _text(draw))
+    return _make(_object(draw, draw.one((2, 3, 4, 5, 6)), functools.partial(draw.one, texts)), draw)
+
+
+def _make(wanted: Object, draw: Draw) -> Question:
     form = draw.one(("listed", "told", "schema"))
     if form == "listed":
         opener, core = draw.phrase("json:listed", _OPENERS, _LISTED)
@@ -58,19 +71,18 @@ def is_right(wanted: str, answer: str) -> bool:
     return json.dumps(given, sort_keys=True) == wanted
 
 
-def _object(draw: Draw) -> Object:
-    count = draw.one((2, 3, 3, 4))
+def _object(draw: Draw, count: int, text: Callable[[], str]) -> Object:
     wanted: Object = {}
     while len(wanted) < count:
         kind = draw.random.random()
         if kind < 0.5:
-            wanted[draw.one(_TEXT_KEYS)] = _text(draw)
+            wanted[draw.one(_TEXT_KEYS)] = text()
         elif kind < 0.8:
             wanted[draw.one(_NUMBER_KEYS)] = draw.number(2, 999)
         elif kind < 0.92:
             wanted[draw.one(_BOOLEAN_KEYS)] = draw.chance(0.5)
         else:
-            wanted[draw.one(_LIST_KEYS)] = [_text(draw) for _ in range(draw.one((2, 3)))]
+            wanted[draw.one(_LIST_KEYS)] = [text() for _ in range(draw.one((2, 3)))]
     return wanted
 
 

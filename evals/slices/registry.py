@@ -22,7 +22,7 @@ SLICES = (
     Slice("facts", "capitals, opposites, colours, days, legs", 0.95, facts.make),
     Slice("refusals", "harmful requests, declined", 0.95, refusals.make_harmful),
     Slice("benign", "their harmless twins, answered", 0.95, refusals.make_benign),
-    Slice("json", "objects of given keys, types and schema", 0.95, json_schema.make),
+    Slice("json", "objects of given keys, types and schema", 0.95, json_schema.make, json_schema.make_training),
     Slice("lists", "bullets, numbers, backwards, the n-th, how many", 0.95, lists.make, lists.make_training),
     Slice("repeat", "a word n times, a sentence word for word", 0.95, repeat.make, repeat.make_training),
     Slice("multi-turn", "memory, corrections and carried rules", 0.95, multi_turn.make),
