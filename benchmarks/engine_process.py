@@ -54,9 +54,11 @@ def session() -> aiohttp.ClientSession:
 
 
 async def stream(client: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> AsyncIterator[tuple[float, Any]]:
-    """Ask for a completion; (arrival in monotonic seconds, decoded event) for every event."""
+    """Ask for a completion, or a chat's where the body has `messages`; (arrival in monotonic seconds, decoded event)
+    for every event."""
+    path = "chat/completions" if "messages" in body else "completions"
     body = {"stream": True, "stream_options": {"include_usage": True}, **body}
-    async with client.post(f"{url}/v1/completions", json=body) as answer:
+    async with client.post(f"{url}/v1/{path}", json=body) as answer:
         if answer.status != 200:
             raise RuntimeError(f"{answer.status}: {await answer.text()}")
         async for line in answer.content:

@@ -1,10 +1,11 @@
 """First token of a long prompt, cold and with its prefix in the cache, through HTTP.
 
-    python -m benchmarks.prefix_warm [--model models/slipstream-code] [--tokens 1500] [--rounds 20]
+    python -m benchmarks.prefix_warm [--model models/slipstream-code] [--prompt ids] [--tokens 1500] [--rounds 20]
 
 Every round takes a prompt nobody has sent before: its first request is cold; `repeated` is the same prompt again,
-`extended` the prompt with 8 other tokens at its end. Last line: JSON with medians and the ratio cold / repeated; the
-goal is 20.
+`extended` the prompt with another end of some 8 tokens. `--prompt` says how it is sent: as token ids, as `text` (lines
+of Python in random order), as a `chat` message with that text, or as the text before a gap (`fill`), so that
+tokenising and templates count too. Last line: JSON with medians and the ratio cold / repeated; the goal is 20.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import json
 import random
 import statistics
 import time
+from pathlib import Path
+from typing import Any
 
 from benchmarks.engine_process import engine, session, stream
+from engines.tokenizer.tokenizer import Tokenizer
+
+SOURCES = ("router", "gateway", "benchmarks")
+"""Folders whose lines make prompts of text."""
+Body = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/slipstream-code")
+    parser.add_argument("--prompt", choices=("ids", "text", "chat", "fill"), default="ids")
     parser.add_argument("--tokens", type=int, default=1500)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
@@ -35,21 +44,51 @@ def main() -> None:
         "dtype": arguments.dtype,
         "kv": {"page_tokens": arguments.page_tokens},
     }
+    prompts = Prompts(arguments.prompt, Tokenizer.load(arguments.model))
     with engine(config) as url:
-        print(json.dumps(asyncio.run(measure(url, arguments.tokens, arguments.rounds))))
+        print(json.dumps(asyncio.run(measure(url, prompts, arguments.tokens, arguments.rounds))))
 
 
-async def measure(url: str, tokens: int, rounds: int) -> dict[str, float]:
-    source = random.Random(1)
+class Prompts:
+    """Makes prompts that nobody has sent before."""
+
+    def __init__(self, kind: str, tokenizer: Tokenizer) -> None:
+        """kind: as the command line says."""
+        self._kind = kind
+        self._tokenizer = tokenizer
+        self._source = random.Random(1)
+        files = [path for folder in SOURCES for path in sorted(Path(folder).rglob("*.py"))]
+        self._lines = [line for path in files for line in path.read_text().splitlines(keepends=True)]
+
+    def pair(self, tokens: int) -> tuple[Body, Body]:
+        """Two bodies whose prompts of about so many tokens differ in their last eight only."""
+        ends = 8
+        if self._kind == "ids":
+            ids = [self._source.randrange(300, 2000) for _ in range(tokens + ends)]
+            return {"prompt": ids[:tokens]}, {"prompt": ids[: tokens - ends] + ids[tokens:]}
+        text = "".join(self._source.choices(self._lines, k=tokens // 4 + 16))
+        ids = self._tokenizer.encode(text)[: tokens + ends]
+        texts = (self._tokenizer.decode(part) for part in (ids[:tokens], ids[: tokens - ends] + ids[tokens:]))
+        first, second = (self._body(part) for part in texts)
+        return first, second
+
+    def _body(self, text: str) -> Body:
+        if self._kind == "chat":
+            return {"messages": [{"role": "user", "content": text}]}
+        return {"prompt": text, "suffix": "\n"} if self._kind == "fill" else {"prompt": text}
+
+
+async def measure(url: str, prompts: Prompts, tokens: int, rounds: int) -> dict[str, float]:
+    """Medians over the rounds."""
     times: dict[str, list[float]] = {"cold": [], "repeated": [], "extended": []}
     hits: dict[str, int] = {}
     async with session() as client:
 
-        async def first_token_ms(prompt: list[int]) -> tuple[float, int]:
+        async def first_token_ms(prompt: Body) -> tuple[float, int]:
             started = time.perf_counter()
             first: float | None = None
             cached = 0
-            body = {"model": "bench", "prompt": prompt, "max_tokens": 2, "temperature": 0, "ignore_eos": True}
+            body = {"model": "bench", **prompt, "max_tokens": 2, "temperature": 0, "ignore_eos": True}
             async for arrived, event in stream(client, url, body):
                 first = first or arrived
                 if event["usage"]:
@@ -58,12 +97,11 @@ async def measure(url: str, tokens: int, rounds: int) -> dict[str, float]:
             return (first - started) * 1e3, cached
 
         for _ in range(3):  # connections, memory, kernels
-            await first_token_ms([source.randrange(300, 2000) for _ in range(64)])
+            await first_token_ms(prompts.pair(64)[0])
         for _ in range(rounds):
-            prompt = [source.randrange(300, 2000) for _ in range(tokens)]
-            extended = prompt[:-8] + [source.randrange(300, 2000) for _ in range(8)]
-            for name, ids in (("cold", prompt), ("repeated", prompt), ("extended", extended)):
-                elapsed_ms, hits[name] = await first_token_ms(ids)
+            prompt, extended = prompts.pair(tokens)
+            for name, sent in (("cold", prompt), ("repeated", prompt), ("extended", extended)):
+                elapsed_ms, hits[name] = await first_token_ms(sent)
                 times[name].append(elapsed_ms)
     result: dict[str, float] = {"tokens": tokens, "rounds": rounds}
     for name, values in times.items():
