@@ -11,17 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
 from typing import NoReturn
 
 import hiredis
-import msgspec
 
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
 from gateway.limits import retirement
-from gateway.limits.command import pack
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
@@ -31,8 +28,9 @@ from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels, Rule
 from gateway.limits.local import LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
-from gateway.limits.plan import COUNTERS, Decision, Plan, PlannedRule, Status, plan_of, planned, prefix_of
+from gateway.limits.plan import COUNTERS, Decision, Plan, Status, plan_of, planned, prefix_of
 from gateway.limits.refusal import refused, too_expensive
+from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
 from gateway.limits.spending import Spending
@@ -46,21 +44,6 @@ COUNTS_PER_REQUEST = 3
 _NOTHING = Cost()
 
 logger = logging.getLogger(__name__)
-
-
-class Reservation(msgspec.Struct):
-    """Leave to run one request of up to `cost`. state: for the response's headers; None when nothing limits it.
-
-    calls: how it is counted in Valkey. local: the plan it was counted in without Valkey.
-    """
-
-    id: str
-    caller: Caller
-    tier: Tier
-    cost: Cost
-    state: RateState | None = None
-    calls: Calls | None = None
-    local: Plan | None = None
 
 
 class Limiter:
@@ -96,10 +79,7 @@ class Limiter:
         self._local_money: set[str] = set()
         """Keys of budgets from which something was spent without Valkey."""
         self._plans: dict[Tier, dict[str, Calls | None]] = {tier: {} for tier in Tier}
-        self._open: dict[str, dict[str, Reservation]] = {}
-        """Organization to reservation id to itself, oldest first."""
-        self._noted: set[str] = set()
-        """Organizations that Valkey knows this run may have something open in."""
+        self._open = OpenReservations(self._valkey, self._script, self._epoch, config.key_prefix, metrics)
         self._settlements: Settlements | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._interval_s = config.lease_s / BEATS_PER_LEASE
@@ -162,7 +142,7 @@ class Limiter:
     @property
     def open_reservations(self) -> int:
         """Reservations of this gateway that are not settled."""
-        return sum(map(len, self._open.values()))
+        return len(self._open)
 
     async def wait_connected(self) -> None:
         """Return once limits are counted in Valkey, money included when there is a ledger."""
@@ -210,12 +190,7 @@ class Limiter:
         calls = reservation.calls
         if calls is None:
             return
-        organization_id = reservation.caller.organization_id
-        siblings = self._open.get(organization_id)
-        if siblings is not None:
-            siblings.pop(reservation.id, None)
-            if not siblings:
-                del self._open[organization_id]
+        self._open.remove(reservation)
         requests = 0 if refund_request else 1
         if reservation.local is not None:
             self._local.settle(_now_ms(), reservation.local, reservation.id, requests, used)
@@ -273,24 +248,16 @@ class Limiter:
 
     def heartbeat(self) -> None:
         """Keep this run alive in every organization in which it has something open."""
-        self._metrics.open.set(self.open_reservations)
         now_ms = _now_ms()
         self._local.beat(now_ms, self._epoch.name)
         self._local.sweep(now_ms)
-        for organization_id in list(self._open):
-            key = f"{self._config.key_prefix}:{{{organization_id}}}:epochs"
-            beat = self._script.upkeep("beat", [key], self._epoch.name, self._script.lease_ms)
-            try:
-                self._valkey.send(beat, partial(self._beaten, organization_id))
-            except ConnectionLost:
-                return  # two more beats fit into the lease
+        self._open.beat()
 
     async def _ask(self, calls: Calls, reservation_id: str, cost: Cost) -> Decision | None:
         """Valkey's decision; None when it gave none in time. Whatever it took without our knowing is given back."""
         command = calls.reserve(reservation_id, cost)
         try:
-            if calls.plan.organization_id not in self._noted:
-                self._note(calls.plan.organization_id)
+            self._open.note(calls.plan.organization_id)
             reply = await self._call(command)
         except (ConnectionLost, CallTimeout, hiredis.ReplyError) as error:
             logger.debug("no decision for %s: %r", reservation_id, error)
@@ -351,7 +318,7 @@ class Limiter:
         if decided.status is Status.ADMITTED:
             self._metrics.admitted.inc()
             asked.state = RateState(plan, decided.left, decided.now_ms)
-            self._open.setdefault(plan.organization_id, {})[asked.id] = asked
+            self._open.add(asked, plan.organization_id)
             return asked
         if decided.status is Status.SETTLED:
             raise InternalError(f"reservation {asked.id} was settled before it was made; ids must not be used twice")
@@ -384,57 +351,15 @@ class Limiter:
             calls = plans[levels.identity] = Calls(self._script, plan) if plan is not None else None
             return calls
 
-    def _note(self, organization_id: str) -> None:
-        """Before anything is open there: where a later run looks for what this one left. Raises ConnectionLost."""
-        key = self._epoch.organizations_key(self._config.key_prefix)
-        self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")), _ignore)
-        self._noted.add(organization_id)
-
-    def _announce(self, reservation: Reservation) -> None:
-        """Raises ConnectionLost."""
-        assert reservation.calls is not None
-        self._metrics.announced.inc()
-        self._valkey.send(reservation.calls.announce(reservation.id, reservation.cost), self._reloaded)
-
-    def _announce_all(self, organization_id: str) -> None:
-        try:
-            self._note(organization_id)
-            for reservation in list(self._open.get(organization_id, {}).values()):
-                self._announce(reservation)
-        except ConnectionLost:
-            return  # the next heartbeat finds the same
-
     async def _prepare_round(self, rounds: Sequence[Round]) -> None:
         """Before this gateway says that it is ready for some budgets to be counted: everything it has open there is
         counted there, and every settlement before is in Valkey or given up. Raises ConnectionLost."""
         await self._running().drain()
-        for each in rounds:
-            for reservation in list(self._open.get(each.organization_id, {}).values()):
-                if each.concerns(reservation.caller, reservation.tier):
-                    self._join_rule(reservation, each.planned)
-                    self._announce(reservation)
-
-    def _join_rule(self, reservation: Reservation, rule: PlannedRule) -> None:
-        """A budget that is newer than the reservation counts it, too."""
-        assert reservation.calls is not None
-        plan = reservation.calls.plan
-        if all(known.name != rule.name for known in plan.rules):
-            reservation.calls = Calls(self._script, msgspec.structs.replace(plan, rules=(*plan.rules, rule)))
+        self._open.join(rounds)
 
     def _running(self) -> Settlements:
         assert self._settlements is not None, "start() comes first"
         return self._settlements
-
-    def _beaten(self, organization_id: str, reply: object) -> None:
-        self._reloaded(reply)
-        if reply == [0]:
-            logger.warning("Valkey had lost what is open in organization %s; announced again", organization_id)
-            self._announce_all(organization_id)
-
-    def _reloaded(self, reply: object) -> None:
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT") and self._valkey.connected:
-            for load in self._script.loads:
-                self._valkey.send(load, _ignore)
 
     def _on_change(self, connected: bool) -> None:
         self._show_mode(connected)
@@ -444,12 +369,9 @@ class Limiter:
             logger.warning("Valkey is gone; limited requests: when_unavailable=%s", self._config.when_unavailable)
             return
         logger.info("limits are counted in Valkey")
-        self._noted.clear()
         self._doubt(self._local_money)
         self._local_money.clear()
-        for organization_id, siblings in self._open.items():
-            if restarted or any(reservation.local is not None for reservation in siblings.values()):
-                self._announce_all(organization_id)
+        self._open.reconnected(restarted)
         self._running().retry()
 
     def _doubt(self, keys: Collection[str]) -> None:
@@ -481,7 +403,7 @@ class Limiter:
             await asyncio.sleep(self._config.stray_s)
             try:
                 strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
-                known = {name for siblings in self._open.values() for name in siblings}
+                known = self._open.ids()
                 now = {name: stray for name, stray in strays.items() if name not in known}
                 ended = [stray for name, stray in now.items() if name in before]
                 before = set(now)

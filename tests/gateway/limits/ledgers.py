@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contracts.generation import Caller, Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.limits.limiter import Reservation
+from gateway.limits.reservations import Reservation
 from gateway.limits.spending import Crossing, Subject
 from tests.gateway.limits.store import MakeLimiter, MeasuredLimiter
 

@@ -17,9 +17,10 @@ from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
 from gateway.limits.headers import CounterState, RateState
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import PER_MINUTE, Counter
+from gateway.limits.reservations import Reservation
 
 
 class Store:

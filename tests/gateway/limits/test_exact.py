@@ -12,9 +12,9 @@ from contracts.errors import RateLimited, RequestTooExpensive
 from gateway.errors import headers_of
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Limits
-from gateway.limits.limiter import Reservation
 from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
+from gateway.limits.reservations import Reservation
 from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, left
 
 

@@ -11,8 +11,8 @@ from contracts.errors import BudgetUnavailable, LimiterUnavailable, RequestTooEx
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Limits
-from gateway.limits.limiter import Reservation
 from gateway.limits.refusal import BudgetReached, LimitReached
+from gateway.limits.reservations import Reservation
 from tests.gateway.limits.ledgers import Platform, die
 from tests.gateway.limits.store import AnyStore, Eventually, MakeLimiter, Store
 
@@ -312,7 +312,7 @@ async def test_a_store_that_restarts_from_older_data_is_counted_anew_and_nothing
         for key, value in before.items():
             client.restore(key, 0, value)
         await gateway.wait_connected()
-        gateway._announce_all(organization)  # as it does itself on connecting, which was before the restore
+        gateway._open.reconnected(restarted=True)  # as it does itself on connecting, which was before the restore
     assert await platform.reserve(gateway, levels, 1)
     await eventually(lambda: gateway.metric("retired_total") == 1)
     await platform.reserve(gateway, levels, 1)

@@ -1,0 +1,148 @@
+"""What this gateway has reserved and not settled, and how Valkey is kept knowing of it.
+
+Valkey forgets an epoch that sends no heartbeat, and everything when it is lost: whatever is open is then announced to
+it again from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import hiredis
+import msgspec
+
+from contracts.generation import Caller, Tier
+from gateway.limits.command import pack
+from gateway.limits.cost import Cost
+from gateway.limits.counting import Round
+from gateway.limits.epoch import Epoch
+from gateway.limits.headers import RateState
+from gateway.limits.metrics import LimitsMetrics
+from gateway.limits.plan import Plan, PlannedRule
+from gateway.limits.script import Calls, Script
+from gateway.limits.valkey import ConnectionLost, Valkey
+
+logger = logging.getLogger(__name__)
+
+
+class Reservation(msgspec.Struct):
+    """Leave to run one request of up to `cost`. state: for the response's headers; None when nothing limits it.
+
+    calls: how it is counted in Valkey. local: the plan it was counted in without Valkey.
+    """
+
+    id: str
+    caller: Caller
+    tier: Tier
+    cost: Cost
+    state: RateState | None = None
+    calls: Calls | None = None
+    local: Plan | None = None
+
+
+class OpenReservations:
+    """One per limiter."""
+
+    def __init__(self, valkey: Valkey, script: Script, epoch: Epoch, key_prefix: str, metrics: LimitsMetrics) -> None:
+        self._valkey = valkey
+        self._script = script
+        self._epoch = epoch
+        self._key_prefix = key_prefix
+        self._metrics = metrics
+        self._open: dict[str, dict[str, Reservation]] = {}
+        """Organization to reservation id to itself, oldest first."""
+        self._noted: set[str] = set()
+        """Organizations that Valkey knows this run may have something open in."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def ids(self) -> set[str]:
+        """Of all that are open."""
+        return {name for siblings in self._open.values() for name in siblings}
+
+    def add(self, reservation: Reservation, organization_id: str) -> None:
+        """Until it is removed."""
+        self._open.setdefault(organization_id, {})[reservation.id] = reservation
+
+    def remove(self, reservation: Reservation) -> None:
+        """Removing again changes nothing."""
+        organization_id = reservation.caller.organization_id
+        siblings = self._open.get(organization_id)
+        if siblings is not None:
+            siblings.pop(reservation.id, None)
+            if not siblings:
+                del self._open[organization_id]
+
+    def note(self, organization_id: str) -> None:
+        """Before anything is open there: where a later run looks for what this one left. Raises ConnectionLost."""
+        if organization_id not in self._noted:
+            self._note(organization_id)
+
+    def beat(self) -> None:
+        """Keep this run alive in every organization in which it has something open."""
+        self._metrics.open.set(len(self))
+        for organization_id in list(self._open):
+            key = f"{self._key_prefix}:{{{organization_id}}}:epochs"
+            beat = self._script.upkeep("beat", [key], self._epoch.name, self._script.lease_ms)
+            try:
+                self._valkey.send(beat, partial(self._beaten, organization_id))
+            except ConnectionLost:
+                return  # two more beats fit into the lease
+
+    def reconnected(self, restarted: bool) -> None:
+        """Announce what Valkey cannot know: what was taken without it, and everything if the server is another run."""
+        self._noted.clear()
+        for organization_id, siblings in self._open.items():
+            if restarted or any(reservation.local is not None for reservation in siblings.values()):
+                self._announce_all(organization_id)
+
+    def join(self, rounds: Sequence[Round]) -> None:
+        """Everything open that a round concerns is counted in its budget, too. Raises ConnectionLost."""
+        for each in rounds:
+            for reservation in list(self._open.get(each.organization_id, {}).values()):
+                if each.concerns(reservation.caller, reservation.tier):
+                    self._join_rule(reservation, each.planned)
+                    self._announce(reservation)
+
+    def _note(self, organization_id: str) -> None:
+        key = self._epoch.organizations_key(self._key_prefix)
+        self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")), _ignore)
+        self._noted.add(organization_id)
+
+    def _join_rule(self, reservation: Reservation, rule: PlannedRule) -> None:
+        """A budget that is newer than the reservation counts it, too."""
+        assert reservation.calls is not None
+        plan = reservation.calls.plan
+        if all(known.name != rule.name for known in plan.rules):
+            reservation.calls = Calls(self._script, msgspec.structs.replace(plan, rules=(*plan.rules, rule)))
+
+    def _announce_all(self, organization_id: str) -> None:
+        try:
+            self._note(organization_id)
+            for reservation in list(self._open.get(organization_id, {}).values()):
+                self._announce(reservation)
+        except ConnectionLost:
+            return  # the next heartbeat finds the same
+
+    def _announce(self, reservation: Reservation) -> None:
+        assert reservation.calls is not None
+        self._metrics.announced.inc()
+        self._valkey.send(reservation.calls.announce(reservation.id, reservation.cost), self._reloaded)
+
+    def _beaten(self, organization_id: str, reply: object) -> None:
+        self._reloaded(reply)
+        if reply == [0]:
+            logger.warning("Valkey had lost what is open in organization %s; announced again", organization_id)
+            self._announce_all(organization_id)
+
+    def _reloaded(self, reply: object) -> None:
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT") and self._valkey.connected:
+            for load in self._script.loads:
+                self._valkey.send(load, _ignore)
+
+
+def _ignore(_: object) -> None:
+    pass
