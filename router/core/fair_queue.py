@@ -139,6 +139,11 @@ class FairQueue:
         fair = tenant.share * self.held_tokens * OVER_SHARE
         return len(self._recent) > 1 and tenant.held_tokens * self._recent_shares > fair
 
+    def over_share_names(self) -> set[str]:
+        """Of those that wait, who holds more than its share."""
+        names = {name for strata in self._lines.values() for lines in strata.values() for name in lines}
+        return {name for name in names if self.over_share(self.tenants[name])}
+
     def holds(self, name: str, tokens: int) -> None:
         """A tenant's live leases grew by this many tokens, or shrank when negative."""
         self.tenant(name).held_tokens += tokens

@@ -72,6 +72,8 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         _require(len(pool.queue) <= dispatcher.config.queue_length, f"{pool.name}: the queue is bounded")
         usable = sum(one.usable for one in pool.replicas)
         _require(pool.usable == usable, f"{pool.name}: knows how many are usable")
+        idle = sum(one.free and not one.leases and not one.foreign for one in pool.replicas)
+        _require(pool.idle == idle, f"{pool.name}: knows how many serve nobody")
         _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
         _require(len(pool.queue.in_order_list()) == len(pool.queue), f"{pool.name}: everyone has a turn")
         held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())
@@ -84,8 +86,10 @@ def _check_queues(dispatcher: Dispatcher) -> None:
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )
             others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
-            idle = [one for one in others if one.free and not one.leases and not one.foreign and not one.context_tokens]
-            _require(not idle, f"{ask.lease_id}: nobody waits beside an idle engine")
+            bored = [
+                one for one in others if one.free and not one.leases and not one.foreign and not one.context_tokens
+            ]
+            _require(not bored, f"{ask.lease_id}: nobody waits beside an idle engine")
             _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")
     waiting_in_sessions = sum(len(session.waiting) for session in dispatcher.sessions.values())
     _require(queued == waiting_in_sessions, "queues and sessions agree on who waits")

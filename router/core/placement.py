@@ -100,8 +100,8 @@ class Placer:
                 return
 
     def _open(self, pool: PoolState, waiting: Waiting, now: float) -> bool:
-        """The pool's streams can bear another prompt now; else `pool.open_at` says when."""
-        if not waiting.tempo_s or not pool.leases or waiting.returned:
+        """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
+        if not waiting.tempo_s or pool.idle or waiting.returned:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tempo_s * SHORT:
@@ -197,7 +197,6 @@ class Placer:
             tempo_s=waiting.tempo_s,
         )
         live.work_s = work_s = question.work_s(replica, prospect)
-        pool.debt_s += work_s
         if replica.prefilling:
             live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
         pool.index.hold(replica.slot, question.match)
@@ -206,6 +205,7 @@ class Placer:
         pool.queue.charge(tenant, waiting.stratum, prospect.uncached_tokens, question.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
+        pool.owe(work_s, waiting.tempo_s, pool.queue.over_share(tenant), now)
         self.sheds.granted(ask.tier.value)
         pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
@@ -258,7 +258,8 @@ class Placer:
             return
         pool.relieved_at = now
         rate = pool.pay_off(tempo_s, now)
-        for one in relief.given_up(pool.queue, pool.backlog_s(CREDIT_S), rate, pool.served, now):
+        backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
+        for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
 
@@ -295,7 +296,7 @@ class Placer:
         reason = f"{waiting.ask.model} is overloaded: {why}."
         if waiting.tempo_s and pool.rates.trusted and pool.usable:
             rate = pool.pay_off(waiting.tempo_s, now)
-            drained_in_s = pool.backlog_s(0.0) / rate
+            drained_in_s = pool.debt_s / rate
             retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."

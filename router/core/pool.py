@@ -52,6 +52,8 @@ class PoolState:
         """Those with a place left, in no particular order. Kept by `refresh`, so that nobody has to look at all."""
         self.usable = 0
         """How many may be given leases, full ones included. Kept likewise."""
+        self.idle = 0
+        """How many of the free ones serve nobody. Kept likewise."""
         self.queue = FairQueue()
         self.served = Served()
         self.returns = Returns()
@@ -71,8 +73,10 @@ class PoolState:
         self.weighted = False
         """Their weights differ."""
         self.debt_s = 0.0
-        self._debt_at = 0.0
         """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
+        self.over_debt_s = 0.0
+        """Of it, what was granted to tenants that thereby had more than their share: it holds nobody else back."""
+        self._debt_at = 0.0
         self._contested_at = float("-inf")
         """When a tenant with more than its share was last held back for the others' sake."""
         self.tempo = 1.0
@@ -124,17 +128,28 @@ class PoolState:
         rate = self.pay_off(tempo_s, now)
         if over_share:
             self._contested_at = now
-            allowed_s = OVER_SHARE_DEBT_S * usable
+            debt_s, allowed_s = self.debt_s, OVER_SHARE_DEBT_S * usable
         else:
+            debt_s = self.debt_s - self.over_debt_s
             allowed_s = (CONTESTED_DEBT_S if now - self._contested_at < CONTESTED_S else DEBT_S) * usable
-        return max(0.0, (self.debt_s - allowed_s) / rate)
+        return max(0.0, (debt_s - allowed_s) / rate)
 
     def pay_off(self, tempo_s: float, now: float) -> float:
         """Bring the debt up to now. Returns the rate at which it is paid off: see `_rate`."""
         rate = self._rate(tempo_s)
-        self.debt_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
-        self._debt_at = now
+        left_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
+        if self.over_debt_s:
+            self.over_debt_s *= left_s / self.debt_s
+        self.debt_s, self._debt_at = left_s, now
         return rate
+
+    def owe(self, work_s: float, tempo_s: float, over_share: bool, now: float) -> None:
+        """So much prefill was granted. over_share: to a tenant that has more than its share, this prompt included."""
+        if tempo_s:
+            self.pay_off(tempo_s, now)
+        self.debt_s += work_s
+        if over_share:
+            self.over_debt_s += work_s
 
     def _rate(self, tempo_s: float) -> float:
         """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
@@ -144,8 +159,9 @@ class PoolState:
         return max(TEMPO * self.tempo * spare, LEAST_RATE) * self.usable
 
     def backlog_s(self, credit_s: float) -> float:
-        """Of the prefill granted, what streams have yet to make up for beyond a credit per replica."""
-        return max(0.0, self.debt_s - credit_s * self.usable)
+        """Of the prefill granted, what is in everyone's way: what streams have yet to make up for beyond a credit per
+        replica, without what holds nobody else back."""
+        return max(0.0, self.debt_s - self.over_debt_s - credit_s * self.usable)
 
     def saw_pace(self, kept: bool) -> None:
         """A stream ended, with its time per token as promised or not."""
@@ -173,6 +189,10 @@ class PoolState:
         if usable is not replica.counted:
             replica.counted = usable
             self.usable += 1 if usable else -1
+        idle = usable and not replica.leases and not replica.foreign and replica.free
+        if idle is not replica.counted_idle:
+            replica.counted_idle = idle
+            self.idle += 1 if idle else -1
         free, at = self.free, replica.at_free
         if replica.free:
             if at < 0:

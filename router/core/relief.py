@@ -10,7 +10,7 @@ any were served lately is spared, or the longest would never be.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,11 +51,18 @@ def begin_by(waiting: Waiting) -> float:
     return max(waiting.start_by - EARLY * waiting.promise_s, waiting.asked_at)
 
 
-def given_up(asks: Iterable[Waiting], backlog_s: float, rate: float, served: Served, now: float) -> list[Waiting]:
+def given_up(
+    asks: Iterable[Waiting],
+    backlog_s: float,
+    rate: float,
+    served: Served,
+    now: float,
+    over_share: Container[str] = (),
+) -> list[Waiting]:
     """Those that must go so that the others can be in time.
 
-    backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. Who is late already is
-    left alone: it takes what nobody else wants.
+    backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
+    hold more than their share already. Who is late already is left alone: it takes what nobody else wants.
     """
     line = sorted((one for one in asks if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
     over = _over_part(line)
@@ -65,7 +72,9 @@ def given_up(asks: Iterable[Waiting], backlog_s: float, rate: float, served: Ser
     before_s = backlog_s
     for one in line:
         if not one.returned and not served.spares(one.length):
-            heapq.heappush(candidates, (one.ask.organization_id not in over, -one.work_s, one.number, one))
+            name = one.ask.organization_id
+            kept = name not in over and name not in over_share
+            heapq.heappush(candidates, (kept, -one.work_s, one.number, one))
         latest = max(begin_by(one), one.asked_at + PAUSE_S_PER_ASK)
         while candidates and now + before_s / rate > latest:
             largest = heapq.heappop(candidates)[3]

@@ -41,6 +41,7 @@ class Replica:
         "chosen",
         "context_tokens",
         "counted",
+        "counted_idle",
         "detail",
         "driver",
         "failures",
@@ -79,6 +80,8 @@ class Replica:
         """Its number in the pool's prefix index."""
         self.counted = False
         """Its pool counts it among the usable ones."""
+        self.counted_idle = False
+        """Its pool counts it among those that serve nobody."""
         self.at_free = -1
         """Its place in the pool's list of free replicas; -1: not there."""
         self.url = ""

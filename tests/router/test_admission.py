@@ -6,6 +6,8 @@ import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
+from router.config import Stratum
+from router.core.decisions import Refused
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import fleet
 
@@ -81,7 +83,7 @@ def test_contexts_that_are_too_short_are_passed_over() -> None:
 
 
 def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_caught_up() -> None:
-    core = Core(ONE)
+    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0),))
     core.learn(0.0001)  # a thousand tokens in 0.1 s
     for number in range(6):
         core.placed(f"l{number}", prompt_tokens=1_000)
@@ -106,6 +108,28 @@ def test_a_crowd_is_not_taken_for_slow_engines() -> None:
     for _ in range(400):
         rates.saw_tokens(10.0, 100, 1, 9.2)
     assert rates.token_s(1) == pytest.approx(0.01, rel=0.1)
+
+
+@pytest.mark.parametrize(("tenant", "held_back"), [("neighbour", False), ("greedy", True)])
+def test_one_tenants_long_prompt_keeps_nobody_else_from_the_engines(tenant: str, held_back: bool) -> None:
+    core = Core(fleet(replicas=("r1", "r2", "r3")))
+    core.learn(0.0001, ("r1", "r2", "r3"))
+    for number in range(3):
+        core.placed(f"l{number}", prompt_tokens=1_000, organization_id="neighbour")
+        core.began(f"l{number}", 0.1)
+    core.placed("long", prompt_tokens=100_000, organization_id="greedy")  # ten seconds: three times what streams bear
+    decisions = core.ask("next", prompt_tokens=5_000, organization_id=tenant)
+    assert granted(decisions) == ([] if held_back else ["next"])
+
+
+def test_an_idle_engine_takes_a_prompt_whatever_the_pool_has_been_given() -> None:
+    core = Core(fleet(replicas=("r1", "r2", "r3")))
+    core.learn(0.0001, ("r1", "r2", "r3"))
+    core.placed("long", prompt_tokens=100_000)
+    where = core.placed("another", prompt_tokens=5_000)
+    assert where != core.placed("third", prompt_tokens=5_000), "not behind the second, though that would do"
+    (decision,) = core.ask("fourth", prompt_tokens=5_000)
+    assert isinstance(decision, Refused), "now every engine has somebody"
 
 
 def test_who_cannot_be_in_time_any_more_goes_after_who_can() -> None:
