@@ -148,6 +148,8 @@ class Placer:
         if pool is not None and replica.slot >= 0:
             pool.leases -= 1
             pool.refresh(replica)
+            if not pool.leases:
+                pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
         if live.pool is not None and live.ask is not None:
             live.pool.queue.holds(live.ask.organization_id, -live.tokens)
         self.fleet.forget_if_over(replica)

@@ -71,5 +71,5 @@ def test_who_is_late_already_is_left_alone() -> None:
 
 def test_a_tenant_that_holds_more_than_its_share_gives_up_first_even_if_little_of_it_waits() -> None:
     line = [waiting(1, 1.2, 1.0, "one"), waiting(2, 0.5, 1.0, "flood"), waiting(3, 1.1, 1.0, "other")]
-    assert names(given_up(line, 0.0, 2.6, Served(), 0.0)) == {1}
-    assert names(given_up(line, 0.0, 2.6, Served(), 0.0, {"flood"})) == {2}
+    assert names(given_up(line, 0.0, 1.8, Served(), 0.0)) == {1}
+    assert names(given_up(line, 0.0, 1.8, Served(), 0.0, {"flood"})) == {2}
