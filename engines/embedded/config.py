@@ -130,8 +130,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations."""
 
     quantization: Literal["none", "int8", "fp8"] = "none"
-    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, slower. fp8:
-    simulated, slow, for measuring quality only."""
+    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, and with our
+    own kernels a third to a half faster for one stream and as fast for many; with PyTorch's slower. fp8: simulated,
+    slow, for measuring quality only."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: what the model was made for."""

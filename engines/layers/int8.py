@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from engines.layers.native.int8 import Int8Panels
 
 MAX = 127
+MULTIPLE = 16
+"""PyTorch's kernel reads beyond the end of rows that have any other number of inputs."""
+MOST_INPUTS = 2**16
+"""More might overflow a sum in our own kernels."""
 
 
 class Int8Linear:
     """y = x W^T + b with W rounded to 255 steps of a row's own size.
 
-    Activations are not rounded. Rounding them by one scale for the batch, as the faster dynamic kernels do, makes a
-    row's result depend on what else is in the batch; here a row has the same bits alone and among others. On a CPU one
-    row takes a third to a half of bf16's time, from some 8 rows on more than bf16's: good for few users, bad for many.
+    Activations are not rounded to 8 bits. Doing that by one scale for the batch, as the faster dynamic kernels do,
+    makes a row's result depend on what else is in the batch; here a row has the same bits alone and among others.
+
+    `native`: by our own kernels, for which one row takes half of bf16's time and many rows as much. Otherwise by
+    PyTorch's, for which one row takes a third to a half of its bf16's time, from some 8 rows on more.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """weight: (out, in) float32; bias: (out,)."""
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False) -> None:
+        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba."""
         self.shape = tuple(weight.shape)
         scales = (weight.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
-        self._weight = (weight / scales[:, None]).round_().clamp_(-MAX, MAX).to(torch.int8)
-        self._scales = scales.bfloat16()
+        rounded = (weight / scales[:, None]).round_().clamp_(-MAX, MAX).to(torch.int8)
         self._bias = None if bias is None else bias.bfloat16()
+        self._weight: Tensor | None = None
+        self._scales = scales.bfloat16()
+        self.panels: Int8Panels | None = None
+        """The weight as our own kernels read it, the only copy then."""
+        if native and weight.shape[1] <= MOST_INPUTS:
+            from engines.layers.native.int8 import Int8Panels
+
+            self.panels = Int8Panels(rounded, scales)
+        else:
+            self._surplus = -weight.shape[1] % MULTIPLE
+            self._weight = functional.pad(rounded, (0, self._surplus))
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the product."""
+        return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x: (tokens, in) bf16. Returns (tokens, out) bf16."""
-        out: Tensor = torch._weight_int8pack_mm(x, self._weight, self._scales)
-        return out if self._bias is None else out.add_(self._bias)
+        """x: (tokens, in), rounded to bf16. Returns (tokens, out) of its dtype."""
+        if self._weight is None:
+            assert self.panels is not None
+            out = self.panels(x)
+        else:
+            padded = functional.pad(x.bfloat16(), (0, self._surplus)) if self._surplus else x.bfloat16()
+            out = torch._weight_int8pack_mm(padded, self._weight, self._scales)
+        return (out if self._bias is None else out + self._bias).to(x.dtype)

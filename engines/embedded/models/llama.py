@@ -17,6 +17,7 @@ from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
 from engines.layers.attention import AttentionPlan, PagedAttention
+from engines.layers.int8 import Int8Linear
 from engines.layers.linear import Linear, Projection
 from engines.layers.norm import HeadNorm, RMSNorm
 from engines.layers.rotary import Rotary, side_by_side
@@ -89,7 +90,7 @@ class LlamaLayer:
     def native(self) -> LayerWeights | None:
         """What our own kernels need of it; None where a part has no panels."""
         parts = (self._qkv, self._output, self._gate_up, self._down)
-        plain = [part.panels for part in parts if isinstance(part, Linear) and not part.has_bias]
+        plain = [part.panels for part in parts if isinstance(part, Linear | Int8Linear) and not part.has_bias]
         panels = [one for one in plain if one is not None]
         if len(panels) < len(parts):
             return None

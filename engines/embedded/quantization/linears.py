@@ -13,17 +13,19 @@ from engines.embedded.models.linears import CPU, HEAD, Linears, PlainLinears
 from engines.embedded.quantization.calibration import read_calibration
 from engines.layers.fp8 import Fp8Linear
 from engines.layers.int8 import Int8Linear
-from engines.layers.linear import Projection
+from engines.layers.linear import Projection, native_is_possible
 
 
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
 
-    wide = False
+    def __init__(self, *, native: bool = False) -> None:
+        """native: for our own kernels, where they can be had."""
+        self.wide = native and native_is_possible(CPU)
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """See `Linears`."""
-        return Int8Linear(weight.float(), bias)
+        return Int8Linear(weight.float(), bias, native=self.wide)
 
 
 class Fp8Linears:
@@ -60,12 +62,12 @@ class Fp8Linears:
 
 def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = CPU) -> Linears:
     """What the settings ask for."""
-    if config.quantization == "int8":
-        return Int8Linears()
-    if config.quantization == "fp8":
-        return Fp8Linears(config.fp8, dtype)
     # branches are checked by PyTorch's operations, and our kernels keep pages in an order of their own
     native = config.threads == 1 and config.kernels == "auto" and config.speculation.shape == "chain"
+    if config.quantization == "int8":
+        return Int8Linears(native=native)
+    if config.quantization == "fp8":
+        return Fp8Linears(config.fp8, dtype)
     return PlainLinears(dtype, device, native=native)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.int8 import Int8Panels, code_scratch
 from engines.layers.native.matmul import Panels
 from engines.layers.native.stack import BLOCK, run_stack
 from engines.layers.native.vectors import LANES
@@ -22,12 +23,12 @@ MOST_PAGE_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer."""
+    """One layer; its matrices, and those of all others, are of one kind."""
 
-    qkv: Panels
-    output: Panels
-    gate_up: Panels
-    down: Panels
+    qkv: Panels | Int8Panels
+    output: Panels | Int8Panels
+    gate_up: Panels | Int8Panels
+    down: Panels | Int8Panels
     input_norm: Tensor
     post_norm: Tensor
     head_norm: Tensor | None
@@ -82,7 +83,11 @@ class NativeDecoder:
             (intermediate, np.uint16),
             (first.output.width, np.float32),
         )
-        self._scratch = tuple(np.zeros((BLOCK, width), dtype) for width, dtype in scratch)
+        coded = isinstance(first.qkv, Int8Panels)
+        self._scratch = (
+            *(np.zeros((BLOCK, width), dtype) for width, dtype in scratch),
+            *(code_scratch(BLOCK, max(hidden, queries, intermediate)) if coded else (None, None)),
+        )
         # the last page may be the largest there is, and rows of bfloat16 are read in pairs
         longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
         self._context_scratch = (

@@ -10,6 +10,7 @@ from typing import Any
 
 from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
+from engines.layers.native.int8 import through_codes
 from engines.layers.native.matmul import MOST_ROWS, through
 from engines.layers.native.pointwise import (
     add,
@@ -28,6 +29,16 @@ Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
 BLOCK = 16 * MOST_ROWS
 """Rows that go through all layers together: what they are in between stays in the second cache."""
+
+
+@compiled
+def project(x: Array, panels: int, rows: int, out: Array, codes: Array | None, steps: Array | None) -> None:
+    """out = x W^T; codes, steps: scratch for a matrix of 8-bit integers, None: it is of bfloat16."""
+    # which is known when this is compiled: only one of the two is
+    if codes is None:
+        through(x, panels, rows, out)
+    else:
+        through_codes(x, panels, rows, out, codes, steps)
 
 
 @compiled
@@ -57,6 +68,8 @@ def run_stack(
     gate_up: Array,
     gated: Array,
     delta: Array,
+    codes: Array | None,
+    steps: Array | None,
     scores: Array,
     weights: Array,
     sums: Array,
@@ -69,7 +82,8 @@ def run_stack(
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
     memory: (layers, pages, numbers); panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
     final one; x to delta: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels where
-    one is written; wanted: (layers,) 1 where a layer's output goes to the next of `outputs`.
+    one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
+    `outputs`.
     """
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
@@ -85,19 +99,19 @@ def run_stack(
         for layer in range(last):
             own = memory[layer]
             normalise(x, norms[layer, 0], epsilon, rows, normed)
-            through(normed, panels[layer, QKV], rows, qkv)
+            project(normed, panels[layer, QKV], rows, qkv, codes, steps)
             normalise_heads(qkv, head_norms[layer], epsilon, rows)
             rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
             round_all(qkv, width, rows, queries)
             keep(qkv, width, kv_heads, head_dim, page_tokens, targets, own)
             where = own, page_tokens, places, pages, contexts
             attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
-            through(attended, panels[layer, OUTPUT], rows, delta)
+            project(attended, panels[layer, OUTPUT], rows, delta, codes, steps)
             add(x, delta, rows)
             normalise(x, norms[layer, 1], epsilon, rows, normed)
-            through(normed, panels[layer, GATE_UP], rows, gate_up)
+            project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps)
             gate(gate_up, gated.shape[1], rows, gated)
-            through(gated, panels[layer, DOWN], rows, delta)
+            project(gated, panels[layer, DOWN], rows, delta, codes, steps)
             add(x, delta, rows)
             if wanted[layer]:
                 copy(x, rows, outputs[told, start:stop])

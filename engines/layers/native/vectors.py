@@ -20,7 +20,8 @@ PAIR = INT32
 FLOATS = ir.VectorType(FLOAT, LANES)
 PAIRS = ir.VectorType(PAIR, LANES)
 ZEROS = ir.Constant(FLOATS, [0.0] * LANES)
-NATIVE = "avx512bf16"
+INTEGER_ZEROS = ir.Constant(PAIRS, [0] * LANES)
+NATIVE, NATIVE_BYTES = "avx512bf16", "avx512vnni"
 
 
 class _BFloat16(ir.Type):  # type: ignore[misc]
@@ -60,9 +61,10 @@ def store(builder: Any, values: Any, base: Any, offset: Any) -> None:
 
 
 def load_everywhere(builder: Any, base: Any, offset: Any) -> Any:
-    """The pair at `base + offset` in all sixteen places."""
-    nothing = ir.Constant(PAIRS, ir.Undefined)
-    first = builder.insert_element(nothing, builder.load(builder.gep(base, [offset])), ir.Constant(INT32, 0))
+    """The number or pair at `base + offset` in all sixteen places."""
+    one = builder.load(builder.gep(base, [offset]))
+    nothing = ir.Constant(ir.VectorType(one.type, LANES), ir.Undefined)
+    first = builder.insert_element(nothing, one, ir.Constant(INT32, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(PAIRS, [0] * LANES))
 
 
@@ -89,11 +91,26 @@ def add_products(builder: Any, sums: Any, a: Any, b: Any) -> Any:
     return builder.call(multiply_add, [second(a), second(b), builder.call(multiply_add, [first(a), first(b), sums])])
 
 
-def registers(builder: Any, count: int) -> list[Any]:
-    """Variables of sixteen floats that a loop adds to; they begin with zeros."""
-    made = [cgutils.alloca_once(builder, FLOATS) for _ in range(count)]
+def add_byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
+    """sums + the products of four unsigned and four signed bytes each, for sixteen integers; exact."""
+    if binding.get_host_cpu_features().get(NATIVE_BYTES):
+        kind = ir.FunctionType(PAIRS, [PAIRS, PAIRS, PAIRS])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
+        return builder.call(function, [sums, unsigned, signed])
+    top, byte = (ir.Constant(PAIRS, [value] * LANES) for value in (24, 0xFF))
+    for at in range(4):
+        down, up = (ir.Constant(PAIRS, [value] * LANES) for value in (8 * at, 24 - 8 * at))
+        a = builder.and_(builder.lshr(unsigned, down), byte)
+        b = builder.ashr(builder.shl(signed, up), top)
+        sums = builder.add(sums, builder.mul(a, b))
+    return sums
+
+
+def registers(builder: Any, count: int, zeros: Any = ZEROS) -> list[Any]:
+    """Variables of sixteen numbers that a loop adds to; they begin with zeros."""
+    made = [cgutils.alloca_once(builder, zeros.type) for _ in range(count)]
     for register in made:
-        builder.store(ZEROS, register)
+        builder.store(zeros, register)
     return made
 
 

@@ -11,8 +11,10 @@ import pytest
 from engines.embedded.config import EngineConfig, KVConfig, SchedulerConfig
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
+from engines.embedded.models.linears import Linears, PlainLinears
 from engines.embedded.models.registry import Model, load_model
 from engines.embedded.output import TokenLogprob
+from engines.embedded.quantization.linears import Int8Linears
 from engines.embedded.request import Request
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.config import SpeculationConfig
@@ -85,9 +87,11 @@ def serve(engine: Engine, wanted: list[Request]) -> dict[str, list[TokenLogprob]
     return found
 
 
-def ties(folder: Path, dtype: str, way: dict[str, Any], seed: int = 1) -> tuple[int, list[float]]:
+def ties(
+    folder: Path, dtype: str, way: dict[str, Any], seed: int = 1, linears: Linears | None = None
+) -> tuple[int, list[float]]:
     """Tokens compared, and the gap between the two likeliest at the first difference of each text that differs."""
-    model = load_model(folder, dtype)
+    model = load_model(folder, dtype, PlainLinears if linears is None else lambda _: linears)
     asked = [*prompts(seed), *questions(folder)]
     wanted = [request(f"r{at}", prompt, max_tokens=60, logprobs=2) for at, prompt in enumerate(asked)]
     engine = make(folder, model, **way)
@@ -126,6 +130,12 @@ def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(name: str) 
     print(f"{name}: {len(gaps)} first differences in {compared} tokens, gaps {[round(gap, 3) for gap in gaps]}")
     assert all(gap < EPSILON for gap in gaps)
     assert len(gaps) <= MOST_TIES * compared
+
+
+def test_8_bit_weights_give_the_same_text_however_it_is_served() -> None:
+    pytest.importorskip("numba")
+    linears = Int8Linears(native=True)
+    assert ties(SHIPPED / "slipstream-code", "bfloat16", WAYS["all of it"], linears=linears)[1] == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engines.embedded.models.linears import PlainLinears
+from engines.embedded.models.linears import Linears, PlainLinears
 from engines.embedded.models.registry import Model, load_model
+from engines.embedded.quantization.linears import Int8Linears
 from engines.layers.attention import AttentionPlan, TokenGroup
+from engines.layers.linear import Linear
 from engines.layers.row_batch import RowBatch
 from tests.engines.embedded.test_families import make
 from tests.engines.embedded.tiny import SHIPPED
@@ -75,10 +78,23 @@ def apart(mine: Tensor, other: Tensor) -> float:
     return float((mine - other).norm() / other.norm())
 
 
-def check(folder: Path) -> None:
-    """Both ways over one folder."""
-    model = load_model(folder, "bfloat16")
-    plain = load_model(folder, "bfloat16", lambda dtype: PlainLinears(dtype, native=False))
+class RoundedWeights:
+    """Linear layers in float32, with weights that 8 bits hold."""
+
+    wide = True
+
+    def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Linear:
+        """See `Linears`."""
+        scales = weight.float().abs().amax(1, keepdim=True) / 127
+        return Linear((weight.float() / scales).round() * scales, bias)
+
+
+def check(folder: Path, *, int8: bool = False) -> None:
+    """Both ways over one folder. int8: with 8-bit weights."""
+
+    plain_linears = RoundedWeights() if int8 else PlainLinears(torch.bfloat16, native=False)
+    plain = load_model(folder, "bfloat16", lambda _: plain_linears)
+    model = load_model(folder, "bfloat16", lambda dtype: Int8Linears(native=True) if int8 else PlainLinears(dtype))
     assert plain.native is None
     assert model.native is not None
     batch, memory = contexts(model)
@@ -99,14 +115,16 @@ def test_shipped_models(name: str) -> None:
     check(SHIPPED / name)
 
 
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_other_shapes(tmp_path: Path, name: str) -> None:
+def test_other_shapes(tmp_path: Path, name: str, int8: bool) -> None:
     make(tmp_path, *SHAPES[name], torch.bfloat16)
-    check(tmp_path)
+    check(tmp_path, int8=int8)
 
 
-def test_a_row_has_the_same_bits_alone_and_among_others() -> None:
-    model = load_model(SHIPPED / "slipstream-chat", "bfloat16")
+@pytest.mark.parametrize("linears", [PlainLinears, lambda _: Int8Linears(native=True)])
+def test_a_row_has_the_same_bits_alone_and_among_others(linears: Callable[[torch.dtype], Linears]) -> None:
+    model = load_model(SHIPPED / "slipstream-chat", "bfloat16", linears)
     assert model.native is not None
     batch, memory = contexts(model)
     together = model.native(batch, memory.clone())[0].clone()
@@ -124,9 +142,10 @@ def test_a_processor_without_bfloat16_instructions_computes_the_same(tmp_path: P
     program = f"""
 import pathlib
 from engines.layers.native import vectors
-vectors.NATIVE = "an instruction that no processor has"
+vectors.NATIVE = vectors.NATIVE_BYTES = "an instruction that no processor has"
 from tests.engines.embedded.test_native import check
-check(pathlib.Path({str(model)!r}))
+for int8 in (False, True):
+    check(pathlib.Path({str(model)!r}), int8=int8)
 """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(SHIPPED.parent)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)

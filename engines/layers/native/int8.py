@@ -1,0 +1,177 @@
+"""Rows times a matrix of 8-bit integers: sums of integers, so exact, and the same in any company.
+
+A row is written in 16-bit steps of a size of its own, finer than the bfloat16 it comes in, as a high and a low byte;
+the processor multiplies unsigned bytes with signed ones, four at a time. Weights take half of bfloat16's memory, and
+a row as many instructions.
+
+The matrix lies in panels of 64 output columns, where the weights of four neighbouring inputs stand together; behind the
+panels stand the columns' scales, and what the steps' zero, 32768, adds to a sum of high bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from torch import Tensor
+from torch.nn import functional
+
+from engines.layers.native.compiled import compiled
+from engines.layers.native.matmul import PANEL, VECTORS
+from engines.layers.native.pointwise import widened
+from engines.layers.native.vectors import (
+    FLOAT,
+    FLOATS,
+    INT32,
+    INTEGER_ZEROS,
+    LANES,
+    PAIRS,
+    add_byte_products,
+    load,
+    load_everywhere,
+    number,
+    pointer,
+    registers,
+    store,
+)
+
+Array = Any
+QUAD = 4
+MOST_ROWS = 3
+"""With four vectors and two sums each that makes 24 of 32 registers."""
+STEPS, ZERO = np.float32(32767.0), np.float32(32768.0)
+HALF, NOTHING = np.float32(0.5), np.float32(0.0)
+LEAST = np.float32(1e-30)
+"""A row of smaller numbers is all zeros: their steps could not be told from zero."""
+
+
+class Int8Panels:
+    """A weight matrix laid out for `multiply_codes`."""
+
+    def __init__(self, weight: Tensor, scales: Tensor) -> None:
+        """weight: (out, in) int8; scales: (out,) float32, what a step is worth. No more than
+        65,536 inputs: a sum might overflow."""
+        self.outputs, self._inputs = weight.shape
+        self.quads = -(-self._inputs // QUAD)
+        self.width = -(-self.outputs // PANEL) * PANEL
+        """Columns that are written: whole panels, the surplus zeros."""
+        surplus = self.width - self.outputs
+        padded = functional.pad(weight, (0, QUAD * self.quads - self._inputs, 0, surplus))
+        panels = padded.view(-1, PANEL, self.quads, QUAD).transpose(1, 2).contiguous()
+        zeros = 128 * padded.sum(1, dtype=torch.int32)
+        parts = panels, functional.pad(scales.float(), (0, surplus)), zeros
+        self._bytes = torch.cat([part.flatten().view(torch.uint8) for part in parts])
+        self.address = self._bytes.data_ptr()
+        """Valid as long as this object."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: (rows, in), rounded to bfloat16. Returns (rows, out) float32."""
+        bits = x.bfloat16().contiguous().view(torch.int16).numpy().view(np.uint16)
+        rows = bits.shape[0]
+        out = torch.empty(rows, self.width)
+        through_codes(bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs))
+        return out[:, : self.outputs]
+
+
+def code_scratch(rows: int, inputs: int) -> tuple[Array, Array]:
+    """What `through_codes` works in: bytes and steps of so many rows."""
+    return np.zeros(rows * 2 * -(-inputs // QUAD) * QUAD, np.uint8), np.zeros(rows, np.float32)
+
+
+def _kernel(rows: int) -> Any:
+    """Makes the function that takes `rows` rows through a panel."""
+
+    @intrinsic
+    def through_panel(
+        typing_context: Any,
+        codes: Any,
+        steps: Any,
+        panel: Any,
+        quads: Any,
+        scales: Any,
+        zeros: Any,
+        out: Any,
+        width: Any,
+    ) -> Any:
+        address, count = types.uintp, types.intp
+        signature = types.void(address, address, address, count, address, address, address, count)
+
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            codes, steps, panel, quads, scales, zeros, out, width = arguments
+            codes, panel, zeros = (pointer(builder, each, INT32) for each in (codes, panel, zeros))
+            steps, scales, out = (pointer(builder, each, FLOAT) for each in (steps, scales, out))
+            high = [registers(builder, VECTORS, INTEGER_ZEROS) for _ in range(rows)]
+            low = [registers(builder, VECTORS, INTEGER_ZEROS) for _ in range(rows)]
+            with cgutils.for_range(builder, quads) as loop:
+                here = builder.mul(loop.index, number(PANEL))
+                columns = [load(builder, PAIRS, panel, builder.add(here, number(LANES * at))) for at in range(VECTORS)]
+                for row in range(rows):
+                    place = builder.add(builder.mul(quads, number(2 * row)), loop.index)
+                    for sums, start in ((high[row], place), (low[row], builder.add(place, quads))):
+                        value = load_everywhere(builder, codes, start)
+                        for register, column in zip(sums, columns, strict=True):
+                            builder.store(add_byte_products(builder, builder.load(register), value, column), register)
+            whole = ir.Constant(FLOATS, [256.0] * LANES)
+            for at in range(VECTORS):
+                zero = load(builder, PAIRS, zeros, number(LANES * at))
+                scale = load(builder, FLOATS, scales, number(LANES * at))
+                for row in range(rows):
+                    upper = builder.sitofp(builder.sub(builder.load(high[row][at]), zero), FLOATS)
+                    lower = builder.sitofp(builder.load(low[row][at]), FLOATS)
+                    total = builder.fadd(builder.fmul(upper, whole), lower)
+                    step = load_everywhere(builder, steps, number(row))
+                    start = builder.add(builder.mul(width, number(row)), number(LANES * at))
+                    store(builder, builder.fmul(builder.fmul(total, scale), step), out, start)
+            return context.get_dummy_value()
+
+        return signature, code
+
+    return through_panel
+
+
+_one, _two, _three = (_kernel(rows) for rows in range(1, MOST_ROWS + 1))
+
+
+@compiled
+def encode(x: Array, rows: int, padded: int, codes: Array, steps: Array) -> None:
+    """Write each row of bfloat16 bits as `padded` high bytes and as many low ones behind them, and what its step is
+    worth."""
+    for row in range(rows):
+        largest = np.uint16(0)
+        for at in range(x.shape[1]):
+            largest = max(largest, np.uint16(x[row, at] & np.uint16(0x7FFF)))
+        most = widened(largest)
+        steps[row] = most / STEPS
+        inverse = STEPS / most if most > LEAST else NOTHING
+        high = codes[2 * row * padded :]
+        low = codes[(2 * row + 1) * padded :]
+        for at in range(x.shape[1]):
+            code = np.int32(widened(x[row, at]) * inverse + ZERO + HALF)
+            high[at] = np.uint8(code >> 8)
+            low[at] = np.uint8(code & 255)
+
+
+@compiled
+def through_codes(x: Array, panels: int, rows: int, out: Array, codes: Array, steps: Array) -> None:
+    """out = x W^T. x: bits of bfloat16, as wide as the inputs; panels: an `Int8Panels`' address; out: as wide as whole
+    panels; codes, steps: scratch."""
+    quads = -(-x.shape[1] // QUAD)
+    width = out.shape[1]
+    encode(x, rows, QUAD * quads, codes, steps)
+    scales = panels + width * quads * QUAD
+    zeros = scales + 4 * width
+    for column in range(0, width, PANEL):
+        panel, own_scales, own_zeros = panels + column * quads * QUAD, scales + 4 * column, zeros + 4 * column
+        for row in range(0, rows, MOST_ROWS):
+            source, own_steps = codes.ctypes.data + 2 * row * quads * QUAD, steps.ctypes.data + 4 * row
+            target = out.ctypes.data + 4 * (row * width + column)
+            if rows - row >= MOST_ROWS:
+                _three(source, own_steps, panel, quads, own_scales, own_zeros, target, width)
+            elif rows - row == 2:
+                _two(source, own_steps, panel, quads, own_scales, own_zeros, target, width)
+            else:
+                _one(source, own_steps, panel, quads, own_scales, own_zeros, target, width)
