@@ -68,11 +68,15 @@ class Engine:
         """Whether a step would do anything."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
-    def submit(self, request: Request) -> None:
-        """Queue all choices of a request. The caller has checked that each fits the context."""
+    def submit(self, request: Request, received_s: float | None = None) -> None:
+        """Queue all choices of a request. The caller has checked that each fits the context.
+
+        received_s: when it came, by the engine's clock; None: now.
+        """
         now = self._clock()
         self.stats.requests += 1
         for index in range(request.choices):
+            self.stats.stages_s["request_process"].observe(now - (now if received_s is None else received_s))
             self.scheduler.add(Sequence(request, index, self._text_stream(), self._vocabulary, now))
 
     def abort(self, rid: str, *, prefix: bool = False) -> list[Delta]:
@@ -105,6 +109,9 @@ class Engine:
             self.scheduler.computed(work)
         now = self._clock()
         before = self.stats.generation_tokens
+        for work in plan.works:
+            if work.sequence.is_new:
+                self._observe_prompt(work.sequence, now)
         deltas = [delta for sequence, own in picks if (delta := self._accept(sequence, own, now)) is not None]
         self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
@@ -178,6 +185,14 @@ class Engine:
             sequence.finish,
             sequence.speculated if sequence.finish is not None else None,
         )
+
+    def _observe_prompt(self, sequence: Sequence, now: float) -> None:
+        """A piece of a prompt was computed."""
+        if sequence.pending:
+            self.stats.stages_s["chunked_prefill"].observe(now - sequence.piece_began_s)
+            sequence.piece_began_s = now
+        elif sequence.admitted_s is not None:
+            self.stats.stages_s["prefill_forward"].observe(now - sequence.admitted_s)
 
     def _observe(self, sequence: Sequence, emitted: int, now: float) -> None:
         stats = self.stats

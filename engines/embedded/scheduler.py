@@ -156,8 +156,9 @@ class Scheduler:
     def _start(self, sequence: Sequence, most_pages: int) -> None:
         sequence.most_pages = most_pages
         sequence.running = True
+        sequence.piece_began_s = self._clock()
         if sequence.admitted_s is None:
-            sequence.admitted_s = self._clock()
+            sequence.admitted_s = sequence.piece_began_s
         self.running.append(sequence)
 
     def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:

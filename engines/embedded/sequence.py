@@ -97,6 +97,8 @@ class Sequence:
         """Arrival, moved forward by priority; set by the queue, which serves the smallest first."""
         self.arrived_s = arrived_s
         self.admitted_s: float | None = None
+        self.piece_began_s = arrived_s
+        """When it was last admitted, or the end of the last piece of its prompt."""
         self.last_token_s: float | None = None
 
         sampling = request.sampling

@@ -72,6 +72,10 @@ TOKEN_BOUNDS_S = (
     2,
 )
 REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 800)
+STAGE_BOUNDS_S = tuple(0.001 * 1.62**step for step in range(30))
+STAGES = ("request_process", "prefill_forward", "chunked_prefill")
+"""SGLang's names: from arrival at the engine's thread to the queue, while a step may be running; from admission to the
+end of the prompt; and each piece of a prompt but the last, from the end of the one before."""
 
 
 class Stats:
@@ -94,6 +98,7 @@ class Stats:
         self.inter_token_s = Histogram(TOKEN_BOUNDS_S)
         self.request_s = Histogram(REQUEST_BOUNDS_S)
         self.queue_s = Histogram(REQUEST_BOUNDS_S)
+        self.stages_s = {stage: Histogram(STAGE_BOUNDS_S) for stage in STAGES}
         self.throughput = 0.0
         """Generated tokens per second over the last whole window."""
         self.hit_rate = 0.0

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -48,9 +49,10 @@ class EngineWorker:
 
     def submit(self, request: Request) -> None:
         """Queue a request for the next step."""
+        received_s = time.monotonic()
 
         def command(engine: Engine) -> list[Delta]:
-            engine.submit(request)
+            engine.submit(request, received_s)
             return []
 
         self._commands.put(command)

@@ -19,10 +19,19 @@ not a number where a kernel compares."""
 
 def compiled(function: Kernel) -> Kernel:
     """Decorates a kernel: no interpreter lock, no bounds checks. It sees arrays and numbers only."""
-    cache = _cache_folder() is not None
     # numpy: a division by zero does not raise; a check would keep loops from becoming vectors
     options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST_MATH}
-    made: Kernel = numba.njit(cache=cache, **options)(function)
+    made: Kernel = numba.njit(**options)(function)
+    return made
+
+
+@functools.cache
+def kept(kernel: Any) -> Kernel:
+    """`kernel`, its code kept for the next process together with that of the kernels it calls; for the few that Python
+    calls, before the first call."""
+    if _cache_folder() is not None:
+        kernel.enable_caching()
+    made: Kernel = kernel
     return made
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engines.layers.native.attention import MOST_VECTORS
+from engines.layers.native.compiled import kept
 from engines.layers.native.int8 import Int8Panels, code_scratch
 from engines.layers.native.matmul import Panels
 from engines.layers.native.stack import BLOCK, run_stack
@@ -110,7 +111,7 @@ class NativeDecoder:
         asked[list(wanted)] = 1
         outputs = torch.empty(len(wanted), rows, self._hidden)
         out = torch.empty(rows, self._hidden)
-        run_stack(
+        kept(run_stack)(
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
             self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 from torch.nn import functional
 
-from engines.layers.native.compiled import compiled
+from engines.layers.native.compiled import compiled, kept
 from engines.layers.native.matmul import PANEL, VECTORS
 from engines.layers.native.pointwise import widened
 from engines.layers.native.vectors import (
@@ -73,7 +73,7 @@ class Int8Panels:
         bits = x.bfloat16().contiguous().view(torch.int16).numpy().view(np.uint16)
         rows = bits.shape[0]
         out = torch.empty(rows, self.width)
-        through_codes(bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs))
+        kept(through_codes)(bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs))
         return out[:, : self.outputs]
 
 

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 from torch.nn import functional
 
-from engines.layers.native.compiled import compiled
+from engines.layers.native.compiled import compiled, kept
 from engines.layers.native.vectors import (
     FLOAT,
     LANES,
@@ -59,7 +59,7 @@ class Panels:
         x = x.bfloat16()
         x = functional.pad(x, (0, 1)) if x.shape[1] % 2 else x.contiguous()
         out = torch.empty(x.shape[0], self.width)
-        multiply(x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr())
+        kept(multiply)(x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr())
         return out[:, : self.outputs]
 
 

@@ -60,17 +60,7 @@ def embed(ids: Array, table: Array, x: Array) -> None:
 
 @compiled
 def normalise(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
-    """out = x / sqrt(mean(x^2) + epsilon) * weight, as bfloat16 bits."""
-    width = weight.shape[0]
-    for row in range(rows):
-        scale = _inverse_length(x[row], width, epsilon)
-        for at in range(width):
-            out[row, at] = rounded(x[row, at] * scale * weight[at])
-
-
-@compiled
-def normalise_exactly(x: Array, weight: Array, epsilon: float, rows: int, out: Array) -> None:
-    """The same in float32."""
+    """The first columns of out = x / sqrt(mean(x^2) + epsilon) * weight."""
     width = weight.shape[0]
     for row in range(rows):
         scale = _inverse_length(x[row], width, epsilon)

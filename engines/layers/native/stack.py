@@ -18,7 +18,6 @@ from engines.layers.native.pointwise import (
     embed,
     gate,
     normalise,
-    normalise_exactly,
     normalise_heads,
     rotate,
     round_all,
@@ -88,7 +87,7 @@ def run_stack(
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
     width = query_heads * head_dim
-    last = panels.shape[0]
+    last, hidden = panels.shape[0], x.shape[1]
     # what a row sees of its own batch is in the pages when its block comes
     for start in range(0, ids.shape[0], BLOCK):
         rows = min(BLOCK, ids.shape[0] - start)
@@ -98,7 +97,8 @@ def run_stack(
         embed(ids[start:stop], embedding, x)
         for layer in range(last):
             own = memory[layer]
-            normalise(x, norms[layer, 0], epsilon, rows, normed)
+            normalise(x, norms[layer, 0], epsilon, rows, delta)
+            round_all(delta, hidden, rows, normed)
             project(normed, panels[layer, QKV], rows, qkv, codes, steps)
             normalise_heads(qkv, head_norms[layer], epsilon, rows)
             rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
@@ -108,7 +108,8 @@ def run_stack(
             attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
             project(attended, panels[layer, OUTPUT], rows, delta, codes, steps)
             add(x, delta, rows)
-            normalise(x, norms[layer, 1], epsilon, rows, normed)
+            normalise(x, norms[layer, 1], epsilon, rows, delta)
+            round_all(delta, hidden, rows, normed)
             project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps)
             gate(gate_up, gated.shape[1], rows, gated)
             project(gated, panels[layer, DOWN], rows, delta, codes, steps)
@@ -116,4 +117,4 @@ def run_stack(
             if wanted[layer]:
                 copy(x, rows, outputs[told, start:stop])
                 told += 1
-        normalise_exactly(x, norms[last, 0], epsilon, rows, out[start:stop])
+        normalise(x, norms[last, 0], epsilon, rows, out[start:stop])

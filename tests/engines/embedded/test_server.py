@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import openai
 import pytest
 import zmq
 import zmq.asyncio
+from prometheus_client.parser import text_string_to_metric_families
 
+from engines.embedded.config import SchedulerConfig
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
 
@@ -410,6 +413,37 @@ async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp
     ):
         assert f'sglang:{name}{{model_name="slipstream-chat"}}' in body
     assert "sglang:time_to_first_token_seconds_bucket" in body
+
+
+async def test_stages_of_a_request_are_told(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+
+    async def counts() -> dict[str, float]:
+        async with session.get(f"{chat_engine.url}/metrics") as answer:
+            families = text_string_to_metric_families(await answer.text())
+        (stages,) = [one for one in families if one.name == "sglang:per_stage_req_latency_seconds"]
+        return {one.labels["stage"]: one.value for one in stages.samples if one.name.endswith("_count")}
+
+    async def ask(prompt: list[int]) -> None:
+        body = {"model": "slipstream-chat", "prompt": prompt, "max_tokens": 2, "cache_salt": uuid.uuid4().hex}
+        async with session.post(f"{chat_engine.url}/v1/completions", json=body) as answer:
+            assert answer.status == 200
+
+    before = await counts()
+    await ask([7] * 20)
+    short = await counts()
+    assert {stage: short[stage] - before[stage] for stage in short} == {
+        "request_process": 1,
+        "prefill_forward": 1,
+        "chunked_prefill": 0,
+    }
+    await ask([7] * (2 * SchedulerConfig().max_batch_tokens + 1))
+    long = await counts()
+    assert {stage: long[stage] - short[stage] for stage in long} == {
+        "request_process": 1,
+        "prefill_forward": 1,
+        "chunked_prefill": 2,
+    }
 
 
 async def test_sigterm_lets_streams_finish_and_refuses_new_ones(
