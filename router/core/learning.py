@@ -14,9 +14,13 @@ from router.core.rates import pairs_of
 from router.core.replica import Replica
 from router.core.session import LiveLease
 
-FILL_LIMITS = (0.05, 1.0)
-FILL_DOWN = 0.97
-FILL_UP = 1.002
+FILL_LIMITS = (0.02, 8.0)
+FILL_MOST = 0.97
+FILL_LEAST, GUESS_LEAST = 0.75, 0.25
+"""At most and at least so much of it is left after one prompt that was not held as expected: a cache that was cleared
+looks the same. Where the engine reports no capacity it was a guess, and falls faster."""
+FILL_UP = 1.15
+"""The engine held what was thought to be evicted. Seldom seen, for few are sent where nothing is expected."""
 TOLERANCE = 0.1
 """Part of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
 
@@ -76,7 +80,10 @@ def _correct_index(
         if live.overlap_stamp >= live.computing_stamp:
             return  # it was still being computed when this prompt was sent after it: nothing was evicted
         pool.index.age(replica.slot, live.overlap_stamp)
-        replica.fill = max(replica.fill * FILL_DOWN, FILL_LIMITS[0])
+        # it holds no more than what it was given since it last used what it has lost
+        seen = replica.fill * pool.index.held.get(replica.slot, 0) / pool.capacity_blocks(replica, limit_blocks)
+        least = FILL_LEAST if replica.load.capacity_tokens else GUESS_LEAST
+        replica.fill = max(min(seen, replica.fill * FILL_MOST), replica.fill * least, FILL_LIMITS[0])
     elif cached_tokens > predicted + slack:
         replica.fill = min(replica.fill * FILL_UP, FILL_LIMITS[1])
     pool.index.trim(replica.slot, pool.capacity_blocks(replica, limit_blocks))

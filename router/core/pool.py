@@ -240,7 +240,7 @@ class PoolState:
     def capacity_blocks(self, replica: Replica, default: int) -> int:
         """Blocks its cache is thought to keep."""
         if not replica.load.capacity_tokens:
-            return default
+            return max(1, int(default * replica.fill))
         return max(1, int(replica.load.capacity_tokens * replica.fill / self.tokens_per_block))
 
     def retracted(self, times: int) -> None:

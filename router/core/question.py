@@ -121,7 +121,6 @@ class Question:
                 self.why = "how fast the engines are is not known yet, and they have work"
                 return False
             return True
-        # work is not counted down while it is computed: who may go changes with events, never by itself
         work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
         ahead_s = replica.ratio.value * work_s
         if self._over_share:
@@ -136,6 +135,9 @@ class Question:
             uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
             pairs = pairs_of(uncached, self.ask.prompt_tokens)
             own_s = replica.ratio.value * rates.first_token_s(uncached, pairs, replica.decoding)
+            if ahead_s + own_s > left_s:
+                ahead, ahead_pairs, _ = self._ahead(replica)
+                ahead_s = replica.ratio.value * rates.work_s(ahead, ahead_pairs, replica.decoding)
             kept = ahead_s + own_s <= left_s
         if not kept:
             self.why = "no engine would begin to answer in time"
@@ -150,22 +152,28 @@ class Question:
         uncached = self._uncached(overlap)
         rates, ratio = self.pool.rates, replica.ratio.value
         running = replica.decoding
-        ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
-        if replica.prefilling:
-            # the oldest is being computed: what is done of it is no longer ahead
-            head = next(iter(replica.prefilling.values()))
-            at_it_s = self.now - max(head.since, replica.progress_at)
-            expected_s = ratio * rates.first_token_s(head.uncached_tokens, head.pairs, running)
-            done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
-            ahead -= int(head.uncached_tokens * done)
-            ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
-            if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
-                stuck_s = at_it_s
+        ahead, ahead_pairs, stuck_s = self._ahead(replica)
         pairs = pairs_of(uncached, self.ask.prompt_tokens)
         predicted_s = ratio * rates.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
         found = Prospect(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
         self.considered[replica.id] = found
         return found
+
+    def _ahead(self, replica: Replica) -> tuple[int, float, float]:
+        """Prompt tokens of others it still has to compute, the same in pairs, and since when it may hang."""
+        ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
+        if replica.prefilling:
+            # the oldest is being computed: what is done of it is no longer ahead
+            head = next(iter(replica.prefilling.values()))
+            at_it_s = self.now - max(head.since, replica.progress_at)
+            rates, ratio = self.pool.rates, replica.ratio.value
+            expected_s = ratio * rates.first_token_s(head.uncached_tokens, head.pairs, replica.decoding)
+            done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
+            ahead -= int(head.uncached_tokens * done)
+            ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
+            if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
+                stuck_s = at_it_s
+        return ahead, ahead_pairs, stuck_s
 
     def work_s(self, replica: Replica, prospect: Prospect) -> float:
         """How long computing the prompt keeps it busy."""

@@ -123,7 +123,8 @@ class Replica:
         """Upper bound of what the live leases hold: prompts and outputs."""
         self.ratio = Ratio()
         self.fill = 1.0
-        """Part of its KV capacity that its cache is thought to have for prefixes; learnt from `cached_tokens`."""
+        """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
+        none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
         self.retractions = 0
         """Requests the engine said it had thrown out of memory, in all."""
         self._kv_free = 0

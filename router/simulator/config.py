@@ -33,6 +33,8 @@ class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Leases per replica in the desired state."""
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How often a client who was told when to come back does so."""
+    reported_capacity: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    """What engines report of their KV memory, in parts of what it is; 0: nothing. Their caches are unaffected."""
     warm_up: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.2
     """First part of the arrivals that is simulated but not counted: caches are cold and rates unknown."""
     slow: tuple[tuple[int, float], ...] = ()

@@ -27,6 +27,7 @@ class ModelledReplica:
         self.index = index
         self.name = f"replica-{index}"
         self.speed = dict(config.slow).get(index, source.uniform(1 - config.spread, 1 + config.spread))
+        self._reported = config.reported_capacity
         sigma = config.step_noise
 
         def noise() -> float:
@@ -42,5 +43,6 @@ class ModelledReplica:
 
     def load(self) -> Load:
         """Its report, in SGLang's terms: evictable cache does not count as used."""
-        engine = self.engine
-        return Load(engine.running, len(engine.waiting), engine.used_tokens, engine.capacity_tokens)
+        engine, part = self.engine, self._reported
+        used, capacity = int(engine.used_tokens * part), int(engine.capacity_tokens * part)
+        return Load(engine.running, len(engine.waiting), used, capacity)

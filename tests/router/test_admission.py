@@ -92,6 +92,15 @@ def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_cau
     assert granted(core.began("l0", 0.05)) == ["late"]
 
 
+def test_what_an_engine_has_done_of_a_prompt_is_no_longer_in_front() -> None:
+    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0), Stratum(Tier.CHAT, 1 << 31, 15.0, 0.0)))
+    core.learn(0.0001)
+    core.placed("long", prompt_tokens=20_000)  # two seconds
+    assert core.ask("early", prompt_tokens=1_000) == []
+    core.now += 1.6
+    assert granted(core.ask("late", prompt_tokens=1_000)) == ["late"]
+
+
 def test_before_anything_is_known_engines_are_given_little_and_more_with_every_answer() -> None:
     core = Core(ONE)
     assert core.placed("first", prompt_tokens=30_000) == "r1", "an idle engine takes anything"
