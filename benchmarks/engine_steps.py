@@ -28,7 +28,9 @@ from engines.embedded.grammar.spec import schema_spec
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.tokenizer import Tokenizer
 
-SCHEMA = {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20}}}}
+ITEM = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20}}}
+SCHEMA = {"type": "array", "items": ITEM, "minItems": 200}
+"""Longer than any output, or the batch would shrink before it is measured."""
 PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 96, 150, 3
 
 
