@@ -131,7 +131,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     quantization: Literal["none", "int8", "fp8"] = "none"
     """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, and with our
-    own kernels a third to a half faster for one stream and as fast for many; with PyTorch's slower. fp8: simulated,
+    own kernels a fifth to a half faster for one stream and as fast for many; with PyTorch's slower. fp8: simulated,
     slow, for measuring quality only."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
