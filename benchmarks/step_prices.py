@@ -13,20 +13,26 @@ LEAST_SHARE = 0.05
 """Of the mean step's time: shorter steps do not weigh more than one of this length."""
 
 
+FEW = 8
+"""Streams up to which reading the weights hides the sums; beyond, a step costs more at once and with each of them."""
+
+
 class StepPrices:
     """Seconds per part of a step, as `engines.performance.roofline.StepTimes`."""
 
     kv_capacity_tokens = 1 << 24
 
     def __init__(self, prices: Sequence[float]) -> None:
-        self.prompt_step_s, self.token_s, self.pair_s, self.decode_step_s, self.stream_s, self.read_s_per_token = prices
+        self.prompt_step_s, self.token_s, self.pair_s, self.decode_step_s, self.stream_s = prices[:5]
+        self.read_s_per_token, self.crowd_s, self.crowd_step_s = prices[5:]
 
     def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
         """As `Roofline.step_s`."""
         price = self.stream_s * sequences + self.read_s_per_token * context_tokens
+        price += self.crowd_s * max(sequences - FEW, 0)
         if prefill_tokens:
             return price + self.prompt_step_s + self.token_s * prefill_tokens + self.pair_s * prefill_pairs
-        return price + self.decode_step_s
+        return price + self.decode_step_s + (self.crowd_step_s if sequences > FEW else 0.0)
 
     def decode_s(self, sequences: int, context_tokens: int) -> float:
         """As `Roofline.decode_s`."""
@@ -56,7 +62,11 @@ def learnt(steps: Sequence[Step]) -> StepPrices:
 
 def _features(step: Step) -> list[float]:
     prompt = float(step.prompt_tokens > 0)
-    return [prompt, step.prompt_tokens, step.prompt_pairs, 1.0 - prompt, step.streams, step.context_tokens]
+    crowd = max(step.streams - FEW, 0)
+    return [
+        prompt, step.prompt_tokens, step.prompt_pairs, 1.0 - prompt, step.streams, step.context_tokens, crowd,
+        (1.0 - prompt) * (crowd > 0),
+    ]  # fmt: skip
 
 
 def _not_negative(features: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
 SLOW_ALLOWED = 0.15
 """Part of the streams that may miss their time per token before fewer prompts are let in."""
 SLOW_STEP = 0.02
-TEMPO_STEP = 0.01
+TEMPO_STEP = 0.003
+"""Per stream that ends. A burst of short answers ends hundreds of them in a second, and must not close the pool for a
+minute."""
 TEMPO = 0.75
 """Of the time that streams can spare on average; some have short answers and can spare less."""
 LEAST_TEMPO = 0.3
