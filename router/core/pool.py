@@ -36,7 +36,7 @@ DEBT_S = 0.5
 """Streams make up for a pause of this length later."""
 OVER_SHARE_DEBT_S = 0.15
 """The same for a tenant with more than its share: the rest is for the others."""
-CONTESTED_DEBT_S = 1.0
+CONTESTED_DEBT_S = 1.3
 CONTESTED_S = 2.0
 """While a tenant has more than its share, so much room is kept for those who have not."""
 RETRACTION_STEP = 1.25
