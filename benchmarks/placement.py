@@ -16,8 +16,9 @@ deployed. `core:NAME`: the same core, its queue and its admission with a simpler
 Goodput counts requests whose first token came within the promise of their prompt's length (up to 4k tokens 0.7 s, 16k
 2 s, 64k 5 s, longer 15 s) and whose later ones came within 40 ms on average. The knee is the load at which the best of
 the others does best; no policy can be better there than serving everything, and that ratio is printed as the most that
-could be had. Beside it stands our own knee, the highest load at which nine in ten are served as promised. Last line:
-JSON {policy: {load: {goodput, hit_rate, ttft_p99_ms, shed}}}.
+could be had. Beside it stands our own knee, the highest load at which nine in ten are served as promised, and for each
+the load up to which it serves nine in ten so, between the loads in straight lines: what DistServe (Zhong et al. 2024)
+calls goodput. Last line: JSON {policy: {load: {goodput, hit_rate, ttft_p99_ms, shed}}}.
 """
 
 from __future__ import annotations
@@ -180,6 +181,12 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
         own = max((load for load in loads if kept(ours[load]) >= KNEE), default=loads[0])
         print(f"  our knee: {own:g}, where {kept(ours[own]):.0%} of ours are served as promised and of the best of the "
               f"others {kept(best[own]):.0%}")  # fmt: skip
+        most_loads = {
+            name: capacity([row for row in others if row.policy == name]) for name in {r.policy for r in others}
+        }
+        name, theirs = max(most_loads.items(), key=lambda item: item[1])
+        mine = capacity(list(ours.values()))
+        print(f"  nine in ten served as promised up to {mine:.2f} against {theirs:.2f} ({name}): {mine / theirs:.2f} x")
         peak = max(ours[load].mean("goodput") for load in loads)
         print(f"  peak against peak: {peak / best[knee].mean('goodput'):.2f} x")
     lost = [row for row in rows if row.policy in OTHERS]
@@ -201,6 +208,18 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
 def kept(row: Row) -> float:
     """Part of the requests that kept both promises."""
     return row.mean("goodput") / row.mean("offered")
+
+
+def capacity(rows: Sequence[Row]) -> float:
+    """The load up to which nine in ten are served as promised; the highest one if they always are."""
+    rows = sorted(rows, key=lambda row: row.load)
+    before_load, before_kept = 0.0, 1.0
+    for row in rows:
+        if kept(row) < KNEE:
+            share = (before_kept - KNEE) / (before_kept - kept(row))
+            return before_load + (row.load - before_load) * share
+        before_load, before_kept = row.load, kept(row)
+    return before_load
 
 
 def as_json(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> dict[str, dict[str, object]]:

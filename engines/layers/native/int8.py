@@ -1,8 +1,8 @@
 """Rows times a matrix of 8-bit integers: sums of integers, so exact, and the same in any company.
 
-A row is written in 16-bit steps of a size of its own, finer than the bfloat16 it comes in, as a high and a low byte;
-the processor multiplies unsigned bytes with signed ones, four at a time. Weights take half of bfloat16's memory, and
-a row as many instructions.
+A row is written in 16-bit steps of a size of its own, finer than the bfloat16 it comes in but for numbers of less than
+a hundredth of its largest, as a high and a low byte; the processor multiplies unsigned bytes with signed ones, four at
+a time. Weights take half of bfloat16's memory, and a row as many instructions.
 
 The matrix lies in panels of 64 output columns, where the weights of four neighbouring inputs stand together; behind the
 panels stand the columns' scales, and what the steps' zero, 32768, adds to a sum of high bytes.
