@@ -81,7 +81,8 @@ class RouterClient:
     async def wait_connected(self, timeout_s: float) -> bool:
         """Whether the router has welcomed us within `timeout_s`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._welcomed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._welcomed.wait()
         return self.connected
 
     async def acquire(self, ask: Ask) -> Lease:

@@ -114,7 +114,8 @@ class Listener:
 
     async def _closed_within_heartbeat(self, closed: asyncio.Event) -> bool:
         try:
-            await asyncio.wait_for(closed.wait(), self._heartbeat_s)
+            async with asyncio.timeout(self._heartbeat_s):  # not wait_for: it may forget that it was cancelled
+                await closed.wait()
         except TimeoutError:
             return False
         return True

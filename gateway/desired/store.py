@@ -132,7 +132,10 @@ class DesiredStateStore:
     async def _follow(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._announced.wait(), self._config.poll_s)
+                # not wait_for, which forgets that it was cancelled when the event is set in the same moment: stop()
+                # would then wait for ever
+                async with asyncio.timeout(self._config.poll_s):
+                    await self._announced.wait()
             await self._refresh()
 
     async def _refresh(self) -> None:

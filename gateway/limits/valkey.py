@@ -69,7 +69,8 @@ class Valkey:
         """Connect in the background; waits one call timeout for the first connection and returns either way."""
         self._task = asyncio.create_task(self._keep_connected(), name="limits-valkey")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await self._ready.wait()
 
     async def wait_ready(self) -> None:
         """Return once there is a connection."""

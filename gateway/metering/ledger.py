@@ -142,6 +142,10 @@ class Ledger:
         arrays = _arrays(rows)
         try:
             return await self._insert(gateway_id, arrays)
+        except asyncpg.UniqueViolationError:
+            # Another gateway is inserting the same row: the index of billed attempts waits for it and fails before the
+            # conflict over the key is seen. Now it is there to be seen, unless it was a second billed attempt.
+            return await self._insert(gateway_id, arrays)
         except asyncpg.CheckViolationError as error:
             if error.constraint_name is not None:
                 raise

@@ -102,7 +102,8 @@ class ControlHandlers:
         live = self._service.live.get(rid)
         if live is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(live.ended.wait(), USAGE_WAIT_S)
+                async with asyncio.timeout(USAGE_WAIT_S):
+                    await live.ended.wait()
         usage = self._service.history.get(rid)
         if usage is None or rid in self._service.live:
             raise NotFound(f"No finished request with the id {rid!r} is known.", param="rid")

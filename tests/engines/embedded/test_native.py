@@ -26,7 +26,8 @@ from tests.engines.embedded.tiny import SHIPPED
 pytest.importorskip("numba")
 LENGTHS = (1, 5, 16, 17, 40, 95, 64)
 PAGE = 16
-MOST_APART = 0.01
+MOST_APART = 0.02
+"""What rounding to bfloat16 does; PyTorch's bfloat16 is as far off."""
 WIDE_HEADS = {"head_dim": 128, "num_attention_heads": 8, "num_key_value_heads": 2}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen 3": ("qwen3", {"head_dim": 32, "hidden_size": 80, "intermediate_size": 100}),

@@ -81,6 +81,17 @@ async def test_seeding_writes_a_version_only_when_it_differs(
     assert [state.version for state in seen] == [1, 2, 3]
 
 
+async def test_stopping_does_not_wait_when_something_is_announced_in_the_same_moment(
+    store_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    for _ in range(5):
+        store = await store_at(fresh_postgres_url)
+        await asyncio.sleep(0)  # it follows now
+        store._announced.set()
+        async with asyncio.timeout(10):
+            await store.stop()
+
+
 async def test_gateways_that_start_together_seed_one_version(
     store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
 ) -> None:

@@ -109,7 +109,8 @@ async def test_a_row_postgres_cannot_hold_is_set_aside(pool: asyncpg.Pool[Any], 
 
 
 async def test_several_gateways_may_ship_one_row_at_once(pool: asyncpg.Pool[Any]) -> None:
-    rows = [closed(opened()) for _ in range(300)]
     ledger = Ledger(pool)
-    new = await asyncio.gather(*(ledger.insert(rows, f"gw-{n}") for n in range(3)))
-    assert sum(new) == len(rows)
+    for _ in range(10):  # once in five they meet in the index of billed attempts
+        rows = [closed(opened()) for _ in range(300)]
+        new = await asyncio.gather(*(ledger.insert(rows, f"gw-{n}") for n in range(3)))
+        assert sum(new) == len(rows)
