@@ -31,7 +31,8 @@ _COUNT = (
     "how many words are in this list: {}?", "count these words: {}", "count the items: {}",
     "how many items does this list have: {}?",
 )  # fmt: skip
-_MOST_IN_TRAINING = 10
+_MOST, _MOST_IN_TRAINING = 6, 10
+"""Words of a list."""
 _PLACES = ("first", "second", "third", "fourth", "last")
 
 
@@ -43,24 +44,24 @@ def make(draw: Draw) -> Question:
 def make_training(draw: Draw) -> Question:
     """As asked, but more often backwards (going back a word is harder than going on), and some of ten words."""
     if draw.chance(0.4):
-        return _reversed(draw, most=_MOST_IN_TRAINING if draw.chance(0.5) else 6)
+        return _reversed(draw, most=_MOST_IN_TRAINING if draw.chance(0.5) else _MOST)
     if draw.chance(0.3):
         return draw.one((_bullets, _numbered))(draw, most=_MOST_IN_TRAINING)
     return make(draw)
 
 
-def _bullets(draw: Draw, most: int = 6) -> Question:
+def _bullets(draw: Draw, most: int = _MOST) -> Question:
     text, words = _ask(draw, "bullets", _BULLETS, most=most)
     return Question((user(text),), "\n".join(f"- {word}" for word in words), functools.partial(_is_bulleted, words), 96)
 
 
-def _numbered(draw: Draw, most: int = 6) -> Question:
+def _numbered(draw: Draw, most: int = _MOST) -> Question:
     text, words = _ask(draw, "numbered", _NUMBERED, most=most)
     reference = "\n".join(f"{place}. {word}" for place, word in enumerate(words, 1))
     return Question((user(text),), reference, functools.partial(_is_numbered, words), 96)
 
 
-def _reversed(draw: Draw, most: int = 6) -> Question:
+def _reversed(draw: Draw, most: int = _MOST) -> Question:
     text, words = _ask(draw, "reversed", _REVERSED, most=most)
     back = words[::-1]
     return Question((user(text),), f"Reversed: {', '.join(back)}", functools.partial(_is_in_order, back), 96)
@@ -82,7 +83,9 @@ def _count(draw: Draw) -> Question:
     return Question((user(text),), f"There are {names[len(words) - 3]} words.", check, 40)
 
 
-def _ask(draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = 6) -> tuple[str, tuple[str, ...]]:
+def _ask(
+    draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MOST
+) -> tuple[str, tuple[str, ...]]:
     """The question and its words, all different, mostly known ones."""
     opener, core = draw.phrase(f"lists:{kind}", _OPENERS, cores)
     count = draw.one(tuple(range(fewest, most + 1)))

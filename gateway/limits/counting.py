@@ -22,6 +22,7 @@ import msgspec
 
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
+from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.config import LimitsConfig
 from gateway.limits.epoch import Epoch
@@ -240,18 +241,9 @@ class Counting:
         return f"{self._config.key_prefix}:round:{each.token}"
 
     async def _upkeep(self, verb: str, rule: PlannedRule, *arguments: str | int) -> list[Any]:
-        reply: list[Any] = await self._load_and_call(self._script.upkeep(verb, [rule.key], *arguments))
+        command = self._script.upkeep(verb, [rule.key], *arguments)
+        reply: list[Any] = await loading.call(self._valkey, self._script.loads, command)
         return reply
-
-    async def _load_and_call(self, command: bytes) -> Any:
-        try:
-            return await self._valkey.call(command)
-        except hiredis.ReplyError as error:
-            if not str(error).startswith("NOSCRIPT"):
-                raise
-            for load in self._script.loads:
-                self._valkey.send(load, _ignore)
-            return await self._valkey.call(command)
 
     async def _call(self, *words: str | int | bytes) -> Any:
         return await self._valkey.call(pack(words))

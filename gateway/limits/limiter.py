@@ -18,7 +18,7 @@ import hiredis
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
-from gateway.limits import retirement
+from gateway.limits import loading, retirement
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
@@ -275,14 +275,7 @@ class Limiter:
             raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
 
     async def _call(self, command: bytes) -> object:
-        try:
-            return await self._valkey.call(command)
-        except hiredis.ReplyError as error:
-            if not str(error).startswith("NOSCRIPT"):
-                raise
-            for load in self._script.loads:
-                self._valkey.send(load, _ignore)
-            return await self._valkey.call(command)
+        return await loading.call(self._valkey, self._script.loads, command)
 
     def _reserve_without_valkey(
         self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost, calls: Calls

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-import hiredis
 import msgspec
 
 from contracts.generation import Caller, Tier
+from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
@@ -139,9 +139,8 @@ class OpenReservations:
             self._announce_all(organization_id)
 
     def _reloaded(self, reply: object) -> None:
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT") and self._valkey.connected:
-            for load in self._script.loads:
-                self._valkey.send(load, _ignore)
+        if loading.forgotten(reply) and self._valkey.connected:
+            loading.send_again(self._valkey, self._script.loads)
 
 
 def _ignore(_: object) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
-import hiredis
 import msgspec
 
+from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.plan import prefix_of
@@ -50,8 +49,8 @@ async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, l
             left = await _open_of(valkey, script, tagged, epoch)
             await end(valkey, script, left)
             ended += len(left)
-            await _call(valkey, script, script.upkeep("forget", [tagged + "epochs"], epoch))
-            await _call(valkey, script, pack(("SREM", key, member)))
+            await loading.call(valkey, script.loads, script.upkeep("forget", [tagged + "epochs"], epoch))
+            await loading.call(valkey, script.loads, pack(("SREM", key, member)))
     return ended
 
 
@@ -69,29 +68,18 @@ async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
     for each in strays:
         keys = [each.tagged + "epochs", each.tagged + "open", *(each.tagged + rule for rule in each.rules)]
         keys.append(f"{each.tagged}tomb:{each.id}")
-        await _call(valkey, script, script.upkeep("retire", keys, each.id, script.tomb_ms))
+        await loading.call(valkey, script.loads, script.upkeep("retire", keys, each.id, script.tomb_ms))
 
 
 async def _places(valkey: Valkey, script: Script, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
     """Where runs of an instance may have something open: member of its set, epoch, the organization's prefix."""
     prefix = key.rpartition(":instance:")[0]
-    for member in await _call(valkey, script, pack(("SMEMBERS", key))):
+    for member in await loading.call(valkey, script.loads, pack(("SMEMBERS", key))):
         epoch, _, organization_id = member.decode().partition(" ")
         yield member, epoch, prefix_of(prefix, organization_id)
 
 
 async def _open_of(valkey: Valkey, script: Script, tagged: str, epoch: str) -> list[Stray]:
-    flat = await _call(valkey, script, pack(("HGETALL", tagged + "open")))
+    flat = await loading.call(valkey, script.loads, pack(("HGETALL", tagged + "open")))
     records = [(name.decode(), _decode(value)) for name, value in zip(flat[::2], flat[1::2], strict=True)]
     return [Stray(name, tagged, tuple(record.rules)) for name, record in records if record.epoch == epoch]
-
-
-async def _call(valkey: Valkey, script: Script, command: bytes) -> Any:
-    try:
-        return await valkey.call(command)
-    except hiredis.ReplyError as error:
-        if not str(error).startswith("NOSCRIPT"):
-            raise
-        for load in script.loads:
-            valkey.send(load, lambda _: None)
-        return await valkey.call(command)

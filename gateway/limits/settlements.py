@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import hiredis
-
+from gateway.limits import loading
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan
 from gateway.limits.valkey import ConnectionLost, Valkey
@@ -102,10 +101,9 @@ class Settlements:
     ) -> None:
         self._in_flight -= 1
         if isinstance(reply, Exception):
-            if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            if loading.forgotten(reply):
                 try:
-                    for load in self._loads:
-                        self._valkey.send(load, _ignore)
+                    loading.send_again(self._valkey, self._loads)
                     self._send(command, plan, until_s, told)
                     return
                 except ConnectionLost:
