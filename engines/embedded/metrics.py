@@ -58,7 +58,7 @@ class EngineCollector(Collector):
         yield self._histogram("inter_token_latency_seconds", "Between two tokens of a sequence", stats.inter_token_s)
         yield self._histogram("e2e_request_latency_seconds", "Arrival to last token", stats.request_s)
         yield self._histogram("queue_time_seconds", "Arrival to admission", stats.queue_s)
-        yield self._by_stage("per_stage_req_latency_seconds", "Time by stage, label `stage`", stats.stages_s)
+        yield self._histogram("per_stage_req_latency_seconds", "Time by stage, label `stage`", stats.stages_s)
 
     def _drafts_checked(self) -> int:
         """The token before the drafts is checked with them."""
@@ -75,13 +75,12 @@ class EngineCollector(Collector):
         family.add_metric(self._labels, value)
         return family
 
-    def _histogram(self, name: str, help_: str, histogram: Histogram) -> Metric:
-        family = HistogramMetricFamily(f"sglang:{name}", help_, labels=LABELS)
-        family.add_metric(self._labels, histogram.buckets(), histogram.total)
-        return family
-
-    def _by_stage(self, name: str, help_: str, stages: dict[str, Histogram]) -> Metric:
-        family = HistogramMetricFamily(f"sglang:{name}", help_, labels=(*LABELS, "stage"))
+    def _histogram(self, name: str, help_: str, told: Histogram | dict[str, Histogram]) -> Metric:
+        """told: one, or one for each stage of a request."""
+        stages = told if isinstance(told, dict) else {}
+        family = HistogramMetricFamily(f"sglang:{name}", help_, labels=(*LABELS, *(["stage"] if stages else ())))
         for stage, histogram in stages.items():
             family.add_metric([*self._labels, stage], histogram.buckets(), histogram.total)
+        if isinstance(told, Histogram):
+            family.add_metric(self._labels, told.buckets(), told.total)
         return family
