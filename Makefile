@@ -6,9 +6,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 CODE := benchmarks contracts engines evals gateway infra migrations router slipstream speculative tests training
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
+# LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-billing check format bench nightly docs clean
+.PHONY: help up test test-billing check format bench nightly docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,10 @@ nightly: $(DEV)  ## the tests that take minutes
 docs: $(DEV)  ## write docs/reference anew from the code
 	$(BIN)/python -m slipstream.reference docs/reference
 
+lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments
+	$(PIP) --quiet 'uv>=0.9,<1'
+	$(BIN)/python -m infra.locks
+
 clean:  ## remove the virtual environment and caches; the data folder stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -57,5 +62,10 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "installing Slipstream, its engine and the tools for tests (a few minutes the first time)"
+ifdef LOCKED
+	@$(PIP) --progress-bar on --require-hashes -r requirements/dev-cpu.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+else
 	@$(PIP) --progress-bar on -e '.[engine,dev]'
+endif
 	@touch $@ $(ENGINE)
