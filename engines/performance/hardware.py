@@ -21,7 +21,7 @@ class Gpu(msgspec.Struct, frozen=True):
 class Efficiency(msgspec.Struct, frozen=True):
     """Shares of the data sheet that are reached, and what the software costs per step; fitted to published figures.
 
-    The figures and the fit are in tests/engines/test_performance.py.
+    The figures and the fit are in tests/engines/performance/test_published_figures.py.
     """
 
     matrix: float = 0.58

@@ -1,4 +1,4 @@
-"""All slices, by name. The table of the shipped model and the eval gate use exactly these."""
+"""All slices, by name. The table of the shipped model uses exactly these."""
 
 from __future__ import annotations
 
