@@ -59,7 +59,10 @@ def svg(title: str, panels: Sequence[Panel], columns: int = 2) -> str:
                 for line in drawn:
                     line.set(gid=f"{panel.title}/{name}", zorder=3 - order / 100)
                     lines.setdefault(name, line)
-            if not panel.logarithmic:
+            axes.yaxis.set_major_formatter("{x:,g}")
+            if panel.logarithmic:
+                axes.yaxis.set_minor_formatter("")
+            else:
                 axes.set_ylim(bottom=0)
         figure.legend(
             handles=list(lines.values()),
