@@ -44,6 +44,9 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """TCP port of the lease protocol; 0 takes any free one."""
     socket: str | None = None
     """Unix socket to listen on as well, for gateways of the same machine: a message costs less there."""
+    control_port: Port = 8101
+    """gRPC port on `host` of the control service (`slipstream fleet`, `slipstream router explain`, grpc.health.v1,
+    reflection); 0 takes any free one."""
     metrics_port: Port = 0
     """HTTP port on `host` for /metrics and /healthz; 0 switches them off."""
     policy: str = "prefix"

@@ -1,20 +1,10 @@
-"""Asks a running router about one request, and puts the answer into words."""
+"""Puts what the router remembers about one request into words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from contracts.proto import router_pb2 as pb
 from router.core.record import Record
-from router.inquiry import inquire
-
-
-def ask(address: str, token: str, request_id: str) -> list[Record]:
-    """Every decision the router remembers about it, oldest first. Raises RouterUnavailable."""
-    question = pb.GatewayMessage(explain=pb.ExplainRequest(request_id=request_id))
-    return msgspec.json.decode(inquire(address, token, question).explanation.records, type=list[Record])
 
 
 def told(records: Sequence[Record]) -> str:
@@ -26,6 +16,16 @@ def told(records: Sequence[Record]) -> str:
             "never gets as far."
         )
     return "\n\n".join(_told(record) for record in records)
+
+
+def line(record: Record) -> str:
+    """One decision on one line."""
+    what = f"{record.request_id}  {record.model}  {record.prompt_tokens:,} tokens  waited {_ms(record.queued_s)}"
+    if record.refused:
+        return f"{what}  refused, {record.refused}"
+    return (
+        f"{what}  {record.chosen}  {record.predicted_cached_tokens:,} cached  first token in {_ms(record.predicted_s)}"
+    )
 
 
 def request_id_of(name: str) -> str:

@@ -20,6 +20,9 @@ from contracts.proto import router_pb2 as pb
 from engines.base import Driver
 from router import codec, wire
 from router.config import RouterConfig
+from router.control.server import ControlServer
+from router.control.servicer import ControlServicer
+from router.control.watchers import Watchers
 from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, StatePublished, Tick
@@ -49,6 +52,12 @@ class RouterServer:
         self.port = 0
         self.dispatcher = Dispatcher(config, registry.create(config.policy))
         self.metrics = RouterMetrics(self.dispatcher)
+        self._watchers = Watchers()
+        self.dispatcher.records.on_decision = self._watchers.decided
+        servicer = ControlServicer(self.dispatcher, self.epoch, self.handle, self._watchers)
+        self._control = ControlServer(servicer, lambda token, changing: self.authorized(token))
+        self.control_port = 0
+        """The one bound."""
         self.connections: dict[int, GatewayConnection] = {}
         self._token = token.encode()
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
@@ -75,6 +84,7 @@ class RouterServer:
         self.port = listener.sockets[0].getsockname()[1]
         if self.config.socket is not None:
             self._listeners.append(await self._listen_on_socket(self.config.socket))
+        self.control_port = await self._control.start(host, self.config.control_port)
         if self.config.metrics_port:
             await self._metrics_server.start(host, self.config.metrics_port)
         logger.info("router listening on %s:%d", host, self.port)
@@ -104,6 +114,7 @@ class RouterServer:
             async with asyncio.timeout(self.config.drain_timeout_s):
                 await self._until_all_gone()
         await self.abort()
+        await self._control.stop()
         await self._poller.stop()
         self._kv_events.stop()
         await self._metrics_server.stop()
@@ -141,6 +152,7 @@ class RouterServer:
             self._act(decision)
         if type(event) is StatePublished:
             self._follow_fleet()
+            self._control.serving(True)
         self._arm(loop)
 
     def authorized(self, token: str) -> bool:
@@ -156,6 +168,11 @@ class RouterServer:
         self.connections.pop(number, None)
         if not self.connections:
             self._all_gone.set()
+
+    @property
+    def watchers(self) -> int:
+        """How many watch decisions."""
+        return len(self._watchers)
 
     def describe(self) -> pb.FleetDescription:
         """The fleet as the core sees it now."""

@@ -10,6 +10,7 @@ from contracts.errors import ConfigError, SlipstreamError
 from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
 from slipstream.commands.config import config
+from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
 from slipstream.commands.logs import logs
 from slipstream.commands.members import members
@@ -32,7 +33,7 @@ def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""
 
 
-for command in (up, status, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
+for command in (up, status, fleet, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
 for command in (organizations, projects, members, admin_keys, audit, quantization, simulate):
     cli.add_command(command)

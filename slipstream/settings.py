@@ -57,6 +57,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.local.valkey_url or self.data.valkey_url
 
     @property
+    def control_address(self) -> str:
+        """`host:port` of the router's control service, as this machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.router.host, self.router.host)  # noqa: S104
+        return f"[{host}]:{self.router.control_port}" if ":" in host else f"{host}:{self.router.control_port}"
+
+    @property
     def token(self) -> str:
         """The deployment's token, which engines and router demand. Made on first use."""
         return secret_text(self.data.token_file)

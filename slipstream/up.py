@@ -199,6 +199,8 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
     router = settings.router
     if router.port in (0, RouterConfig().port):  # not chosen by the user: two deployments on one machine must not meet
         router = msgspec.structs.replace(router, port=ports.pick("router"))
+    if router.control_port in (0, RouterConfig().control_port):
+        router = msgspec.structs.replace(router, control_port=ports.pick("router control"))
     router = msgspec.structs.replace(router, socket=router.socket or str(data.router_socket))
     client = msgspec.structs.replace(settings.gateway.router, address=f"unix:{router.socket}")
     limits = msgspec.structs.replace(settings.gateway.limits, expected_instances=local.gateways)

@@ -24,6 +24,7 @@ from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refus
 from router.core.events import (
     Acquire,
     Cancel,
+    DrainReplica,
     Event,
     FirstToken,
     GatewayConnected,
@@ -84,6 +85,7 @@ class Dispatcher:
             StatePublished: self._published,
             ReplicaProbed: self._probed,
             KvBatch: self._kv_events,
+            DrainReplica: self._drain,
             Tick: self._tick,
         }
 
@@ -316,6 +318,10 @@ class Dispatcher:
             # what died comes back empty; what was only unreachable is learnt again from its first answers
             pool.index.forget(replica.slot)
             self._mirrors.pop(replica.id, None)
+        self._reconsider(pool, replica, now, out)
+
+    def _reconsider(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
+        """A replica may be used now, or no longer: serve who waits, or refuse them when nobody is left to wait for."""
         pool.refresh(replica)
         if replica.usable:
             self.placer.serve(pool, now, out)
@@ -324,6 +330,15 @@ class Dispatcher:
                 if not self.placer.hopeful(pool, waiting.ask):
                     self.placer.unqueue(waiting)
                     self.placer.refuse_no_engine(pool, waiting, now, out)
+
+    def _drain(self, event: DrainReplica, now: float, out: list[Decision]) -> None:
+        replica = self.fleet.replicas.get(event.replica_id)
+        if replica is None:
+            return
+        replica.draining = event.draining
+        pool = self._pool_of(replica)
+        if pool is not None:
+            self._reconsider(pool, replica, now, out)
 
     def _kv_events(self, event: KvBatch, now: float, out: list[Decision]) -> None:
         replica = self.fleet.replicas.get(event.replica_id)

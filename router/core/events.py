@@ -112,6 +112,13 @@ class KvBatch(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
+class DrainReplica(msgspec.Struct, frozen=True):
+    """An operator takes a replica out of use, or back into it, until the router restarts."""
+
+    replica_id: str
+    draining: bool
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has passed; due no later than `Dispatcher.next_wakeup`."""
 
@@ -126,5 +133,6 @@ Event = (
     | StatePublished
     | ReplicaProbed
     | KvBatch
+    | DrainReplica
     | Tick
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 import xxhash
@@ -63,6 +64,8 @@ class RecordBook:
 
     def __init__(self, limit: int, share: float) -> None:
         self._limit = limit
+        self.on_decision: Callable[[Record], None] | None = None
+        """Told of every decision that is remembered, as it is taken."""
         self._below = int(share * 2**64) if limit else 0
         self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         """By request and lease id."""
@@ -127,6 +130,8 @@ class RecordBook:
         return [self._records[request_id, lease_id] for lease_id in self._leases.get(request_id, ())]
 
     def _add(self, record: Record) -> None:
+        if self.on_decision is not None:
+            self.on_decision(record)
         key = (record.request_id, record.lease_id)
         if key not in self._records:
             self._leases.setdefault(record.request_id, []).append(record.lease_id)

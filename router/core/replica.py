@@ -43,6 +43,7 @@ class Replica:
         "counted",
         "counted_idle",
         "detail",
+        "draining",
         "driver",
         "failures",
         "fill",
@@ -95,6 +96,8 @@ class Replica:
         self.max_concurrency = 0
         self.wanted = False
         """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
+        self.draining = False
+        """An operator has taken it out of use: no new leases."""
         self.health = Health.UNKNOWN
         self.healthy_since = 0.0
         """When it last became healthy after it was not."""
@@ -137,8 +140,8 @@ class Replica:
 
     @property
     def usable(self) -> bool:
-        """It may be given leases now, as far as health, weight and breaker go."""
-        return self.wanted and self.weight > 0 and self.health is Health.HEALTHY and not self.breaker.open
+        """It may be given leases now, as far as health, weight, draining and breaker go."""
+        return self._in_use and self.health is Health.HEALTHY and not self.breaker.open
 
     @property
     def free(self) -> bool:
@@ -148,7 +151,11 @@ class Replica:
     @property
     def hopeful(self) -> bool:
         """Waiting for it makes sense: it is usable, or a poll is about to tell, or its breaker is."""
-        return self.wanted and self.weight > 0 and self.health is not Health.UNHEALTHY
+        return self._in_use and self.health is not Health.UNHEALTHY
+
+    @property
+    def _in_use(self) -> bool:
+        return self.wanted and self.weight > 0 and not self.draining
 
     @property
     def decoding(self) -> int:

@@ -29,6 +29,13 @@ def data_option(function: Function) -> Function:
     return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream here.")(function)
 
 
+def control_address_option(function: Function) -> Function:
+    """`--address HOST:PORT` of the router's control service."""
+    return click.option(
+        "--address", metavar="HOST:PORT", help="Of the router's control service. Default: router.control_port."
+    )(function)
+
+
 def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
     """Settings with the command line's values on top; names use `__` for the dot, None means not given."""
     from slipstream import settings

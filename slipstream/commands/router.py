@@ -9,7 +9,13 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.options import config_option, data_option, load_settings, running_settings
+from slipstream.commands.options import (
+    config_option,
+    control_address_option,
+    data_option,
+    load_settings,
+    running_settings,
+)
 from slipstream.commands.processes import log_to_stderr
 
 DIFFERENCES_SHOWN = 10
@@ -34,18 +40,38 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
 @click.argument("request_id")
 @config_option
 @data_option
-@click.option("--address", metavar="HOST:PORT", help="Of the router. Default: the gateways' setting.")
+@control_address_option
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are.")
 def explain(request_id: str, config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
     """Say why REQUEST_ID was placed where it was, or refused, and how that turned out.
 
     The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well.
     """
-    from router.explain import ask, request_id_of, told
+    from router.control.client import ControlClient
+    from router.explain import request_id_of, told
 
     settings = running_settings(config_file, data)
-    records = ask(address or settings.gateway.router.address, settings.token, request_id_of(request_id))
+    with ControlClient(address or settings.control_address, settings.token) as control:
+        records = control.explain(request_id_of(request_id))
     click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
+
+
+@router.command()
+@config_option
+@data_option
+@control_address_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def watch(config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
+    """Show decisions as they are taken, until Ctrl-C."""
+    from router.control.client import ControlClient
+    from router.explain import line
+
+    settings = running_settings(config_file, data)
+    with ControlClient(address or settings.control_address, settings.token) as control:
+        for record, missed in control.watch():
+            if missed:
+                click.echo(f"… {missed:,} not shown", err=True)
+            click.echo(msgspec.json.encode(record).decode() if as_json else line(record))
 
 
 @router.command()

@@ -25,7 +25,12 @@ async def start_router(engines: FakeEngines) -> AsyncIterator[StartRouter]:
     running: list[RouterServer] = []
 
     async def start(**settings: object) -> RouterServer:
-        defaults: dict[str, object] = {"port": 0, "poll_interval_s": 0.05, "recovery_interval_s": 0.02}
+        defaults: dict[str, object] = {
+            "port": 0,
+            "control_port": 0,
+            "poll_interval_s": 0.05,
+            "recovery_interval_s": 0.02,
+        }
         config = RouterConfig(**{**defaults, **settings})  # type: ignore[arg-type]
         router = RouterServer(config, TOKEN, engines, lambda name: FakeDriver())
         await router.start()

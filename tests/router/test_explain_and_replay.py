@@ -13,11 +13,17 @@ from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish, Usage
 from router import event_log, explain
-from router.core.record import RecordBook
+from router.control.client import ControlClient
+from router.core.record import Record, RecordBook
 from router.explain import request_id_of
 from router.server import RouterServer
 from slipstream.commands import router as commands
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+
+
+def explained(router: RouterServer, request_id: str) -> list[Record]:
+    with ControlClient(f"127.0.0.1:{router.control_port}", TOKEN) as control:
+        return control.explain(request_id)
 
 
 def leases(router: RouterServer) -> int:
@@ -37,7 +43,7 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
         client.first_token(f"l{number}", 0.05, 100 * number)
         client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(300, 7, 100 * number)))
         await until(lambda: leases(router) == 0)
-    (record,) = await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l1")
+    (record,) = await asyncio.to_thread(explained, router, "req_l1")
     assert record.chosen == lease.engine.replica_id
     assert {one.replica_id for one in record.candidates} == {"r1", "r2"}
     warm = next(one for one in record.candidates if one.replica_id == record.chosen)
@@ -55,11 +61,11 @@ async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connec
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     await asyncio.gather(client.acquire(ask("l2", deadline_s=0.0)), return_exceptions=True)
-    (record,) = await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l2")
+    (record,) = await asyncio.to_thread(explained, router, "req_l2")
     assert record.refused.startswith("overloaded: ")
     assert record.retry_after_s
     assert "come back in" in explain.told([record])
-    assert await asyncio.to_thread(explain.ask, f"127.0.0.1:{router.port}", TOKEN, "req_l1") == []
+    assert await asyncio.to_thread(explained, router, "req_l1") == []
 
 
 def test_records_are_bounded_and_sampled_by_request() -> None:

@@ -1,0 +1,79 @@
+"""Calls a running router's control service, for commands and tests: no event loop needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TypeVar
+
+import grpc
+
+from contracts.errors import NotFound, RouterUnavailable
+from contracts.proto import control_pb2 as pb
+from contracts.proto.control_pb2_grpc import RouterControlStub
+from router.control import messages
+from router.core.record import Record
+
+TIMEOUT_S = 5.0
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
+
+
+class ControlClient:
+    """`with ControlClient(address, token) as control:`. Every call raises RouterUnavailable when there is no answer, or
+    the answer is no. address: `host:port`."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self._address = address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._channel = grpc.insecure_channel(address)
+        self._stub = RouterControlStub(self._channel)
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def fleet(self) -> pb.Fleet:
+        """The fleet as the router sees it now."""
+        return self._call(self._stub.DescribeFleet, pb.DescribeFleetRequest())
+
+    def explain(self, request_id: str) -> list[Record]:
+        """Every remembered decision about a request, oldest first; empty when there is none."""
+        try:
+            answer = self._call(self._stub.ExplainRequest, pb.ExplainRequestRequest(request_id=request_id))
+        except NotFound:
+            return []
+        return [messages.record(decision) for decision in answer.decisions]
+
+    def watch(self) -> Iterator[tuple[Record, int]]:
+        """Decisions as they are taken, each with how many were missed before it. Ends only by an error."""
+        stream = self._stub.WatchDecisions(pb.WatchDecisionsRequest(), metadata=self._metadata)
+        try:
+            for decision in stream:
+                yield messages.record(decision), decision.missed
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        finally:
+            stream.cancel()
+
+    def drain(self, replica_id: str, draining: bool) -> pb.Replica:
+        """Give a replica no new leases, or some again. Raises NotFound for an unknown one."""
+        return self._call(self._stub.DrainReplica, pb.DrainReplicaRequest(replica_id=replica_id, draining=draining))
+
+    def _call(self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResultT], request: RequestT) -> ResultT:
+        try:
+            return method(request, timeout=TIMEOUT_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: grpc.RpcError) -> NotFound | RouterUnavailable:
+        status, details = error.code(), error.details()
+        if status is grpc.StatusCode.NOT_FOUND:
+            return NotFound(str(details))
+        if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return RouterUnavailable(f"The router at {self._address} does not answer; is it running?")
+        return RouterUnavailable(f"The router at {self._address} refused: {details}")

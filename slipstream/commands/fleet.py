@@ -1,0 +1,122 @@
+"""`slipstream fleet`: pools and replicas as the router sees them now, and taking a replica out of use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from google.protobuf.json_format import MessageToJson
+
+from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
+
+if TYPE_CHECKING:
+    from contracts.proto import control_pb2 as pb
+    from router.control.client import ControlClient
+
+HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", "url")
+
+
+@click.group(invoke_without_command=True)
+@config_option
+@data_option
+@control_address_option
+@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_context
+def fleet(
+    context: click.Context,
+    config_file: Path | None,
+    data: str | None,
+    address: str | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Show every pool and replica: health, leases, queues, breakers. Exit code 1 when a replica is not usable.
+
+    \b
+    leases    running of at most     engine    running + waiting, as it reports
+    prefill   prompt tokens ahead    headroom  KV tokens still free    speed  prompt tokens a second
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with _control(config_file, data, address) as control:
+        while True:
+            seen = control.fleet()
+            if watch:
+                click.clear()
+            click.echo(MessageToJson(seen, preserving_proto_field_name=True) if as_json else "\n".join(told(seen)))
+            if not watch:
+                break
+            time.sleep(1)
+    if not all(replica.usable for pool in seen.pools for replica in pool.replicas):
+        context.exit(1)
+
+
+@fleet.command()
+@click.argument("replica_id")
+@config_option
+@data_option
+@control_address_option
+def drain(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
+    """Give REPLICA_ID no new requests; running ones end by themselves. Until `resume`, or the router restarts."""
+    with _control(config_file, data, address) as control:
+        replica = control.drain(replica_id, True)
+        click.echo(f"{replica.id} takes no new requests; {replica.leases} still run")
+
+
+@fleet.command()
+@click.argument("replica_id")
+@config_option
+@data_option
+@control_address_option
+def resume(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
+    """Give REPLICA_ID requests again."""
+    with _control(config_file, data, address) as control:
+        click.echo(f"{replica_id} is {state(control.drain(replica_id, False))}")
+
+
+def told(fleet: pb.Fleet) -> Iterator[str]:
+    """The picture as lines of text."""
+    yield f"desired state {fleet.desired_state_version}, {fleet.gateways} gateways"
+    for pool in fleet.pools:
+        yield ""
+        yield f"{pool.name}: {pool.queued} waiting"
+        rows = [HEAD, *(_row(replica) for replica in pool.replicas)]
+        widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield ("  " + "  ".join(cells)).rstrip()
+
+
+def state(replica: pb.Replica) -> str:
+    """In a few words, with the reason where it is not usable."""
+    if replica.draining:
+        return f"draining, {replica.leases} left" if replica.leases else "drained"
+    if replica.breaker != "closed":
+        return f"breaker {replica.breaker}: {replica.breaker_reason}"
+    if replica.health != "healthy":
+        return f"{replica.health}: {replica.detail}" if replica.detail else replica.health
+    return "healthy" if replica.weight else "weight 0"
+
+
+def _row(replica: pb.Replica) -> tuple[str, ...]:
+    return (
+        replica.id,
+        state(replica),
+        f"{replica.leases}/{replica.max_concurrency}",
+        f"{replica.running}+{replica.waiting}",
+        f"{replica.prefill_tokens:,}",
+        f"{replica.headroom_tokens:,}" if replica.HasField("headroom_tokens") else "-",
+        f"{replica.prefill_tokens_per_s:,.0f}" if replica.prefill_tokens_per_s else "-",
+        replica.url,
+    )
+
+
+def _control(config_file: Path | None, data: str | None, address: str | None) -> ControlClient:
+    from router.control.client import ControlClient
+
+    settings = running_settings(config_file, data)
+    return ControlClient(address or settings.control_address, settings.token)
