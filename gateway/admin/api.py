@@ -18,19 +18,19 @@ import msgspec
 
 from contracts.errors import (
     BodyTooLarge,
-    Conflict,
     IdempotencyInFlight,
     InternalError,
     ServiceError,
     SlipstreamError,
 )
-from gateway.admin import audit_log
 from gateway.admin.arguments import Arguments
+from gateway.admin.audit_log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.principal import authenticate
+from gateway.admin.transaction import recorded
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.errors import body_of, status_of
 from gateway.fleet import Fleet
@@ -161,23 +161,14 @@ class AdminApi:
         self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
-        try:
-            async with call.connection.transaction():
-                result = await endpoint.handler(call, **arguments)
-                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
-                if claim is not None:
-                    await claim.keep(call.connection, endpoint.status, body)
-                await self._record(endpoint, call)
-        except asyncpg.UniqueViolationError as error:
-            raise Conflict(_conflict(error)) from None
+        async with recorded(call, Actor.of(call.principal, call.request_id)):
+            result = await endpoint.handler(call, **arguments)
+            body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+            if claim is not None:
+                await claim.keep(call.connection, endpoint.status, body)
+            if endpoint.method != "GET" and not call.changes:
+                raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
         return AdminAnswer(endpoint.status, body)
-
-    async def _record(self, endpoint: Endpoint, call: AdminCall) -> None:
-        if endpoint.method != "GET" and not call.changes:
-            raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
-        actor = audit_log.Actor.of(call.principal, call.request_id)
-        for change in call.changes:
-            await audit_log.record(call.connection, actor, change)
 
     def _arguments_of(self, endpoint: Endpoint) -> Arguments:
         known = self._arguments.get(endpoint.name)
@@ -189,10 +180,3 @@ class AdminApi:
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
     """JSON columns come as values, and are given as text that is JSON."""
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)
-
-
-def _conflict(error: asyncpg.UniqueViolationError) -> str:
-    """Which name is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
-    what = {"email": "a member with this e-mail address", "name": "one with this name"}
-    field = next((name for name in what if name in (error.constraint_name or "")), "name")
-    return f"There is already {what[field]}."

@@ -32,6 +32,8 @@ class ActorKind(StrEnum):
     SERVICE_ACCOUNT = "service_account"
     COMMAND = "command"
     """Somebody with a shell on the deployment's machine, by the command line."""
+    SYSTEM = "system"
+    """The deployment itself: what its settings or its schedule bring about."""
 
 
 class DeliveryState(StrEnum):
