@@ -52,6 +52,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.local.database_url or self.data.database_url
 
     @property
+    def audit_heads(self) -> Path:
+        """The folder in which heads of the audit log are noted."""
+        return Path(self.worker.audit.heads_folder or self.data.path / "audit")
+
+    @property
     def valkey_url(self) -> str:
         """The Valkey to use: the one given, else the embedded one."""
         return self.local.valkey_url or self.data.valkey_url

@@ -29,6 +29,7 @@ from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig
 from slipstream import banner, fleet, toml
+from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
 from slipstream.progress import Progress
@@ -110,6 +111,9 @@ class Up:
         await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
+        warning = await ownership_warning(self._settings)
+        if warning is not None:
+            self._progress.say(f"warning: {warning}")
         settings = self._settings
         return banner.render(
             public_url(settings),
@@ -203,7 +207,9 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
     client = msgspec.structs.replace(settings.gateway.router, address=f"unix:{router.socket}")
     limits = msgspec.structs.replace(settings.gateway.limits, expected_instances=local.gateways)
     gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits)
-    return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway)
+    audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
+    worker = msgspec.structs.replace(settings.worker, audit=audit)
+    return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway, worker=worker)
 
 
 def _write_settings(path: Path, settings: Settings) -> None:

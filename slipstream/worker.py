@@ -11,6 +11,7 @@ from typing import Any
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
 
+from gateway.admin import audit_tasks
 from gateway.admin import tasks as admin_tasks
 from gateway.metering import tasks
 from slipstream.settings import Settings
@@ -37,10 +38,12 @@ def create_app(settings: Settings) -> Celery:
         beat_schedule={
             **tasks.schedule(settings.worker.ledger, settings.worker.rollup_every_s),
             **admin_tasks.schedule(),
+            **audit_tasks.schedule(settings.worker.audit),
         },
     )
     tasks.add_tasks(app, settings.database_url, lambda: settings.token, settings.worker.ledger)
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     return app
 
 
@@ -64,7 +67,7 @@ def main(settings: Settings) -> None:
 
     def on_ready(**_: Any) -> None:
         ready.touch()
-        for name in tasks.AT_START:
+        for name in (*tasks.AT_START, *audit_tasks.AT_START):
             app.send_task(name)
         beat.start()
 

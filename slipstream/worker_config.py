@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.admin.audit_config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 
 
@@ -17,5 +18,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours; running often only costs work."""
     ledger: UpkeepConfig = UpkeepConfig()
     """What else is done for the ledger."""
+    audit: AuditConfig = AuditConfig()
+    """What is kept of the audit log outside the database."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600
     """A task not finished for this long is given to another worker; must be longer than any task takes."""
