@@ -52,6 +52,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.local.database_url or self.data.database_url
 
     @property
+    def migration_database_url(self) -> str:
+        """The same database as the role that owns its tables."""
+        embedded = self.data.migration_database_url
+        return self.local.migration_database_url or self.local.database_url or embedded
+
+    @property
     def audit_heads(self) -> Path:
         """The folder in which heads of the audit log are noted."""
         return Path(self.worker.audit.heads_folder or self.data.path / "audit")
@@ -80,6 +86,12 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
     loaded = settings.load(Settings, path, os.environ, overrides)
+    if loaded.local.migration_database_url and not loaded.local.database_url:
+        raise ConfigError(
+            "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "
+            "gateways and workers use; set both, or neither for the embedded PostgreSQL",
+            param="local.migration_database_url",
+        )
     if loaded.pools and not loaded.models:
         raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
     return loaded

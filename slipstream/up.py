@@ -198,6 +198,7 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         settings.local,
         data=str(data.path),
         database_url=settings.database_url,
+        migration_database_url=settings.migration_database_url,
         valkey_url=settings.valkey_url,
     )
     router = settings.router

@@ -13,6 +13,8 @@ from infra.local.private import claim_folder, folder_error, secret_text
 SOCKET_PATH_BYTES = 107
 """Longest unix socket path Linux takes (macOS: 103, which the longest name below still leaves room for)."""
 LONGEST_SOCKET_NAME = "postgres/.s.PGSQL.5432.lock.x"
+APPLICATION_ROLE = "slipstream_app"
+"""As which gateways, workers and commands use the embedded PostgreSQL. It owns nothing."""
 PATH_BYTES = 900
 """PostgreSQL takes data paths below 1,024 bytes; room is left for the names below it."""
 
@@ -40,7 +42,12 @@ class DataFolder:
 
     @property
     def database_url(self) -> str:
-        """URL of the embedded PostgreSQL."""
+        """URL of the embedded PostgreSQL, for the application."""
+        return f"postgresql://{APPLICATION_ROLE}@/slipstream?host={self.postgres_socket}"
+
+    @property
+    def migration_database_url(self) -> str:
+        """URL of the embedded PostgreSQL, for the role that owns its tables."""
         return f"postgresql://slipstream@/slipstream?host={self.postgres_socket}"
 
     @property

@@ -24,6 +24,7 @@ from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
+from tests.database import as_owner
 
 HOUR = datetime(2026, 3, 1, 14, tzinfo=UTC)
 TENANT = (uuid.uuid4(), uuid.uuid4(), uuid.uuid4())
@@ -87,7 +88,9 @@ async def test_rows_that_arrive_late_are_still_counted(database: tuple[str, asyn
 
 async def test_hours_are_utc_whatever_the_session_thinks(database: tuple[str, asyncpg.Connection[Any]]) -> None:
     url, connection = database
-    await connection.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} SET timezone = 'Asia/Kolkata'")
+    owner = await asyncpg.connect(as_owner(url))
+    await owner.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} SET timezone = 'Asia/Kolkata'")
+    await owner.close()
     await _use(connection, HOUR + timedelta(minutes=45), 3)
     roll_up(url)
     assert [row[0] for row in await _hours(connection)] == [HOUR]

@@ -13,6 +13,8 @@ from gateway.auth.config import AuthConfig
 from gateway.auth.key_record import KeyRecord, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
+from gateway.db.engine import connect
+from tests.database import as_owner
 from tests.gateway.auth.tenant import PEPPER, Tenant
 from tests.gateway.auth.wire import Wire, until
 
@@ -187,7 +189,9 @@ async def test_emptying_the_table_or_moving_a_project_forgets_everything(
     await until(lambda: keyring.cached(minted.secret) is None)
     after = await keyring.identify(minted.secret)
     assert after.caller.organization_id != before.caller.organization_id
-    await tenant.connection.execute("TRUNCATE gateway.api_keys")
+    owner = await connect(as_owner(fresh_postgres_url))
+    await owner.execute("TRUNCATE gateway.api_keys")
+    await owner.close()
     await until(lambda: keyring.cached(minted.secret) is None)
     with pytest.raises(InvalidKey):
         await keyring.identify(minted.secret)
