@@ -59,10 +59,15 @@ SHAPE = SessionsConfig(
     tenants=8, system_tokens=(1_024, 3_072), turns=(3, 6), user_tokens=150, answer_tokens=60, longest_answer=200,
     pause_s=3.0, block_tokens=BLOCK_TOKENS,
 )  # fmt: skip
-START = (
-    "import sys, msgspec; from router.config import RouterConfig; from router.service import main; "
-    "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
-)
+START = """
+import sys, msgspec
+from engines.keys import EngineKeys
+from router.config import RouterConfig
+from router.service import main
+from router.tokens import RouterTokens
+token = sys.argv[2]
+main(msgspec.json.decode(sys.argv[1], type=RouterConfig), RouterTokens(token, f"{token}-reader"), EngineKeys(lambda: token, {}))
+"""
 
 
 class MockEngine:

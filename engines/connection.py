@@ -17,8 +17,9 @@ from typing import cast
 
 import httptools
 
-from contracts.errors import ConfigError, EngineFailed, EngineTimeout
+from contracts.errors import EngineFailed, EngineTimeout
 from engines.base import EngineRequest
+from engines.keys import KeySource, OneKey
 from engines.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -262,8 +263,8 @@ class _Pool:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.heads: dict[tuple[str, str], bytes] = {}
-        """Request line and constant headers, by method and path."""
+        self.heads: dict[tuple[str, str, str], bytes] = {}
+        """Request line and constant headers, by method, path and API key."""
         self.connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
 
@@ -375,22 +376,30 @@ class Opening:
 class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
-    def __init__(self, token: str, ssl_context: ssl.SSLContext | None = None) -> None:
-        """token: the deployment's, sent as bearer with every request. Raises ConfigError when it cannot be a header."""
-        if any(character <= " " or character > "~" for character in token):
-            raise ConfigError("token: must be printable ASCII without spaces; write a new one into the token file")
-        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    def __init__(self, keys: KeySource | str, ssl_context: ssl.SSLContext | None = None) -> None:
+        """keys: says what each engine is sent as bearer; a text: the key of all. Raises ConfigError when that cannot be
+        a header."""
+        self._keys = OneKey(keys) if isinstance(keys, str) else keys
         self._ssl_context = ssl_context
         self._pools: dict[str, _Pool] = {}
 
     def opening(
-        self, url: str, request: EngineRequest, connect_timeout_s: float = 2.0, request_id: str = ""
+        self,
+        url: str,
+        request: EngineRequest,
+        connect_timeout_s: float = 2.0,
+        request_id: str = "",
+        pool_name: str = "",
     ) -> Opening:
-        """The request, not yet sent. request_id: for the log."""
+        """The request, not yet sent. request_id: for the log. pool_name: whose key is sent.
+
+        Raises ConfigError or NoEngine when there is no key for it, see `KeySource`.
+        """
+        key = self._keys.key_for(url, pool_name)
         pool = self._pools.get(url)
         if pool is None:
             pool = self._pools[url] = _Pool(Origin.parse(url))
-        return Opening(self, pool, self._encoded(pool, request), connect_timeout_s, request_id)
+        return Opening(self, pool, self._encoded(pool, request, key), connect_timeout_s, request_id)
 
     async def open(
         self,
@@ -400,13 +409,14 @@ class EngineConnections:
         request_id: str = "",
         *,
         response_timeout_s: float = 300.0,
+        pool_name: str = "",
     ) -> EngineStream:
         """Send the request; return when the status is known.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
         response_timeout_s. Cancelling closes the connection, which tells the engine.
         """
-        opening = self.opening(url, request, connect_timeout_s, request_id)
+        opening = self.opening(url, request, connect_timeout_s, request_id, pool_name)
         try:
             return await opening.response(response_timeout_s)
         except BaseException:
@@ -414,7 +424,7 @@ class EngineConnections:
             raise
 
     async def fetch(
-        self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES
+        self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES, *, pool_name: str = ""
     ) -> tuple[int, bytes]:
         """Status and whole body of a small request.
 
@@ -423,7 +433,7 @@ class EngineConnections:
         stream: EngineStream | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                stream = await self.open(url, request, timeout_s, response_timeout_s=timeout_s)
+                stream = await self.open(url, request, timeout_s, response_timeout_s=timeout_s, pool_name=pool_name)
                 body = bytearray()
                 while piece := await stream.read():
                     body += piece
@@ -455,15 +465,15 @@ class EngineConnections:
             self._ssl_context = ssl.create_default_context()
         return self._ssl_context
 
-    def _encoded(self, pool: _Pool, request: EngineRequest) -> bytes:
-        head = pool.heads.get((request.method, request.path))
+    def _encoded(self, pool: _Pool, request: EngineRequest, key: str) -> bytes:
+        head = pool.heads.get((request.method, request.path, key))
         if head is None:
             origin = pool.origin
             if len(pool.heads) == MAX_HEADS:
                 pool.heads.clear()  # requests by id have a path each
-            head = pool.heads[request.method, request.path] = (
-                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"
-                f"{self._authorization}"
+            authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+            head = pool.heads[request.method, request.path, key] = (
+                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n{authorization}"
             ).encode("ascii")
         if request.method != "POST" and not request.body:
             return head + b"\r\n"

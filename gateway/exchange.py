@@ -199,7 +199,7 @@ class Exchange:
         else:
             relay = Collector(call.response_id, generation.model, choices, prompts, best_of(generation.sampling))
         opening = self._connections.opening(
-            engine.url, request, self._config.connect_timeout_s, books.engine_request_id
+            engine.url, request, self._config.connect_timeout_s, books.engine_request_id, engine.pool
         )
         try:
             stream = await opening.response(self._config.first_event_timeout_s)
@@ -281,19 +281,20 @@ class Exchange:
         """
         books.finish = Finish.CLIENT_GONE
         assert books.engine is not None
-        url, abort = books.engine.url, driver.abort(books.engine_request_id, call.generation.choices)
+        url, pool = books.engine.url, books.engine.pool
+        abort = driver.abort(books.engine_request_id, call.generation.choices)
         if abort is None or not opening.sent:
             return
         try:
             async with asyncio.timeout(self._config.abort_drain_s):
-                await self._connections.fetch(url, abort, self._config.abort_drain_s)
+                await self._connections.fetch(url, abort, self._config.abort_drain_s, pool_name=pool)
                 stream = await opening.response(self._config.abort_drain_s)
                 while data := await stream.read():
                     relay.feed(data)
                 if driver.capabilities.final_count and relay.usage is not None:
                     books.finished(relay.usage, Finish.CLIENT_GONE)
                 elif ask := driver.usage_by_id(books.engine_request_id):
-                    status, body = await self._connections.fetch(url, ask, self._config.abort_drain_s)
+                    status, body = await self._connections.fetch(url, ask, self._config.abort_drain_s, pool_name=pool)
                     if (usage := driver.parse_usage_by_id(status, body)) is not None:
                         books.finished(usage, Finish.CLIENT_GONE)
         except (TimeoutError, ServiceError) as error:

@@ -29,6 +29,9 @@ class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     """Stable over restarts: `0`, `1`, …"""
     token: str
+    """What engines of pools without a key of their own are sent."""
+    router_token: str
+    """What the router knows gateways by."""
     pepper: bytes
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import time
 import uuid
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from contracts.proto import router_pb2 as pb
 from engines.base import Driver
@@ -30,6 +30,7 @@ from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
 from router.policies import registry
+from router.tokens import Role, RouterTokens
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +41,20 @@ class RouterServer:
     def __init__(
         self,
         config: RouterConfig,
-        token: str,
+        tokens: RouterTokens,
         connections: Fetch,
         driver_of: Callable[[str], Driver],
+        follow_pools: Callable[[tuple[Pool, ...]], None] = lambda pools: None,
     ) -> None:
+        """follow_pools: told of the pools in force before their replicas are polled, so that their keys are known."""
         self.config = config
         self.epoch = uuid.uuid4().hex
         self.port = 0
         self.dispatcher = Dispatcher(config, registry.create(config.policy))
         self.metrics = RouterMetrics(self.dispatcher)
         self.connections: dict[int, GatewayConnection] = {}
-        self._token = token.encode()
+        self._tokens = tokens
+        self._follow_pools = follow_pools
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
         self._metrics_server = MetricsServer(self.metrics)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
@@ -143,9 +147,28 @@ class RouterServer:
             self._follow_fleet()
         self._arm(loop)
 
-    def authorized(self, token: str) -> bool:
-        """Whether it is the deployment's token."""
-        return hmac.compare_digest(token.encode(), self._token)
+    def publish(self, event: StatePublished, gateway_id: str) -> None:
+        """Put a desired state through the core, unless its version cannot be true.
+
+        The highest version wins, so that one far ahead would shut out every true one until the router is started again.
+        """
+        held, published = self.dispatcher.fleet.version, event.state.version
+        if held and published - held > self.config.version_jump:
+            logger.error(
+                "desired state %d of gateway %s is refused: version %d is in force, and router.version_jump allows %d "
+                "more; if the database is right (it was restored, or its versions were renumbered), restart the "
+                "router, which then takes the first version it is handed",
+                published,
+                gateway_id,
+                held,
+                self.config.version_jump,
+            )
+            return
+        self.handle(event)
+
+    def role_of(self, token: str) -> Role | None:
+        """What the token lets its bearer do; None: nothing."""
+        return self._tokens.role_of(token)
 
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
@@ -209,8 +232,11 @@ class RouterServer:
 
     def _follow_fleet(self) -> None:
         replicas = self.dispatcher.fleet.replicas.values()
-        self._poller.follow({replica.id: Target(replica.url, replica.driver) for replica in replicas if replica.wanted})
         state = self.dispatcher.fleet.state
+        self._follow_pools(() if state is None else state.pools)
+        self._poller.follow(
+            {replica.id: Target(replica.url, replica.driver, replica.pool) for replica in replicas if replica.wanted}
+        )
         wanted = () if state is None else [replica for pool in state.pools for replica in pool.replicas]
         try:
             self._kv_events.follow({one.id: (one.kv_events, one.kv_events_replay) for one in wanted if one.kv_events})

@@ -48,6 +48,7 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
     lock.acquire()
     try:
         # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
+        settings.observer_keys()
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         await Up(settings, data, progress).run()
     finally:

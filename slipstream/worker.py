@@ -41,7 +41,7 @@ def create_app(settings: Settings) -> Celery:
             **audit_tasks.schedule(settings.worker.audit),
         },
     )
-    tasks.add_tasks(app, settings.database_url, lambda: settings.token, settings.worker.ledger)
+    tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     return app
@@ -58,7 +58,8 @@ def ready_file(settings: Settings) -> Path:
 
 
 def main(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT. Raises ConfigError when an engine key that the settings name cannot be had."""
+    settings.observer_keys()
     app = create_app(settings)
     # A thread, not Celery's usual second process, which would outlive a killed worker.
     # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.

@@ -39,6 +39,15 @@ ACTOR = Actor.system("slipstream gateway")
 _log = logging.getLogger(__name__)
 
 
+async def last_pools(pool: asyncpg.Pool[Any], timeout_s: float) -> tuple[Pool, ...]:
+    """The pools of the newest row; none when there is no row, or none that can be read now."""
+    with contextlib.suppress(*FAILURES, ConfigError):
+        async with asyncio.timeout(timeout_s), borrow(pool) as connection:
+            row = await connection.fetchrow(NEWEST, 0)
+        return document.decode(*row).pools if row is not None else ()
+    return ()
+
+
 class DesiredStateStore:
     """Reads, follows and writes the desired state. One per gateway process.
 

@@ -25,6 +25,9 @@ class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links the user put there on purpose
         self.token_file = self.path / "token"
+        self.router_token_file = self.path / "router.token"
+        self.reader_token_file = self.path / "router.reader.token"
+        self.metrics_token_file = self.path / "engine.metrics.token"
         self.pepper_file = self.path / "pepper"
         self.postgres = self.path / "postgres"
         self.valkey = self.path / "valkey"
@@ -39,6 +42,17 @@ class DataFolder:
         self.router_socket = self.run / "router.sock"
         self.postgres_socket = self.run / "postgres"
         self.settings_file = self.run / "settings.toml"
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Every secret of the deployment, each in a file of its own."""
+        return (
+            self.token_file,
+            self.router_token_file,
+            self.reader_token_file,
+            self.metrics_token_file,
+            self.pepper_file,
+        )
 
     @property
     def database_url(self) -> str:
@@ -70,8 +84,8 @@ class DataFolder:
         self._require_writable()
         for folder in (self.journal, self.logs, self.metrics, self.valkey, self.run):
             claim_folder(folder)
-        secret_text(self.token_file)
-        secret_text(self.pepper_file)
+        for secret in self.secret_files:
+            secret_text(secret)
 
     def _run(self) -> Path:
         beside = self.path / "run"

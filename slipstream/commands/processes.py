@@ -29,6 +29,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
         metrics_folder=folder.metrics,
         instance=instance,
         token=settings.token,
+        router_token=settings.router_token,
         pepper=settings.pepper,
         models=settings.models,
         pools=settings.pools,
@@ -49,7 +50,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
 
     log_to_stderr()
     settings = load_settings(config_file, local__data=data, **overrides)
-    main(settings.engine, token=settings.token)
+    main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
 
 
 @click.command()

@@ -24,10 +24,11 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
     if context.invoked_subcommand is not None:
         return
     from router.service import main
+    from router.tokens import RouterTokens
 
     log_to_stderr()
     settings = load_settings(config_file, local__data=data)
-    main(settings.router, token=settings.token)
+    main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
 
 
 @router.command()
@@ -44,7 +45,7 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     from router.explain import ask, request_id_of, told
 
     settings = running_settings(config_file, data)
-    records = ask(address or settings.gateway.router.address, settings.token, request_id_of(request_id))
+    records = ask(address or settings.gateway.router.address, settings.reader_token, request_id_of(request_id))
     click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
 
 

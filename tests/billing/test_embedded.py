@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
+from engines.keys import EngineKeys
 from gateway.metering.reconciliation import EngineCounters, reconcile
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.customer import End, ask
@@ -89,9 +90,9 @@ async def test_the_ledger_is_what_the_embedded_engines_counted() -> None:
 
 
 async def _sampled(running: Deployment) -> list[Any]:
-    token = (running.data / "token").read_text()
+    keys = EngineKeys(str, {}, (running.data / "engine.metrics.token").read_text)
     return await asyncio.to_thread(
-        reconcile, running.database_url, EngineCounters(lambda: token), window_s=0, settle_s=0, clocks_s=0
+        reconcile, running.database_url, EngineCounters(lambda: keys), window_s=0, settle_s=0, clocks_s=0
     )
 
 

@@ -99,6 +99,29 @@ def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_every_secret_has_a_private_file_of_its_own(data_folder: Path) -> None:
+    folder = DataFolder(data_folder)
+    folder.prepare()
+    assert {path.name for path in folder.secret_files} == {
+        "token", "router.token", "router.reader.token", "engine.metrics.token", "pepper",
+    }  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.secret_files} == {0o600}
+    assert len({path.read_text() for path in folder.secret_files}) == len(folder.secret_files)
+
+
+def test_a_data_folder_of_an_older_release_keeps_what_it_has(data_folder: Path) -> None:
+    data_folder.mkdir(mode=0o700)
+    for name in ("token", "pepper"):
+        (data_folder / name).write_text(f"older {name}")
+    folder = DataFolder(data_folder)
+    folder.prepare()
+    assert [path.read_text() for path in (folder.token_file, folder.pepper_file)] == ["older token", "older pepper"]
+    assert all(len(path.read_text()) == 64 for path in folder.secret_files if not path.read_text().startswith("older"))
+    made = [path.read_text() for path in folder.secret_files]
+    folder.prepare()
+    assert [path.read_text() for path in folder.secret_files] == made
+
+
 def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pepper").touch()
     with pytest.raises(ConfigError, match="is empty"):

@@ -21,9 +21,15 @@ from router.config import RouterConfig
 from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
 
-START = "import sys, msgspec; from router.config import RouterConfig; from router.service import main; " + (
-    "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
-)
+START = """
+import sys, msgspec
+from engines.keys import EngineKeys
+from router.config import RouterConfig
+from router.service import main
+from router.tokens import RouterTokens
+config = msgspec.json.decode(sys.argv[1], type=RouterConfig)
+main(config, RouterTokens(sys.argv[2], "reader"), EngineKeys(lambda: "engines", {}))
+"""
 
 
 async def run(config: RouterConfig) -> asyncio.subprocess.Process:

@@ -12,12 +12,14 @@ from contracts.errors import (
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
+    PermissionDenied,
     RequestError,
     ServiceError,
     SlipstreamError,
 )
 
 STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
+    (PermissionDenied, HTTPStatus.FORBIDDEN),
     (AuthError, HTTPStatus.UNAUTHORIZED),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (NotFound, HTTPStatus.NOT_FOUND),
@@ -29,6 +31,7 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
 TYPES = {
     HTTPStatus.BAD_REQUEST: "BadRequestError",
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
+    HTTPStatus.FORBIDDEN: "PermissionDeniedError",
     HTTPStatus.NOT_FOUND: "NotFoundError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
