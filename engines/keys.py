@@ -75,6 +75,7 @@ class EngineKeys:
         """None: pools with different keys share the URL."""
         self._problems: dict[str, str] = {}
         """What was logged last about a pool whose key cannot be had."""
+        self._warned: set[tuple[str, str]] = set()
 
     def require(self, pools: Iterable[Pool]) -> None:
         """Raise ConfigError unless the key of each pool can be had now, and may go where its replicas are."""
@@ -85,7 +86,8 @@ class EngineKeys:
                 refusal = _refusal(pool, replica.url)
                 if refusal is not None:
                     raise refusal
-                if _readable_on_the_way(pool, replica.url):
+                if _readable_on_the_way(pool, replica.url) and (pool.name, replica.url) not in self._warned:
+                    self._warned.add((pool.name, replica.url))
                     logger.warning(
                         "pools.%s: %s is sent its key over http, readable on the way unless that network is private",
                         pool.name,
