@@ -65,8 +65,8 @@ from engines.keys import EngineKeys
 from router.config import RouterConfig
 from router.service import main
 from router.tokens import RouterTokens
-token = sys.argv[2]
-main(msgspec.json.decode(sys.argv[1], type=RouterConfig), RouterTokens(token, f"{token}-reader"), EngineKeys(lambda: token, {}))
+config, token = msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2]
+main(config, RouterTokens(token, f"{token}-reader"), EngineKeys(lambda: token, {}))
 """
 
 
