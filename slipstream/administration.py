@@ -26,7 +26,6 @@ from slipstream.settings import Settings
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT")
-NOBODY = UUID(int=0)
 
 
 class _Models(msgspec.Struct):
@@ -53,16 +52,16 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Any]
     from gateway.admin.api import prepare
     from gateway.admin.audit_log import Actor
     from gateway.admin.call import AdminCall, NoCounters
-    from gateway.admin.principal import Principal
+    from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
     from gateway.tenants.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:
         await prepare(connection)
         principal = Principal(
-            id=NOBODY,
-            key_id=NOBODY,
-            organization_id=NOBODY,
+            id=NO_KEY,
+            key_id=NO_KEY,
+            organization_id=NO_KEY,
             kind=PrincipalKind.SERVICE_ACCOUNT,
             name=account(),
             email=None,

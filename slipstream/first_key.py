@@ -42,9 +42,11 @@ async def make_first_key(settings: Settings) -> FirstKey:
 async def _demo_key(call: AdminCall) -> str | None:
     """The first time only, whatever became of the key."""
     from gateway.admin.keys import NewKey, create_key
-    from slipstream.tenants import ensure_organization, ensure_project
+    from slipstream.tenants import ensure_organization, ensure_project, organizations_named
 
-    organization_id = await ensure_organization(call, ORGANIZATION)
+    # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
+    named = await organizations_named(call.connection, ORGANIZATION)
+    organization_id = named[0] if named else await ensure_organization(call, ORGANIZATION)
     project_id, made = await ensure_project(call, organization_id, PROJECT)
     if not made:
         return None

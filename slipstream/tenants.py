@@ -14,7 +14,11 @@ from gateway.admin.projects import NewProject, create_project
 from slipstream.administration import converted
 
 OPERATOR = "operator"
-ORGANIZATIONS = "SELECT id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1"
+# An id is believed before a name: owners choose names, and one may be another organization's id.
+ORGANIZATIONS = """
+SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
+ ORDER BY by_id DESC, created_at, id
+"""
 PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
 # Those in force first: the name of a revoked key may be given again.
 KEYS = """
@@ -26,10 +30,16 @@ SELECT id, revoked_at IS NULL AS live FROM gateway.api_keys
 
 async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """By id or name. Raises NotFound, and InvalidField when several have the name."""
-    found = await connection.fetch(ORGANIZATIONS, which)
+    found = await organizations_named(connection, which)
     if not found:
         raise NotFound(f"organization {which!r}: none has this id or name; `slipstream organizations list` shows them")
-    return _only("organization", which, [row["id"] for row in found])
+    return _only("organization", which, found)
+
+
+async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
+    """The one with this id, else all with this name, the oldest first."""
+    rows = await connection.fetch(ORGANIZATIONS, which)
+    return [row["id"] for row in rows[: 1 if rows and rows[0]["by_id"] else None]]
 
 
 async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
@@ -53,9 +63,9 @@ async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
 async def ensure_organization(call: AdminCall, which: str) -> UUID:
     """By id or name, made when there is none. Of several callers at once one makes it and the others find it."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1869768546))", which)
-    found = await call.connection.fetch(ORGANIZATIONS, which)
+    found = await organizations_named(call.connection, which)
     if found:
-        return _only("organization", which, [row["id"] for row in found])
+        return _only("organization", which, found)
     made: UUID = (await create_organization.handler(call, converted({"name": which}, NewOrganization))).id
     return made
 

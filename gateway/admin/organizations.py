@@ -29,7 +29,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewOrganization(Body, frozen=True, kw_only=True):
-    """name: unique in the deployment."""
+    """name: as people call it; others may have the same."""
 
     name: Name
 
