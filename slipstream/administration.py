@@ -13,7 +13,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import UUID
 
 import asyncpg
 import click

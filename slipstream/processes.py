@@ -13,6 +13,7 @@ from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
 from slipstream.fleet import Engine
 from slipstream.settings import Settings
+from slipstream.worker_config import Queue, ready_file
 
 STOP_STAGES = ("gateway", "worker", "engine", "router", "valkey", "postgres")
 """Gateways first: their last requests still need everything else."""
@@ -91,9 +92,9 @@ class Processes:
             backoff=self._backoff,
         )
 
-    def worker(self) -> ChildSpec:
-        """The background worker; it has no port, and says with a file that it takes tasks."""
-        ready = self._data.run / "worker.ready"
+    def worker(self, queue: Queue) -> ChildSpec:
+        """The background worker of a queue; it has no port, and says with a file that it takes tasks."""
+        ready = ready_file(self._data, [queue])
 
         async def is_ready() -> bool:
             return await asyncio.to_thread(ready.exists)
@@ -102,8 +103,8 @@ class Processes:
             await asyncio.to_thread(ready.unlink, missing_ok=True)
 
         return ChildSpec(
-            name="worker",
-            launch=self.launch("worker"),
+            name=f"worker-{queue.value}",
+            launch=self.launch("worker", "--queue", queue.value),
             probe=is_ready,
             before_start=forget,
             stop_timeout_s=self._settings.local.stop_timeout_s,

@@ -1,7 +1,7 @@
 """`slipstream up`: everything on this machine, in the order that is quickest and safe, until Ctrl-C.
 
 Engines take longest, so they and the router start at once; the databases come up beside them, then migrations, then
-gateways and worker. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
+gateways and workers. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from slipstream.first_key import make_first_key
 from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
 from slipstream.progress import Progress
 from slipstream.settings import Settings
+from slipstream.worker_config import Queue
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
@@ -141,7 +142,8 @@ class Up:
         migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
         await self._progress.step("migrations", "done", migrate)
         numbers = range(1, self._settings.local.gateways + 1)
-        specs = [self._processes.worker(), *(self._processes.gateway(number) for number in numbers)]
+        workers = (self._processes.worker(queue) for queue in Queue)
+        specs = [*workers, *(self._processes.gateway(number) for number in numbers)]
         async with asyncio.TaskGroup() as group:
             for spec in specs:
                 group.create_task(self._child(self._supervisor.add(spec)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.worker_config import Queue
 
 
 @click.command()
@@ -56,12 +57,19 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
 @click.command()
 @config_option
 @data_option
-def worker(config_file: Path | None, data: str | None) -> None:
-    """Run the background worker with its schedule."""
+@click.option(
+    "--queue",
+    "queues",
+    type=click.Choice([queue.value for queue in Queue]),
+    multiple=True,
+    help="Queue to serve; may be given again. Default: every queue.",
+)
+def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...]) -> None:
+    """Run a background worker with its schedule."""
     from slipstream.worker import main
 
     log_to_stderr()
-    main(load_settings(config_file, local__data=data))
+    main(load_settings(config_file, local__data=data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
 
 
 def log_to_stderr() -> None:

@@ -21,7 +21,7 @@ from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, run, wait_until
 
-EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
+EXPECTED = {"router", "valkey", "postgres", "worker-upkeep", "worker-webhooks", "gateway-1"}
 
 
 @pytest.fixture

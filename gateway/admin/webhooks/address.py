@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -103,10 +104,15 @@ def is_number(host: str) -> bool:
 
 class PublicResolver(AbstractResolver):
     """Resolves a name to addresses that may be reached. One forbidden address refuses the name: which of several a
-    connection takes is chance."""
+    connection takes is chance.
 
-    def __init__(self, *, allow_private: bool = False) -> None:
+    threads: names looked up at once; a name server that never answers holds one for as long as the system waits. They
+    are the resolver's own, for in the loop's few threads a handful of such names would keep everybody waiting.
+    """
+
+    def __init__(self, *, allow_private: bool = False, threads: int = 8) -> None:
         self._allow_private = allow_private
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="webhook-names")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -114,7 +120,9 @@ class PublicResolver(AbstractResolver):
         """For aiohttp. Raises ForbiddenAddress, or OSError for a name that is not."""
         if is_number(host):
             raise ForbiddenAddress(_refusal(host))
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
         results: list[ResolveResult] = []
         for kind, _, protocol, _, place in found:
             text = str(place[0]).partition("%")[0]
@@ -133,7 +141,8 @@ class PublicResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Lookups still under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _refusal(host: str) -> str:
