@@ -42,7 +42,7 @@ class Postgres:
         self._data = data
         self._config = config
         self._durable = durable
-        self._account = account_for_postgres(config.postgres_account)
+        self._account = account_for_postgres(config.postgres_account, data.postgres)
         self._binaries = postgres_binaries(self._account)
         self._descriptors: tuple[int, ...] = ()
 
