@@ -63,7 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(tenant=st.sampled_from(TENANTS))
     def drop_tenant(self, tenant: str) -> None:
         self.cache.drop_tenant(tenant)
-        for number, answer in [*self.records, *self.refusals]:
+        for number, answer in self.known():
             if answer.caller in IN_TENANT[tenant]:
                 self.forget(number)
 
@@ -84,9 +84,12 @@ class CacheMachine(RuleBasedStateMachine):
         assert len(self.cache) == len(self.records) + len(self.refusals)
         assert {number for number, _ in self.records}.isdisjoint(number for number, _ in self.refusals)
         assert len(self.cache._fingerprints) == len(self.records)
-        named = [answer for _, answer in [*self.records, *self.refusals] if answer.caller is not None]
+        named = [answer for _, answer in self.known() if answer.caller is not None]
         assert sum(map(len, self.cache._of_tenant.values())) == 2 * len(named)
         assert all(self.cache._of_tenant.values())
+
+    def known(self) -> list[tuple[int, KeyRecord | Refusal]]:
+        return [*self.records, *self.refusals]
 
     def forget(self, number: int) -> None:
         self.records = [entry for entry in self.records if entry[0] != number]

@@ -85,7 +85,8 @@ async def test_a_tenants_change_makes_nobody_elses_key_be_read_again(
     """Both are being read when one tenant's project changes: only that tenant's answer may be the old one."""
     ours, theirs = await tenant.add(), await neighbour.add()
     keyring: Keyring = await keyring_at(fresh_postgres_url)
-    read, go_on, asked = asyncio.Event(), asyncio.Event(), []
+    read, go_on = asyncio.Event(), asyncio.Event()
+    asked: list[bytes] = []
     ask = keyring._lookups._read
 
     async def slowly(hashes: Sequence[bytes]) -> Any:

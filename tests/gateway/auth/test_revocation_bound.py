@@ -52,7 +52,7 @@ class RevocationMachine(RuleBasedStateMachine):
         self.beat_began_s: float | None = None
         self.answers: list[tuple[asyncio.Future[bool], float]] = []
         self.callers: list[tuple[int, asyncio.Task[KeyRecord]]] = []
-        config = AuthConfig(cached_keys=1, trust_s=TRUST_S)
+        config = AuthConfig(cached_keys=2, trust_s=TRUST_S)
         self.keyring = Keyring("postgresql:///none", PEPPER, config, monotonic=lambda: self.now)
         self.keyring._lookups._read = self.ask
 
@@ -93,10 +93,15 @@ class RevocationMachine(RuleBasedStateMachine):
             self.stream.append((payload, 0.0, {number: len(self.truth[number]) - 1 for number in numbers}))
 
     @precondition(lambda self: self.connected and self.callers)
-    @rule(revoke=st.booleans())
-    def change_what_is_being_read(self, revoke: bool) -> None:
+    @rule(refused=st.booleans(), which=st.sampled_from(["the key", "its project", "its organization"]))
+    def change_what_is_being_read(self, refused: bool, which: str) -> None:
         """The race worth meeting often: announced between a question and its answer."""
-        self.change(self.callers[-1][0], revoke)
+        number = self.callers[-1][0]
+        project, organization = tenants_of(Refusal(DISABLED, CALLERS[number]))
+        if which == "the key":
+            self.change(number, refused)
+        else:
+            self.change_all_of_a_tenant(project if which == "its project" else organization, refused)
         while self.stream:
             self.deliver()
 
