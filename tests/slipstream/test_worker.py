@@ -123,7 +123,7 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
 
     def start(*options: str) -> subprocess.Popen[bytes]:
         with (data_folder / "worker.log").open("ab") as log:
-            command = [sys.executable, "-m", "slipstream", "worker", "--config", file, *options]
+            command = [sys.executable, "-m", "slipstream", "worker", "--config", str(file), *options]
             running.append(subprocess.Popen(command, stderr=log, stdout=log, cwd=data_folder))
         return running[-1]
 

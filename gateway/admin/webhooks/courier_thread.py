@@ -45,7 +45,8 @@ class CourierThread:
         """Start nothing more and end; what is still under way then comes back after its lease. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
-            self._tell(lambda: (self._stop.set(), self._due.set()))
+            self._tell(lambda: self._stop.set())
+            self._tell(lambda: self._due.set())
             thread.join(JOIN_S)
 
     def _tell(self, what: Callable[[], object]) -> None:
