@@ -20,17 +20,18 @@ from contracts.errors import (
 )
 from gateway.admin.handlers import admin_router
 from gateway.call import mint_request_id
+from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
 from gateway.front_door import FrontDoor
 from gateway.inference import Inference
 from gateway.openai.prepare import prepare_chat, prepare_completion
-from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
+from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(services: Services, max_body_bytes: int) -> FrontDoor:
+def create_app(services: Services, max_body_bytes: int, metrics_access: MetricsAccess) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
     services.endpoints = {
@@ -45,7 +46,7 @@ def create_app(services: Services, max_body_bytes: int) -> FrontDoor:
         return response
 
     routes = Litestar(
-        route_handlers=[InferenceController, SystemController, admin_router()],
+        route_handlers=[InferenceController, SystemController, metrics_route(metrics_access), admin_router()],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.descriptors import raise_descriptor_limit
 from slipstream.worker_config import Queue
 
 
@@ -21,6 +22,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
     from gateway.main import GatewayPlace, main
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data)
     folder = settings.data
     place = GatewayPlace(
@@ -50,6 +52,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     from engines.embedded.server import main
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data, **overrides)
     main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
 

@@ -11,6 +11,7 @@ import msgspec
 from contracts.errors import ConfigError
 from slipstream.commands.options import config_option, data_option, load_settings, running_settings
 from slipstream.commands.processes import log_to_stderr
+from slipstream.descriptors import raise_descriptor_limit
 
 DIFFERENCES_SHOWN = 10
 
@@ -27,6 +28,7 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
     from router.tokens import RouterTokens
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data)
     main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
 
