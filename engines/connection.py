@@ -7,7 +7,9 @@ times as much CPU per event. It knows nothing about dialects; see `engines/base.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 import time
@@ -17,7 +19,7 @@ from typing import cast
 
 import httptools
 
-from contracts.errors import EngineFailed, EngineTimeout
+from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.base import EngineRequest
 from engines.keys import KeySource, OneKey
 from engines.origin import Origin
@@ -121,7 +123,9 @@ class EngineStream:
         """The rest of the response will not come."""
         if self._ended or self._error is not None:
             return
-        self._error = EngineFailed(f"The engine at {self._origin.place} failed: {reason}.", retry_after_s=RETRY_AFTER_S)
+        self._error = EngineFailed(
+            f"The engine failed: {reason}.", retry_after_s=RETRY_AFTER_S, detail=self._origin.place
+        )
         self.changed()
 
     def changed(self) -> None:
@@ -288,21 +292,32 @@ class _Pool:
         if connection.used and connection in self._idle:
             self._idle.remove(connection)
 
-    async def connect(self, context: ssl.SSLContext | None, timeout_s: float) -> _Connection:
+    async def connect(self, connections: EngineConnections, timeout_s: float) -> _Connection:
         place = self.origin.place
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self), self.origin.host, self.origin.port, ssl=context
+                    lambda: _Connection(self),
+                    self.origin.host,
+                    self.origin.port,
+                    ssl=connections.context(self.origin),
                 )
         except TimeoutError:
             raise EngineFailed(
-                f"The engine at {place} did not accept a connection within {timeout_s:g} s.",
+                f"The engine did not accept a connection within {timeout_s:g} s.",
                 retry_after_s=RETRY_AFTER_S,
+                detail=place,
             ) from None
-        except (OSError, ssl.SSLError) as error:
-            raise EngineFailed(f"The engine at {place} cannot be reached.", retry_after_s=RETRY_AFTER_S) from error
+        except OSError as error:  # TLS' own errors are among them
+            if out_of_descriptors(error):
+                logger.error("no connection to %s: too many files are open; raise the limit (ulimit -n)", place)  # noqa: TRY400
+                raise ConnectionsExhausted(
+                    "Too many connections are open here; try again shortly.", retry_after_s=RETRY_AFTER_S
+                ) from None
+            raise EngineFailed(
+                "The engine cannot be reached.", retry_after_s=RETRY_AFTER_S, detail=f"{place}: {error}"
+            ) from error
         self.connections.add(connection)
         return connection
 
@@ -336,7 +351,7 @@ class Opening:
         """The response, as soon as its status is known; may be asked again after it was cancelled.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        timeout_s.
+        timeout_s, ConnectionsExhausted when this process can open no connection.
         """
         if self._stream is None:
             self._connection = self._pool.take()
@@ -368,8 +383,7 @@ class Opening:
 
     async def _send(self) -> None:
         if self._connection is None:
-            context = self._connections.context(self._pool.origin)
-            self._connection = await self._pool.connect(context, self._connect_timeout_s)
+            self._connection = await self._pool.connect(self._connections, self._connect_timeout_s)
         self._stream = self._connection.send(self._data)
 
 
@@ -414,7 +428,8 @@ class EngineConnections:
         """Send the request; return when the status is known.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        response_timeout_s. Cancelling closes the connection, which tells the engine.
+        response_timeout_s, ConnectionsExhausted when this process can open no connection. Cancelling closes the
+        connection, which tells the engine.
         """
         opening = self.opening(url, request, connect_timeout_s, request_id, pool_name)
         try:
@@ -428,7 +443,8 @@ class EngineConnections:
     ) -> tuple[int, bytes]:
         """Status and whole body of a small request.
 
-        Raises EngineFailed, also for a body over max_bytes, and EngineTimeout when all of it takes over timeout_s.
+        Raises EngineFailed, also for a body over max_bytes, EngineTimeout when all of it takes over timeout_s, and
+        ConnectionsExhausted when this process can open no connection.
         """
         stream: EngineStream | None = None
         try:
@@ -439,7 +455,7 @@ class EngineConnections:
                     body += piece
                     if len(body) > max_bytes:
                         place = self._pools[url].origin.place
-                        raise EngineFailed(f"The engine at {place} answered with more than {max_bytes} bytes.")
+                        raise EngineFailed(f"The engine answered with more than {max_bytes} bytes.", detail=place)
                 return stream.status, bytes(body)
         except TimeoutError:
             raise silent(Origin.parse(url), timeout_s) from None
@@ -484,5 +500,15 @@ class EngineConnections:
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
     """Nothing came within `timeout_s`."""
     return EngineTimeout(
-        f"The engine at {origin.place} did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S
+        f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
     )
+
+
+def out_of_descriptors(error: OSError) -> bool:
+    """Whether a connection failed because this process, or this machine, can open no more files."""
+    if isinstance(error, socket.gaierror):  # looking up a name opens files too, and does not say why it could not
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as reason:
+            error = reason
+    return error.errno in (errno.EMFILE, errno.ENFILE)

@@ -167,7 +167,7 @@ class Exchange:
             except SlipstreamError as error:
                 books.failed(error)
                 if books.engine_fault:
-                    logger.warning("request %s on %s: %s", call.request_id, lease.engine.replica_id, error.message)
+                    logger.warning("request %s on %s: %s", call.request_id, lease.engine.replica_id, error)
                 raise
             finally:
                 self._router.release(

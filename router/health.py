@@ -130,7 +130,7 @@ class HealthPoller:
                 return f"health check answered {status}", None
             return "", await self._load(target, driver)
         except SlipstreamError as error:
-            return error.message, None
+            return str(error), None
         except Exception:
             # a defect in a driver must cost us this replica, not the polling of it
             logger.exception("polling %s failed", target.url)

@@ -36,5 +36,5 @@ class EngineUsage:
         status, body = await self._connections.fetch(url, ask, self._timeout_s)
         usage = dialect.parse_usage_by_id(status, body)
         if usage is None:
-            raise EngineFailed(f"The engine at {url} has no final count for {name}.")
+            raise EngineFailed(f"The engine has no final count for {name}.", detail=url)
         return usage
