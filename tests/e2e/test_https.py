@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import openai
 import pytest
 
@@ -38,8 +37,8 @@ async def test_a_deployment_with_a_certificate_speaks_https_to_everybody(
     environment = {
         **fake_fleet(engines[0].url),
         # relative to where `up` was started
-        "SLIPSTREAM_GATEWAY__TLS__CERTIFICATE_FILE": os.path.relpath(certificate),
-        "SLIPSTREAM_GATEWAY__TLS__KEY_FILE": os.path.relpath(key),
+        "SLIPSTREAM_GATEWAY__TLS__CERTIFICATE_FILE": os.path.relpath(certificate),  # noqa: ASYNC240
+        "SLIPSTREAM_GATEWAY__TLS__KEY_FILE": os.path.relpath(key),  # noqa: ASYNC240
         "SLIPSTREAM_GATEWAY__TLS__RELOAD_INTERVAL_S": "0.1",
     }
     async with deployment(environment=environment, token=TOKEN) as running:
@@ -52,7 +51,7 @@ async def test_a_deployment_with_a_certificate_speaks_https_to_everybody(
         async with _client(running, certificate) as client:
             assert await _streamed(client)
             write_certificate(certificate, key)
-            while ssl.get_server_certificate(("127.0.0.1", running.port)) == old:
+            while ssl.get_server_certificate(("127.0.0.1", running.port)) == old:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             assert await _streamed(client), "on the connection from before"
         async with _client(running, certificate) as client:
@@ -60,7 +59,7 @@ async def test_a_deployment_with_a_certificate_speaks_https_to_everybody(
 
 
 def _client(running: Deployment, certificate: Path) -> openai.AsyncOpenAI:
-    trusting = httpx.AsyncClient(verify=ssl.create_default_context(cafile=str(certificate)))
+    trusting = openai.DefaultAsyncHttpxClient(verify=ssl.create_default_context(cafile=str(certificate)))
     return openai.AsyncOpenAI(
         base_url=f"https://127.0.0.1:{running.port}/v1", api_key=running.key, max_retries=0, http_client=trusting
     )

@@ -127,7 +127,7 @@ async def test_a_request_that_is_served_has_all_the_time_it_needs() -> None:
         await asyncio.sleep(1.0)  # longer than every limit below
         await reads_its_body(scope, receive, send)
 
-    limits = {f"{name}_timeout_s": 0.2 for name in ("head", "body", "idle", "unread")}
+    limits: dict[str, Any] = {f"{name}_timeout_s": 0.2 for name in ("head", "body", "idle", "unread")}
     async with served(slow, **limits) as server:
         assert await one_answer(await server.connect(POST + b"0123456789")) == (200, b"10")
         assert server.ended == {}
@@ -321,7 +321,7 @@ async def test_an_honest_client_gets_in_while_two_thousand_idle_connections_try(
     ],
 )
 @on_uvloop
-async def test_who_is_served_does_not_give_way(limits: dict[str, int], told: tuple[int, str]) -> None:
+async def test_who_is_served_does_not_give_way(limits: dict[str, Any], told: tuple[int, str]) -> None:
     go_on = asyncio.Event()
 
     begun = asyncio.Semaphore(0)

@@ -8,7 +8,6 @@ import re
 import resource
 from uuid import UUID
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -18,7 +17,6 @@ from gateway.connections_config import ConnectionsConfig
 from gateway.main import RESERVED_DESCRIPTORS, fitting
 from gateway.routes import may_scrape
 from slipstream.descriptors import raise_descriptor_limit
-from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 
 INFERENCE = ("/v1/chat/completions", "/v1/completions")
@@ -65,24 +63,6 @@ async def test_the_key_is_looked_at_before_the_body_is_waited_for(platform: Slow
             for expects in ("", "Expect: 100-continue\r\n"):
                 status, code = await answer_to(port_of(platform.url), f"{head}{expects}\r\n")
                 assert (status, code) in ((401, "missing_api_key"), (401, "invalid_api_key"), (401, "wrong_key_kind"))
-
-
-async def test_idle_and_half_sent_connections_do_not_lock_an_honest_client_out(
-    postgres_url: str, valkey_url: str
-) -> None:
-    """A hundred descriptors, a hundred and ten connections that say nothing, or half a request."""
-    async with (
-        lone_gateway(postgres_url, valkey_url, descriptors=100) as gateway,
-        asyncio.timeout(GUARD_S),
-        contextlib.AsyncExitStack() as stack,
-    ):
-        for number in range(110):
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.url))
-            stack.push_async_callback(_end, writer)
-            writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n" if number % 2 else b"")
-        for _ in range(20):
-            async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/v1/models") as response:
-                assert response.status == 401
 
 
 def test_only_what_an_engine_did_is_told_to_the_router_as_its_fault() -> None:

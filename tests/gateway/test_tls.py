@@ -242,9 +242,9 @@ def test_a_pair_that_cannot_be_used_stops_the_start(
     (tmp_path / "locked.pem").write_bytes(
         private.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.BestAvailableEncryption(b"secret"))
     )
-    files = [str(tmp_path / name) if name else "" for name in (certificate, key)]
+    certificate, key = (str(tmp_path / name) if name else "" for name in (certificate, key))
     with pytest.raises(ConfigError) as error:
-        certificate_of(TlsConfig(*files))
+        certificate_of(TlsConfig(certificate, key))
     assert said in error.value.message
 
 
