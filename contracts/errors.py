@@ -183,9 +183,14 @@ class ContextTooLong(RequestError):
 
     code = "context_length_exceeded"
 
-    def __init__(self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str) -> None:
+    def __init__(
+        self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, prompt_bytes: int | None = None
+    ) -> None:
+        """prompt_bytes: given where the prompt was not tokenized because so many bytes cannot fit; `prompt_tokens` is
+        then the fewest that they can be."""
+        least = "" if prompt_bytes is None else f"{prompt_bytes} bytes, which are at least "
         super().__init__(
-            f"This model's context is {limit_tokens} tokens. The prompt has {prompt_tokens} tokens and "
+            f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens and "
             f"{output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,

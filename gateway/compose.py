@@ -131,7 +131,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         sweeper.start()
         stack.push_async_callback(sweeper.stop)
 
-        fleet = Fleet()
+        fleet = Fleet(config.tokenizing)
         stack.callback(fleet.close)
         admin = AdminApi(place.database_url, place.pepper, config.admin, fleet, limiter)
         await admin.start()

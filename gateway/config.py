@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.generation import Tier
+from engines.tokenizer.config import TokenizingConfig
 from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
 from gateway.connections_config import ConnectionsConfig, MetricsAccess, TlsConfig
@@ -66,6 +67,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """On shutdown, how long running requests may take to finish."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """How often phase records are written to the database."""
+    tokenizing: TokenizingConfig = TokenizingConfig()
+    """Counting and encoding prompts."""
     router: RouterClientConfig = RouterClientConfig()
     """The way to the router."""
     auth: AuthConfig = AuthConfig()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from contracts.desired_state import DesiredState, Model
 from contracts.errors import ConfigError, ModelNotFound
 from engines import drivers
+from engines.tokenizer.config import TokenizingConfig
+from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.openai.prepare import Target
@@ -21,10 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class Fleet:
-    """Answers which model a name means and how to count for it."""
+    """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+    def __init__(self, tokenizing: TokenizingConfig | None = None) -> None:
+        """None: the defaults."""
+        self._executor = FairExecutor(tokenizing)
         self._targets: dict[str, Target] = {}
         self._tokenizers: dict[str, OffLoopTokenizer] = {}
         self.models: tuple[Model, ...] = ()
@@ -53,8 +55,8 @@ class Fleet:
         self.models, self.version = state.models, state.version
 
     def close(self) -> None:
-        """Stop the tokenizers' thread."""
-        self._executor.shutdown(wait=False)
+        """Stop the tokenizers' threads; prompts that wait for one are refused."""
+        self._executor.close()
 
     def find(self, name: str) -> Target:
         """Raises ModelNotFound, naming what there is."""

@@ -63,7 +63,9 @@ class Decoder:
                 param=form.field,
             )
         messages = [_plain(message, at) for at, message in enumerate(body.messages)]
-        ids = await self._tokenizer.chat_ids(messages, use.tools if use else None)
+        ids = await self._tokenizer.chat_ids(
+            messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or ""
+        )
         sampling = _Asked(
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
@@ -105,7 +107,8 @@ class Decoder:
         if body.suffix is not None:
             if not isinstance(body.prompt, str):
                 raise InvalidField("suffix needs prompt to be one string.", param="suffix")
-            return (tuple(await self._tokenizer.fill_ids(body.prompt, body.suffix)),)
+            context, tenant = self._service.context_tokens, body.cache_salt or ""
+            return (tuple(await self._tokenizer.fill_ids(body.prompt, body.suffix, context, tenant)),)
         prompt = body.prompt
         if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and isinstance(prompt[0], int)):
             prompt = [prompt]
@@ -113,11 +116,11 @@ class Decoder:
             raise InvalidField(
                 "prompt must be a string, a list of strings, token ids or a list of them.", param="prompt"
             )
-        return tuple([await self._ids(entry) for entry in prompt])
+        return tuple([await self._ids(entry, body.cache_salt or "") for entry in prompt])
 
-    async def _ids(self, prompt: Any) -> tuple[int, ...]:
+    async def _ids(self, prompt: Any, tenant: str) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            ids = await self._tokenizer.encode(prompt)
+            ids = await self._tokenizer.encode(prompt, self._service.context_tokens, tenant)
         else:
             try:
                 ids = msgspec.convert(prompt, list[int])

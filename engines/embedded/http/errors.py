@@ -9,6 +9,7 @@ import msgspec
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
+    LimitError,
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
@@ -26,6 +27,7 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
     (ModelNotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
     (RequestError, HTTPStatus.BAD_REQUEST),
+    (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 TYPES = {
