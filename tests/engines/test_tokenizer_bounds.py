@@ -184,21 +184,25 @@ class Untouched:
         raise AssertionError("encoded")
 
 
-def test_bytes_that_cannot_fit_are_refused_before_they_are_encoded() -> None:
+@pytest.mark.parametrize("endpoint", ["text", "chat"])
+def test_bytes_that_cannot_fit_are_refused_before_they_are_encoded(endpoint: str) -> None:
     tokenizer = Tokenizer.load(MODELS / "slipstream-chat")
     longest = tokenizer.longest_token_bytes
     assert longest is not None
     tokenizer._plain = tokenizer._parsing = Untouched()
-    for ask in (
-        lambda text: tokenizer.encode(text, 100),
-        lambda text: tokenizer.chat_ids([{"role": "user", "content": text}], None, 100),
-    ):
-        with pytest.raises(ContextTooLong) as refused:
-            ask("x" * (100 * longest + 1))
-        assert "context is 100 tokens" in refused.value.message
-        assert re.search(rf"{100 * longest + 1}\d* bytes|\d+ bytes, which are at least 10\d", refused.value.message)
-        with pytest.raises(AssertionError, match="encoded"):
-            ask("x" * (100 * longest - 50))
+
+    def ask(text: str) -> None:
+        if endpoint == "text":
+            tokenizer.encode(text, 100)
+        else:
+            tokenizer.chat_ids([{"role": "user", "content": text}], None, 100)
+
+    with pytest.raises(ContextTooLong) as refused:
+        ask("x" * (100 * longest + 1))
+    assert "context is 100 tokens" in refused.value.message
+    assert re.search(r"The prompt has 1\d{3} bytes, which are at least 10\d tokens", refused.value.message)
+    with pytest.raises(AssertionError, match="encoded"):
+        ask("x" * (100 * longest - 50))
 
 
 words = st.one_of(st.text(max_size=8), st.sampled_from(["    ", "\n        ", "return", "self", "<|endoftext|>", "0"]))
