@@ -84,6 +84,14 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Environment variable with the engines' own API key, in capitals; of gateways, router and worker."""
     api_key_required: bool = True
     """false: the engines take no API key, and none is sent."""
+    running_usage: bool = False
+    """Driver `openai` only; the others always have it. The engines tell with every event what was used so far, asked by
+    `stream_options.continuous_usage_stats`, as vLLM's do: a client that leaves is then billed the engine's own count.
+    Without it the gateway counts what it delivered."""
+    cache_salt: bool = False
+    """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
+    `cache_salt`, as vLLM's do. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
+    token costs the full price, so that nobody can learn or gain from what others have sent."""
 
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from engines import drivers
 from engines.connection import EngineConnections
 from engines.keys import EngineKeys
 from gateway.admin.api import AdminApi
@@ -157,7 +156,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
                 journal,
                 router,
                 connections,
-                drivers.get,
+                fleet.driver,
                 sweeper,
                 metrics,
                 traces,

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import SlipstreamError, UnsupportedField
 from contracts.usage import Usage
+from engines.answers import engine_error
 from gateway.openai.best import BestOf
-from gateway.relay import EventSplitter, decoded, error_in, has_text, usage_json
+from gateway.relay import EventSplitter, ReadError, decoded, error_in, has_text, usage_json
 from gateway.usage_seen import UsageSeen
 
 CHOICE_LISTS = ("content", "refusal")
@@ -22,9 +23,18 @@ class Collector:
     """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
 
     def __init__(
-        self, response_id: str, model: str, choices: int, prompts: int = 1, best_of: BestOf | None = None
+        self,
+        response_id: str,
+        model: str,
+        choices: int,
+        prompts: int = 1,
+        best_of: BestOf | None = None,
+        *,
+        seen: UsageSeen | None = None,
+        read_error: ReadError = engine_error,
     ) -> None:
-        """best_of: None: all choices are answered with."""
+        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s."""
+        self._read_error = read_error
         self._best_of = best_of
         self._id = response_id
         self._model = model
@@ -33,7 +43,7 @@ class Collector:
         self._choices: dict[int, dict[str, Any]] = {}
         self._chat = True
         self._created = 0
-        self._usage = UsageSeen(choices, prompts)
+        self._usage = seen or UsageSeen(choices, prompts)
         self.events = 0
         self.text_seen = False
         self.done = False
@@ -81,7 +91,11 @@ class Collector:
     def _require_comparable(self) -> None:
         """An engine that leaves log probabilities out would make the best of several any of them."""
         if self._best_of is not None and self.text_seen and not any(c["logprobs"] for c in self._choices.values()):
-            self.error = self.error or EngineFailed("The engine gave nothing to compare its choices by.")
+            self.error = self.error or UnsupportedField(
+                "'best_of' above 'n' is not available for this model here: its engine tells no log probabilities to "
+                "compare the choices by.",
+                param="best_of",
+            )
 
     def _answered(self) -> list[dict[str, Any]]:
         if self._best_of is None:
@@ -89,7 +103,7 @@ class Collector:
         return self._best_of.pick(self._choices, self._usage.output_tokens)
 
     def _chunk(self, chunk: dict[str, Any]) -> None:
-        self.error = self.error or error_in(chunk)
+        self.error = self.error or error_in(chunk, self._read_error)
         if self.error is not None:
             return
         if not self.events:
