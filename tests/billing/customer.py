@@ -95,7 +95,8 @@ class Customer(asyncio.Protocol):
 
 
 async def ask(port: int, request: bytes, leave_after_events: int | None, patience_s: float | None) -> Customer:
-    """One request from beginning to end. patience_s: leave after so long, whatever has come; None: never."""
+    """One request from beginning to end. patience_s: leave after so long, whatever has come; None: never.
+    Cancelling leaves at once."""
     loop = asyncio.get_running_loop()
     try:
         _, customer = await loop.create_connection(lambda: Customer(request, leave_after_events), "127.0.0.1", port)
@@ -103,10 +104,11 @@ async def ask(port: int, request: bytes, leave_after_events: int | None, patienc
         customer = Customer(request, None)
         customer.ended.set_result(End.BROKEN)
         return customer
-    if patience_s is None:
+    timer = None if patience_s is None else loop.call_later(patience_s, customer._finish, End.LEFT)
+    try:
         await customer.ended
-    else:
-        timer = loop.call_later(patience_s, customer._finish, End.LEFT)
-        await customer.ended
-        timer.cancel()
+    finally:
+        if timer is not None:
+            timer.cancel()
+        customer._transport.abort()
     return customer
