@@ -32,7 +32,7 @@ class Customer(asyncio.Protocol):
         self._request = request
         self._leave_after = leave_after_events
         self._head = b""
-        self._events = 0
+        self.events = 0
         self._tail = b""
         self._whole = b""
         self._chunked = False
@@ -57,11 +57,11 @@ class Customer(asyncio.Protocol):
             if not found:
                 return
             self._read_head(head)
-        self._events += data.count(b"data: {")
+        self.events += data.count(b"data: {")
         self._tail = (self._tail + data)[-64:]
         if self.status != 200:
             self._whole += data
-        if self._leave_after is not None and self._events >= self._leave_after:
+        if self._leave_after is not None and self.events >= self._leave_after:
             self._finish(End.LEFT)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -52,20 +53,21 @@ class Dialects:
         self.engines = engines
         self._limiter = limiter
         self._keys = 0
+        self._looking = asyncio.Lock()
 
-    async def script(self, **changes: Any) -> None:
-        """Forget what was and let every engine do this from now on."""
-        for engine in self.engines.values():
-            await engine.control(reset=True)
-            await engine.control(**{**SCRIPT, **changes})
+    async def script(self, *models: str, **changes: Any) -> None:
+        """Forget what was and let these engines, or all, do this from now on."""
+        for model in models or DIALECTS:
+            await self.engines[model].control(reset=True)
+            await self.engines[model].control(**{**SCRIPT, **changes})
 
     async def key(self, requests_per_minute: int = A_MINUTES_REQUESTS) -> Key:
         """A new one."""
-        self._keys += 1
+        self._keys = number = self._keys + 1
         minted = mint(DataFolder(self.running.data).pepper_file.read_text().strip().encode())
         async with self.running.database() as database:
             organization: UUID = await database.fetchval(
-                "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"customer {self._keys}"
+                "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"customer {number}"
             )
             project = await database.fetchval(
                 "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'p') RETURNING id", organization
@@ -102,9 +104,10 @@ class Dialects:
             shown = await scrape(self.running)
             busy = total(shown, "slipstream_active_requests") or total(shown, "slipstream_ledger_backlog_rows")
             seen = 0 if busy else seen + 1
-            return seen >= 3
+            return seen == 2
 
-        await until(idle)
+        async with self._looking:
+            await until(idle)
 
     async def rows(self, key: Key) -> list[dict[str, Any]]:
         """Everything in the ledger of a key, first to last, once nothing more will come."""

@@ -53,7 +53,7 @@ class Crowd:
             assert end in (End.ANSWERED, End.LEFT), (customer.status, customer._whole, customer._tail)
             self.ends[end] += 1
             if stream:
-                self.read_tokens += min(tokens, max(0, customer._events - 1))
+                self.read_tokens += min(tokens, max(0, customer.events - 1))
             elif end is End.ANSWERED:
                 self.read_tokens += tokens
 

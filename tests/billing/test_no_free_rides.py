@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
@@ -25,8 +28,28 @@ from tests.billing.dialects import (
 
 REQUESTS = 2
 """A minute's, of a key whose requests are counted: one comes back in half a minute."""
-every_dialect = pytest.mark.parametrize("model", DIALECTS)
+Test = Callable[..., Coroutine[Any, Any, None]]
 streamed_or_not = pytest.mark.parametrize("stream", [True, False])
+
+
+def every_dialect(test: Test) -> Test:
+    """The test with each dialect as its `model`, all at the same time: they have nothing in common."""
+
+    @functools.wraps(test)
+    async def together(**arguments: Any) -> None:
+        async def one(model: str) -> None:
+            try:
+                await test(model=model, **arguments)
+            except Exception as error:
+                error.add_note(f"dialect: {model}")
+                raise
+
+        await asyncio.gather(*map(one, DIALECTS))
+
+    signature = inspect.signature(test)
+    left = [parameter for name, parameter in signature.parameters.items() if name != "model"]
+    together.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    return together
 
 
 async def answered(platform: Dialects, key: Key, model: str, *, stream: bool = True, **more: Any) -> Customer:
@@ -39,12 +62,12 @@ def charged(row: dict[str, Any]) -> tuple[int, int, bool]:
     return row["prompt_tokens"], row["completion_tokens"], row["billed"]
 
 
-@every_dialect
 @streamed_or_not
+@every_dialect
 async def test_a_prefill_nobody_waits_for_is_billed_and_takes_its_request(
     platform: Dialects, model: str, stream: bool
 ) -> None:
-    await platform.script(ttft_s=1_000)
+    await platform.script(model, ttft_s=1_000)
     key = await platform.key(REQUESTS)
     asking = asyncio.create_task(ask(platform.running.port, asked(key, model, 8, stream=stream), None, None))
     await platform.engines[model].wait(requests=1)
@@ -85,7 +108,7 @@ async def test_an_answer_left_before_its_last_event_is_billed_as_far_as_it_was_r
     platform: Dialects, model: str
 ) -> None:
     """Every token read, and none paid for: the engine was asked for 400 and the finish was never waited for."""
-    await platform.script(hang_after_tokens=400)
+    await platform.script(model, hang_after_tokens=400)
     key = await platform.key(REQUESTS)
     request = asked(key, model, 401)
     # the first event has no token
@@ -98,20 +121,20 @@ async def test_an_answer_left_before_its_last_event_is_billed_as_far_as_it_was_r
     assert await platform.left(key) == (REQUESTS - 1, PROMPT_TOKENS + 400)
 
 
-@every_dialect
 @streamed_or_not
 @pytest.mark.parametrize(
     ("status", "code", "counts"),
     [(400, "engine_refused", True), (500, "engine_failed", True), (503, "overloaded", False)],
 )
+@every_dialect
 async def test_what_an_engine_turns_away_is_not_billed(
     platform: Dialects, model: str, stream: bool, status: int, code: str, counts: bool
 ) -> None:
     """It counts in the limits all the same, unless the engine was full."""
     key = await platform.key(REQUESTS)
-    await platform.script(status=status)
+    await platform.script(model, status=status)
     customer = await answered(platform, key, model, stream=stream)
-    await platform.script()
+    await platform.script(model)
     assert b'"code":"%b"' % code.encode() in customer._whole
     rows = await platform.rows(key)
     assert [charged(row) for row in rows] == [(0, 0, False)] * len(rows)
@@ -127,19 +150,19 @@ async def until_served(platform: Dialects, model: str) -> None:
         await asyncio.sleep(0.05)
 
 
-@every_dialect
 @streamed_or_not
+@every_dialect
 async def test_a_refusal_on_the_way_is_billed_and_is_no_fault_of_the_engine(
     platform: Dialects, model: str, stream: bool
 ) -> None:
     """A grammar that runs into its limits some tokens in: ten of them must not take the replica from anybody."""
-    await platform.script(error_after_tokens=3, error_code=400)
+    await platform.script(model, error_after_tokens=3, error_code=400)
     key, other = await platform.key(), await platform.key()
     for _ in range(10):
         customer = await answered(platform, key, model, stream=stream)
         assert b'"code":"engine_refused"' in customer._whole + customer._tail
         assert customer.status == (200 if stream else 400)
-    await platform.script()
+    await platform.script(model)
     assert (await answered(platform, other, model)).ended.result() is End.ANSWERED
     rows = await platform.rows(key)
     assert [charged(row) for row in rows] == 10 * [(PROMPT_TOKENS, 3, True)]
@@ -147,15 +170,15 @@ async def test_a_refusal_on_the_way_is_billed_and_is_no_fault_of_the_engine(
     assert (await platform.left(key))[1] == 10 * (PROMPT_TOKENS + 3)
 
 
-@every_dialect
 @streamed_or_not
+@every_dialect
 async def test_what_an_engine_breaks_off_is_billed_as_far_as_it_was_sent(
     platform: Dialects, model: str, stream: bool
 ) -> None:
-    await platform.script(error_after_tokens=3)
+    await platform.script(model, error_after_tokens=3)
     key = await platform.key(REQUESTS)
     await answered(platform, key, model, stream=stream)
-    await platform.script()
+    await platform.script(model)
     [row] = await platform.rows(key)
     assert charged(row) == (PROMPT_TOKENS, 3, stream)
     assert (row["finish"], row["outcome"], row["error_code"]) == ("engine_error", "lower_bound", "engine_failed")
@@ -163,10 +186,10 @@ async def test_what_an_engine_breaks_off_is_billed_as_far_as_it_was_sent(
     await until_served(platform, model)
 
 
-@every_dialect
 @streamed_or_not
+@every_dialect
 async def test_an_engine_that_never_counts_is_counted_for(platform: Dialects, model: str, stream: bool) -> None:
-    await platform.script(usage=False)
+    await platform.script(model, usage=False)
     key = await platform.key(REQUESTS)
     more = {"stream_options": {"include_usage": True}} if stream else {}
     customer = await answered(platform, key, model, stream=stream, **more)
@@ -177,8 +200,8 @@ async def test_an_engine_that_never_counts_is_counted_for(platform: Dialects, mo
     assert await platform.left(key) == (REQUESTS - 1, PROMPT_TOKENS + 8)
 
 
-@every_dialect
 @streamed_or_not
+@every_dialect
 async def test_cached_tokens_are_told_and_priced_only_where_caches_are_kept_apart(
     platform: Dialects, model: str, stream: bool
 ) -> None:
