@@ -51,6 +51,7 @@ class Books:
         """What was used has been entered."""
         self._told = False
         """By the engine, and it is all."""
+        self._counted_by_us = False
         self.finish = Finish.NOT_PLACED
         self.outcome = Outcome.EXACT
         self.usage = Usage()
@@ -89,14 +90,21 @@ class Books:
             return self.usage
         return msgspec.structs.replace(self.usage, prompt_tokens=self.opened.prompt_tokens_estimate)
 
+    @property
+    def engine_usage(self) -> Usage:
+        """For the router, which learns about engines by what they say of a prompt and its cached part: nothing of it
+        where only we have counted."""
+        return Usage(completion_tokens=self.usage.completion_tokens) if self._counted_by_us else self.usage
+
     def finished(self, usage: Usage, finish: Finish = Finish.COMPLETE) -> None:
         """The attempt is over, and `usage` is the engine's final count."""
         self.ended = self._told = True
         self.finish, self.usage, self.outcome = finish, usage, Outcome.EXACT
 
-    def counted(self, usage: Usage, finish: Finish) -> None:
+    def counted(self, usage: Usage, finish: Finish, *, by_us: bool = False) -> None:
         """The attempt is over without a final count; `usage` was told last, or counted by us."""
         self.ended = True
+        self._counted_by_us = by_us
         self.finish, self.usage = finish, usage
         self.outcome = Outcome.LOWER_BOUND if self.sent and not self.turned_away else Outcome.EXACT
 

@@ -24,11 +24,11 @@ async def count(call: Call, books: Books, seen: UsageSeen, finish: Finish) -> No
         return
     prompt_tokens, delivered = call.prepared.prompt_tokens, seen.delivered
     assert delivered is not None
-    books.counted(Usage(prompt_tokens, delivered.events), finish)
+    books.counted(Usage(prompt_tokens, delivered.events), finish, by_us=True)
     prompt = call.generation.prompt
     # an echoed prompt is in the text, and was not generated
     tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else call.target.tokenizer
     usage = Usage(prompt_tokens, await delivered.tokens(tokenizer))
-    books.counted(usage, finish)
+    books.counted(usage, finish, by_us=True)
     if finish is Finish.COMPLETE:
         seen.tell(usage)

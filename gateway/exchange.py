@@ -173,7 +173,7 @@ class Exchange:
                 raise
             finally:
                 self._router.release(
-                    LeaseEnd(lease.lease_id, books.finish, books.usage, engine_fault=books.engine_fault)
+                    LeaseEnd(lease.lease_id, books.finish, books.engine_usage, engine_fault=books.engine_fault)
                 )
         except SlipstreamError as error:
             books.error_code = error.code

@@ -213,11 +213,12 @@ def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
     for running_usage in (False, True):
         for salted, cached in ((True, 2), (False, 0)):
             seen = UsageSeen(1, salted_cache=salted)
-            state = kind(OURS, MODEL, 1, True, seen=seen) if kind is Relay else kind(OURS, MODEL, 1, seen=seen)
+            state: Relay | Collector
+            state = Relay(OURS, MODEL, 1, True, seen=seen) if kind is Relay else Collector(OURS, MODEL, 1, seen=seen)
             state.feed(engine_stream(running_usage, role_first=True))
             assert seen.total is not None
             assert (seen.total.prompt_tokens, seen.total.cached_tokens) == (5, cached)
-            told = state.closing_events() if kind is Relay else state.body()
+            told = state.closing_events() if isinstance(state, Relay) else state.body()
             assert b'"cached_tokens":%d' % cached in told
 
 
