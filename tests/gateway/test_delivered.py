@@ -73,6 +73,27 @@ def test_text_is_whatever_the_model_wrote() -> None:
     assert has_text(chunk)
 
 
+async def test_usual_and_unusual_events_mean_the_same() -> None:
+    choices: list[dict[str, Any]] = [
+        {"index": 2, "delta": {"content": "a", "reasoning_content": None}},
+        {"delta": {"content": None, "reasoning_content": "b"}},
+        {"delta": {"content": "c", "tool_calls": None}},
+        {"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}},
+        {"delta": {"content": ["parts"]}},
+        {"index": 1, "text": "t", "logprobs": {"tokens": ["t"]}},
+        {"index": 1, "text": ""},
+        {"delta": {}},
+        {"delta": {"refusal": "no"}},
+    ]
+    for events in ([{"choices": [choice]} for choice in choices], [{"choices": choices}], [{"choices": []}]):
+        raw, read = Delivered(), Delivered()
+        for one in events:
+            raw.add(msgspec.json.encode(one))
+            read.chunk(one)
+        assert raw.events == read.events == sum(len(list(texts_of(one))) for one in events)
+        assert raw._texts == read._texts
+
+
 async def test_an_event_that_cannot_be_read_was_still_something() -> None:
     delivered = Delivered()
     for payload in (b'{"choices":[{"x', b'{"choices":[7]}', event("a")):
