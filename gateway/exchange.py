@@ -201,6 +201,7 @@ class Exchange:
         )
         try:
             stream = await opening.response(self._config.first_event_timeout_s)
+            books.sent = True
             if stream.status != 200:
                 books.turned_away = True
                 raise driver.error(stream.status, await _rest_of(stream))
@@ -210,7 +211,6 @@ class Exchange:
             if seen.total is not None:
                 books.finished(seen.total)
             else:
-                books.sent = True
                 await count(call, books, seen, Finish.COMPLETE)
         except asyncio.CancelledError:
             await self._abandon(call, books, driver, opening, relay, seen)

@@ -85,7 +85,8 @@ async def test_usual_and_unusual_events_mean_the_same() -> None:
         {"delta": {}},
         {"delta": {"refusal": "no"}},
     ]
-    for events in ([{"choices": [choice]} for choice in choices], [{"choices": choices}], [{"choices": []}]):
+    every: list[list[dict[str, Any]]] = [[{"choices": [choice]} for choice in choices], [{"choices": choices}]]
+    for events in (*every, [{"choices": []}]):
         raw, read = Delivered(), Delivered()
         for one in events:
             raw.add(msgspec.json.encode(one))
