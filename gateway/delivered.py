@@ -57,12 +57,13 @@ class Delivered:
         self._read()
         return self._events
 
-    async def tokens(self, tokenizer: OffLoopTokenizer | None) -> int:
-        """How many tokens it was at least, all choices together. tokenizer: None counts events."""
+    async def tokens(self, tokenizer: OffLoopTokenizer | None, tenant: str) -> int:
+        """How many tokens it was at least, all choices together. tokenizer: None counts events. tenant: whose turn it
+        takes. Raises what the tokenizer raises."""
         events = self.events
         if tokenizer is None:
             return events
-        counted = [await tokenizer.count("".join(texts)) for texts in self._texts.values()]
+        counted = [len(await tokenizer.encode("".join(texts), tenant=tenant)) for texts in self._texts.values()]
         return max(events, sum(counted) + self._beyond)
 
     def _read(self) -> None:

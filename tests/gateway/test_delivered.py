@@ -34,8 +34,8 @@ async def of_pieces(pieces: list[str], tokenizer: OffLoopTokenizer | None) -> in
     for piece in pieces:
         raw.add(event(piece))
         read.chunk(msgspec.json.decode(event(piece)))
-    count = await raw.tokens(tokenizer)
-    assert count == await read.tokens(tokenizer)
+    count = await raw.tokens(tokenizer, "tenant")
+    assert count == await read.tokens(tokenizer, "tenant")
     return count
 
 
@@ -63,7 +63,7 @@ async def test_choices_are_counted_apart_and_nothing_is_no_token(tokenizer: OffL
         delivered.add(payload)
     delivered.chunk({"choices": []})
     assert delivered.events == 2
-    assert await delivered.tokens(tokenizer) == 2 * len(tokenizer.tokenizer.encode("import os"))
+    assert await delivered.tokens(tokenizer, "tenant") == 2 * len(tokenizer.tokenizer.encode("import os"))
 
 
 def test_text_is_whatever_the_model_wrote() -> None:
@@ -99,7 +99,7 @@ async def test_an_event_that_cannot_be_read_was_still_something() -> None:
     delivered = Delivered()
     for payload in (b'{"choices":[{"x', b'{"choices":[7]}', event("a")):
         delivered.add(payload)
-    assert await delivered.tokens(None) == 3
+    assert await delivered.tokens(None, "tenant") == 3
 
 
 async def test_memory_is_bounded_and_what_lies_beyond_counts_one_token_an_event(tokenizer: OffLoopTokenizer) -> None:
@@ -115,11 +115,11 @@ async def test_memory_is_bounded_and_what_lies_beyond_counts_one_token_an_event(
     tracemalloc.stop()
     # text may take four bytes a character, and small pieces have heads of their own
     assert held < 8 * (UNREAD_BYTES + KEPT_CHARACTERS)
-    count = await delivered.tokens(tokenizer)
+    count = await delivered.tokens(tokenizer, "tenant")
     assert delivered.events == 20_050
     kept = KEPT_CHARACTERS // 50
     assert count > 20_050 - kept + 5 * kept // 2
 
     one = Delivered()
     one.add(event(CODE * (2 * KEPT_CHARACTERS // len(CODE))))
-    assert await one.tokens(tokenizer) > KEPT_CHARACTERS // 8, "one event with everything is not one token"
+    assert await one.tokens(tokenizer, "tenant") > KEPT_CHARACTERS // 8, "one event with everything is not one token"
