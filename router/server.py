@@ -20,12 +20,22 @@ from contracts.proto import router_pb2 as pb
 from engines.base import Driver
 from router import codec, wire
 from router.config import RouterConfig
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
+from router.core.decisions import (
+    Decision,
+    Disconnect,
+    Granted,
+    ProbeGeneration,
+    ProbeNow,
+    Refused,
+    ReplayKvEvents,
+    Welcomed,
+)
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, StatePublished, Tick
 from router.core.replica import Health
 from router.event_log import EventLog
 from router.gateway_connection import GatewayConnection
+from router.generation_probe import GenerationProber
 from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
@@ -56,6 +66,7 @@ class RouterServer:
         self._tokens = tokens
         self._follow_pools = follow_pools
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
+        self._prober = GenerationProber(connections, driver_of, self.handle)
         self._metrics_server = MetricsServer(self.metrics)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
         self._kv_events = KvSubscriptions(self.handle)
@@ -109,6 +120,7 @@ class RouterServer:
                 await self._until_all_gone()
         await self.abort()
         await self._poller.stop()
+        await self._prober.stop()
         self._kv_events.stop()
         await self._metrics_server.stop()
         if self._event_log is not None:
@@ -216,6 +228,10 @@ class RouterServer:
         self.metrics.decided(decision)
         if isinstance(decision, ProbeNow):
             self._poller.probe_now(decision.replica_id)
+            return
+        if isinstance(decision, ProbeGeneration):
+            replica = self.dispatcher.fleet.held(decision.replica_id)
+            self._prober.probe(decision, Target(replica.url, replica.driver))
             return
         if isinstance(decision, ReplayKvEvents):
             self._kv_events.ask_replay(decision.replica_id, decision.first)
