@@ -24,7 +24,7 @@ class Tenants(Core):
     """A core whose asks have a tenant. Polls find every engine healthy, as they do while requests fail."""
 
     def __init__(self, replicas: tuple[str, ...] = TWO, **settings: int) -> None:
-        super().__init__(fleet(replicas=replicas, max_concurrency=8), **settings)
+        super().__init__(fleet(replicas=replicas, max_concurrency=8), "prefix", **settings)
         self.asked = 0
 
     def try_one(self, tenant: str, excluded: tuple[str, ...] = ()) -> tuple[str, str] | None:

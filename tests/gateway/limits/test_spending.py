@@ -70,6 +70,7 @@ async def test_what_is_billed_is_summed_by_level_tier_and_month(
     assert await spent(Level.KEY, KEY, Tier.AUTOCOMPLETE) == 20
     assert await spent(Level.ORGANIZATION, ORGANIZATION, without=(first,)) == 23
     assert await spent(Level.ORGANIZATION, str(uuid4())) == 0
+    assert await spending.now_ms() == pytest.approx(time.time() * 1_000, abs=60_000), "one machine, one clock"
 
 
 async def test_gateways_join_and_leave(pool: asyncpg.Pool[Any]) -> None:
