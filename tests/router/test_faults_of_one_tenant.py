@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from router.core.avoidance import FAULTS_TO_AVOID
+from router.core.avoidance import FAULTS_TO_AVOID, Avoidance
 from router.core.breaker import FAULTS_COUNTED, FAULTS_TO_OPEN, Breaker, State
 from router.core.decisions import Decision, Granted, ProbeGeneration, ProbeNow
 from router.core.events import Cancel, GenerationProbed, Probe, ReplicaProbed, Tick
@@ -311,6 +311,68 @@ class BreakerAgainstPlain(RuleBasedStateMachine):
             assert self.breaker.opens_again_at == ends_at
 
 
+class PlainAvoidance:
+    """One organization and one replica: kept away after a history, told by looking at all of it again."""
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, str, str]] = []
+
+    def keeps_away(self) -> bool:
+        state, faults, pause_s, ends_at, trial = "trusted", 0, 1.0, 0.0, ""
+        for now, what, lease in self.history:
+            if what == "answered":
+                state, faults, pause_s, trial = "trusted", 0, 1.0, ""
+            elif what == "ended" and lease == trial:
+                trial = ""
+            elif what == "granted" and state == "tried" and not trial:
+                trial = lease
+            elif what == "rested" and state == "avoided" and ends_at <= now:
+                state = "tried"
+            elif what == "failed":
+                faults += 1
+                if state == "tried" or (state == "trusted" and faults >= FAULTS_TO_AVOID):
+                    state, trial, ends_at, pause_s = "avoided", "", now + pause_s, min(2 * pause_s, 60.0)
+        return state == "avoided" or trial != ""
+
+
+class AvoidanceAgainstPlain(RuleBasedStateMachine):
+    """Two organizations and two replicas, each with a history of its own."""
+
+    PAIRS = st.sampled_from([(one, other) for one in "ab" for other in TWO])
+
+    @initialize()
+    def begin(self) -> None:
+        self.avoidance, self.now = Avoidance(), 0.0
+        self.plain = {(one, other): PlainAvoidance() for one in "ab" for other in TWO}
+
+    @rule(
+        pair=PAIRS,
+        what=st.sampled_from(["failed", "failed", "granted", "ended", "answered"]),
+        lease=st.sampled_from("xy"),
+    )
+    def something_happens(self, pair: tuple[str, str], what: str, lease: str) -> None:
+        if what == "failed":
+            self.avoidance.failed(*pair, self.now)
+        elif what == "granted":
+            self.avoidance.granted(*pair, lease)
+        elif what == "ended":
+            self.avoidance.ended(*pair, lease)
+        else:
+            self.avoidance.answered(*pair)
+        self.plain[pair].history.append((self.now, what, lease))
+
+    @rule(pair=PAIRS, seconds=st.sampled_from([0.5, 1.0, 60.0]))
+    def time_passes(self, pair: tuple[str, str], seconds: float) -> None:
+        self.now += seconds
+        self.avoidance.rested(*pair, self.now)
+        self.plain[pair].history.append((self.now, "rested", ""))
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        for (tenant, replica), plain in self.plain.items() if hasattr(self, "plain") else ():
+            assert (replica in self.avoidance.of(tenant)) is plain.keeps_away()
+
+
 class OneTenantAgainstAll(RuleBasedStateMachine):
     """Whatever one organization's requests do, and however honest ones end, another is granted at once."""
 
@@ -353,12 +415,15 @@ class OneTenantAgainstAll(RuleBasedStateMachine):
             self.take(self.core.do(GenerationProbed(replica_id, Probe.WELL)))
         self.core.wait(until - self.core.now)
 
-    @rule()
-    def a_victims_request_is_granted_and_ends_well(self) -> None:
+    @rule(leaves=st.booleans())
+    def a_victims_request_is_granted(self, leaves: bool) -> None:
         found = self.core.try_one("victim")
         assert found is not None, "the victim waits"
-        self.core.began(found[0])
-        self.core.over(found[0])
+        if leaves:
+            self.core.do(Cancel(1, found[0]))
+        else:
+            self.core.began(found[0])
+            self.core.over(found[0])
 
     @invariant()
     def no_breaker_opens(self) -> None:
@@ -394,8 +459,9 @@ class AllAgainstOneReplica(RuleBasedStateMachine):
             assert self.core.breaker("r1").open is (counted >= FAULTS_TO_OPEN)
 
 
-for _machine in (BreakerAgainstPlain, OneTenantAgainstAll, AllAgainstOneReplica):
+for _machine in (BreakerAgainstPlain, AvoidanceAgainstPlain, OneTenantAgainstAll, AllAgainstOneReplica):
     _machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 test_a_breaker_is_what_its_history_makes_it = BreakerAgainstPlain.TestCase
+test_an_avoidance_is_what_its_history_makes_it = AvoidanceAgainstPlain.TestCase
 test_one_tenant_takes_no_replica_from_another = OneTenantAgainstAll.TestCase
 test_a_replica_that_fails_all_is_out = AllAgainstOneReplica.TestCase
