@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineTimeout, SlipstreamError
+from contracts.errors import ConnectionsExhausted, EngineTimeout, SlipstreamError
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from engines.base import Driver
 from router.core.decisions import ProbeGeneration
@@ -63,8 +63,10 @@ class GenerationProber:
         try:
             driver = self._driver_of(target.driver)
             request = driver.generate(_generation(asked), asked.model)
-            status, body = await self._connections.fetch(target.url, request, self._timeout_s)
+            status, body = await self._connections.fetch(target.url, request, self._timeout_s, pool_name=target.pool)
             probe, detail = outcome(status, body)
+        except ConnectionsExhausted as error:  # this process's own want
+            probe, detail = Probe.UNCLEAR, error.message
         except EngineTimeout as error:
             probe, detail = Probe.LATE, error.message
         except SlipstreamError as error:

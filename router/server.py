@@ -231,7 +231,7 @@ class RouterServer:
             return
         if isinstance(decision, ProbeGeneration):
             replica = self.dispatcher.fleet.held(decision.replica_id)
-            self._prober.probe(decision, Target(replica.url, replica.driver))
+            self._prober.probe(decision, Target(replica.url, replica.driver, replica.pool))
             return
         if isinstance(decision, ReplayKvEvents):
             self._kv_events.ask_replay(decision.replica_id, decision.first)

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from contracts.errors import EngineFailed, EngineTimeout
+from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
@@ -20,7 +20,7 @@ from router.core.events import GenerationProbed, Probe
 from router.generation_probe import GenerationProber, outcome
 from router.health import Target
 from router.server import RouterServer
-from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, fleet, until
+from tests.router.fakes import GUARD_S, TOKENS, Connect, ask, fleet, until
 
 CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "1"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -54,7 +54,9 @@ class Engines:
         self.answers: dict[str, tuple[int, bytes] | Exception] = {}
         self.asked: list[tuple[str, EngineRequest]] = []
 
-    async def fetch(self, url: str, request: EngineRequest, timeout_s: float) -> tuple[int, bytes]:
+    async def fetch(
+        self, url: str, request: EngineRequest, timeout_s: float, *, pool_name: str = ""
+    ) -> tuple[int, bytes]:
         if request.method == "GET":
             return (200, b'{"loads": []}')
         self.asked.append((url, request))
@@ -79,6 +81,7 @@ async def test_one_token_is_asked_in_every_dialect(driver: str, tier: Tier) -> N
     for error, probe in (
         (EngineTimeout("silent"), Probe.LATE),
         (EngineFailed("refused"), Probe.FAILED),
+        (ConnectionsExhausted("no descriptor left"), Probe.UNCLEAR),
         (RuntimeError("a defect of ours"), Probe.UNCLEAR),
     ):
         engines.answers["http://r1"] = error
@@ -95,7 +98,7 @@ async def test_an_engine_that_fails_its_only_tenant_behind_healthy_polls_is_take
         return drivers.get("sglang")
 
     config = RouterConfig(port=0, poll_interval_s=0.02)
-    router = RouterServer(config, TOKEN, engines, driver_of)
+    router = RouterServer(config, TOKENS, engines, driver_of)
     await router.start()
     try:
         client = await connect(router.port)
