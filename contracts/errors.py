@@ -49,6 +49,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── Overloaded              overloaded
         ├── ConnectionsExhausted    connections_exhausted
         ├── Draining                draining
+        ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
         └── InternalError           internal_error
@@ -392,6 +393,12 @@ class Draining(ServiceError):
     """This instance is shutting down."""
 
     code = "draining"
+
+
+class PreparationTimeout(ServiceError):
+    """The prompt could not be counted in time: this instance is busy with other long prompts."""
+
+    code = "preparation_timeout"
 
 
 class EngineFailed(ServiceError):

@@ -24,6 +24,7 @@ from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
 from gateway.front_door import FrontDoor
 from gateway.inference import Inference
+from gateway.openai.config import RequestConfig
 from gateway.openai.prepare import prepare_chat, prepare_completion
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
@@ -31,12 +32,16 @@ from gateway.services import Services
 logger = logging.getLogger(__name__)
 
 
-def create_app(services: Services, max_body_bytes: int, metrics_access: MetricsAccess) -> FrontDoor:
+def create_app(
+    services: Services, max_body_bytes: int, metrics_access: MetricsAccess, requests: RequestConfig
+) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes),
-        COMPLETIONS: Inference(services, "completion", decoder.completion, prepare_completion, max_body_bytes),
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests),
+        COMPLETIONS: Inference(
+            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests
+        ),
     }
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -52,6 +52,11 @@ class Channel:
         """The client does not keep up: wait for `drained` before writing more."""
         return self._cycle.flow.write_paused
 
+    def listen(self) -> None:
+        """The body has been read: hear of the client's leaving again. uvicorn stops reading the socket when more than
+        64 kB of a body wait, and would go on only if it were asked for yet another piece."""
+        self._cycle.flow.resume_reading()
+
     async def drained(self) -> None:
         """Return when the client has read enough, or is gone."""
         await self._cycle.flow.drain()

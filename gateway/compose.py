@@ -146,7 +146,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         await router.wait_connected(ROUTER_ON_START_S)
 
         yield Services(
-            decoder=Decoder(),
+            decoder=Decoder(config.requests),
             keyring=keyring,
             fleet=fleet,
             exchange=Exchange(

@@ -15,6 +15,7 @@ from gateway.connections_config import ConnectionsConfig, MetricsAccess, TlsConf
 from gateway.desired.config import DesiredConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
+from gateway.openai.config import RequestConfig
 from router.client_config import RouterClientConfig
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
@@ -69,6 +70,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often phase records are written to the database."""
     tokenizing: TokenizingConfig = TokenizingConfig()
     """Counting and encoding prompts."""
+    requests: RequestConfig = RequestConfig()
+    """What one request may hold."""
     router: RouterClientConfig = RouterClientConfig()
     """The way to the router."""
     auth: AuthConfig = AuthConfig()

@@ -67,6 +67,7 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "overloaded": (503, "service_unavailable_error"),
     "connections_exhausted": (503, "service_unavailable_error"),
     "draining": (503, "service_unavailable_error"),
+    "preparation_timeout": (503, "service_unavailable_error"),
     "engine_failed": (502, "server_error"),
     "engine_timeout": (504, "server_error"),
     "internal_error": (500, "server_error"),

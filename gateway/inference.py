@@ -5,18 +5,30 @@ An ASGI application of its own, so that the front door can come here at once; th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from contracts.errors import BodyTooLarge, Draining, InternalError, InvalidJson, MissingKey, SlipstreamError
+from contracts.errors import (
+    BodyTooLarge,
+    Draining,
+    InternalError,
+    InvalidJson,
+    MissingKey,
+    PreparationTimeout,
+    SlipstreamError,
+)
 from contracts.generation import Caller
 from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.call import Call, mint_request_id
-from gateway.channel import SCOPE_KEY
+from gateway.channel import SCOPE_KEY, Channel
+from gateway.client_watch import ClientGone, ClientWatch
+from gateway.openai.collect import require_room
+from gateway.openai.config import RequestConfig
 from gateway.openai.prepare import Prepared, Target
 from gateway.openai.schema import Common
 from gateway.services import Services
@@ -37,6 +49,7 @@ class Inference(Generic[AskedT]):
         decode: Callable[[bytes], AskedT],
         prepare: Callable[[AskedT, str, Caller, str, Target], Awaitable[Prepared]],
         max_body_bytes: int,
+        config: RequestConfig,
     ) -> None:
         self._services = services
         self._endpoint = endpoint
@@ -44,14 +57,19 @@ class Inference(Generic[AskedT]):
         self._decode = decode
         self._prepare = prepare
         self._max_body_bytes = max_body_bytes
+        self._config = config
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
         clock, request_id, headers = PhaseClock(), mint_request_id(), dict(scope["headers"])
-        answer = Answer(scope[SCOPE_KEY], [(b"x-request-id", request_id.encode())])
+        channel: Channel = scope[SCOPE_KEY]
+        answer = Answer(channel, [(b"x-request-id", request_id.encode())])
         asked_for: list[str] = []
         try:
-            call = await self._begin(headers, receive, clock, request_id, asked_for)
+            async with ClientWatch(channel):
+                call = await self._begin(headers, receive, channel, clock, request_id, asked_for)
+        except ClientGone:
+            self._services.metrics.answered("none", self._endpoint, 499, "client_gone")
         except SlipstreamError as error:
             model = asked_for[0] if asked_for else None
             self._services.refused(self._endpoint, error, request_id, _client_request_id(headers), model, clock)
@@ -60,12 +78,13 @@ class Inference(Generic[AskedT]):
             logger.exception("request %s failed", request_id)
             answer.fail(InternalError(f"Internal error. Quote request {request_id} when you report it."))
         else:
-            await self._services.exchange.run(call, scope[SCOPE_KEY], answer)
+            await self._services.exchange.run(call, channel, answer)
 
     async def _begin(
         self,
         headers: Mapping[bytes, bytes],
         receive: Receive,
+        channel: Channel,
         clock: PhaseClock,
         request_id: str,
         asked_for: list[str],
@@ -75,17 +94,33 @@ class Inference(Generic[AskedT]):
         key = await authenticate(headers.get(b"authorization", b""), services)
         try:
             key.require_scope(self._scope)
-            asked = self._decode(await whole_body(headers, receive, self._max_body_bytes))
+            shape = services.decoder.shape()
+            body = await whole_body(headers, receive, self._max_body_bytes, shape.feed)
+            channel.listen()
+            asked = self._decode(body)
+            del body  # what was asked has it all once more
             asked_for.append(asked.model)
             target = services.fleet.find(asked.model)
             key.require_model(target.model)
             clock.end(Phase.AUTH)
-            salt = services.salts.of(key.caller.organization_id)
-            prepared = await self._prepare(asked, request_id, key.caller, salt, target)
+            prepared = await self._prepared(asked, request_id, key, target)
+            require_room(prepared.generation, prepared.prompt_tokens, self._config.max_whole_logprobs)
         except SlipstreamError as error:
             error.caller = key.caller
             raise
         return Call(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
+
+    async def _prepared(self, asked: AskedT, request_id: str, key: KeyRecord, target: Target) -> Prepared:
+        """Nothing is reserved yet, so that no limit of the caller's ends what takes too long here."""
+        salt, timeout_s = self._services.salts.of(key.caller.organization_id), self._config.prepare_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._prepare(asked, request_id, key.caller, salt, target)
+        except TimeoutError:
+            raise PreparationTimeout(
+                f"The prompt could not be counted within {timeout_s:g} s. Try again, or send a shorter one.",
+                retry_after_s=1,
+            ) from None
 
 
 async def authenticate(authorization: bytes, services: Services) -> KeyRecord:
@@ -104,9 +139,11 @@ def bearer_secret(authorization: str, services: Services, example: str) -> str:
     return secret
 
 
-async def whole_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
-    """The request's body. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of
-    ours to log."""
+async def whole_body(
+    headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, check: Callable[[bytes], None]
+) -> bytes:
+    """The request's body. check: sees each piece as it arrives, and may refuse. Raises BodyTooLarge, and InvalidJson
+    when the client left before it was complete: no fault of ours to log."""
     length = headers.get(b"content-length", b"")
     size = int(length) if length.isdigit() else 0
     body = bytearray()
@@ -117,6 +154,8 @@ async def whole_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes
             raise InvalidJson("The request ended before its body was complete.")
         body += message["body"]
         size = len(body)
+        if size <= max_bytes:
+            check(message["body"])
         more = message["more_body"] and size <= max_bytes
     if size > max_bytes:
         raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")

@@ -78,7 +78,7 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
                     stack.push_async_callback(part.stop)
             server = HttpServer(
                 uvicorn.Config(
-                    create_app(services, config.max_body_bytes, config.metrics_access),
+                    create_app(services, config.max_body_bytes, config.metrics_access, config.requests),
                     http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
                     ws="none",
                     lifespan="off",

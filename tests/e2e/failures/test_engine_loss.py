@@ -91,7 +91,7 @@ async def test_a_client_that_leaves_while_it_asks_is_no_error_of_ours(
 
     async def all_noticed() -> bool:
         samples = await scrape(trial)
-        name, labels = "slipstream_requests_total", {"status": "400", "code": "invalid_json"}
+        name, labels = "slipstream_requests_total", {"status": "499", "code": "client_gone"}
         return total(samples, name, **labels) - total(before, name, **labels) == 4
 
     await until(all_noticed)
