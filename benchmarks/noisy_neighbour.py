@@ -53,7 +53,7 @@ async def stream(session: aiohttp.ClientSession, url: str, key: str, felt: Felt)
         "stream": True,
     }
     began_s = last_s = time.perf_counter()
-    seen, done = 0, False
+    seen, done, rest = 0, False, b""
     async with session.post(
         f"{url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}
     ) as response:
@@ -63,8 +63,9 @@ async def stream(session: aiohttp.ClientSession, url: str, key: str, felt: Felt)
                 (felt.gap_s if seen else felt.ttft_s).append(now_s - last_s)
                 last_s, seen = now_s, seen + 1
             done = done or line.startswith(b"data: [DONE]")
+            rest = line
     if response.status != 200 or not done or last_s == began_s:
-        raise aiohttp.ClientError(f"{response.status}")
+        raise aiohttp.ClientError(f"{response.status}: {rest[:300]!r}")
 
 
 async def listen(url: str, key: str, streams: int, seconds: float, felt: Felt) -> None:

@@ -69,7 +69,7 @@ def deep(levels: int) -> bytes:
     return b"[" * levels + b"]" * levels
 
 
-def texts(chat_model: str, text_model: str | None, size: int = 2 * MEGABYTE) -> Iterator[Hostile]:
+def texts(chat_model: str, text_model: str | None, size: int = MEGABYTE) -> Iterator[Hostile]:
     """Long texts at both endpoints; text_model: None: only at one."""
     for name, long_text in long_texts(size):
         encoded = msgspec.json.encode(long_text)

@@ -15,6 +15,7 @@ ROUNDS = 3
 """A standstill that a body causes comes with it every time; what comes once in three times, something else caused."""
 CORPORA = {
     "texts": lambda: texts("chat", "code"),
+    "long texts": lambda: texts("chat", "code", 3_900_000),
     "texts that are searched for control tokens": lambda: texts("strict", None),
     "long lists": lambda: long("chat", "code"),
     "crooked bodies": lambda: crooked("chat", "code"),
@@ -38,7 +39,9 @@ async def longest_standstill_s(one: Hostile, hostile: HostilePlatform) -> float:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", CORPORA)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.nightly] if kind == "long texts" else []) for kind in CORPORA]
+)
 async def test_hostile_bodies_are_answered_and_hold_nobody_up(kind: str, hostile: HostilePlatform) -> None:
     bodies: Iterator[Hostile] = CORPORA[kind]()
     held_s = {one.name: await longest_standstill_s(one, hostile) for one in bodies}
