@@ -18,7 +18,8 @@ class RequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Objects and lists in a body, those inside tool calls' `arguments` included. Each costs microseconds of the event
     loop that every stream shares."""
     max_values: Annotated[int, Meta(ge=1_000, le=10_000_000)] = 250_000
-    """Values in a body, token ids included. Raise it only for models that take longer prompts as token ids."""
+    """Values and names of members in a body, token ids included. Raise it only for models that take longer prompts as
+    token ids."""
     max_whole_logprobs: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 200_000
     """Log probabilities that an answer may hold which is not streamed: choices x max_tokens x (1 + top_logprobs). Each
     takes about 80 bytes of memory, three times that while the answer is put together."""

@@ -17,7 +17,14 @@ from contracts.errors import (
     UnsupportedField,
 )
 from gateway.openai.config import RequestConfig
-from gateway.openai.schema import UNSUPPORTED_CHAT, AssistantMessage, ChatRequest, CompletionRequest
+from gateway.openai.schema import (
+    TOKEN_ID_TEXT,
+    UNSUPPORTED_CHAT,
+    AssistantMessage,
+    ChatRequest,
+    Common,
+    CompletionRequest,
+)
 from gateway.openai.shape import BodyShape
 
 MOST_QUOTED = 200
@@ -26,6 +33,7 @@ RequestT = TypeVar("RequestT")
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_TOKEN_ID = re.compile(TOKEN_ID_TEXT)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
@@ -50,11 +58,14 @@ class Decoder:
         """Raises a RequestError that names the field."""
         request = decode(self._chat, body, ChatRequest)
         self._require_plain_arguments(request)
+        _require_token_ids(request)
         return request
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._completion, body, CompletionRequest)
+        request = decode(self._completion, body, CompletionRequest)
+        _require_token_ids(request)
+        return request
 
     def _require_plain_arguments(self, request: ChatRequest) -> None:
         """Templates and prefix chains see a call's `arguments` decoded, so that their structure counts like the body's;
@@ -70,6 +81,15 @@ class Decoder:
                     error.param = f"messages[{at}].tool_calls[{number}].function.arguments"
                     raise
                 shape.end()
+
+
+def _require_token_ids(request: Common) -> None:
+    for name in request.logit_bias or ():
+        if not _TOKEN_ID.match(name):
+            raise InvalidField(
+                f"'logit_bias' has {_shortened(repr(name))} for a token id; ids are decimal numbers.",
+                param="logit_bias",
+            )
 
 
 def decode(decoder: msgspec.json.Decoder[RequestT], body: bytes, kind: type[RequestT]) -> RequestT:

@@ -33,8 +33,12 @@ Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
-TokenIdText = Annotated[str, Meta(pattern="^[0-9]{1,10}$")]
-LogitBias = Annotated[dict[TokenIdText, Bias], Meta(max_length=MAX_LOGIT_BIAS)]
+TOKEN_ID_TEXT = "^[0-9]{1,10}$"
+LogitBias = Annotated[
+    dict[str, Bias],
+    Meta(max_length=MAX_LOGIT_BIAS, extra_json_schema={"propertyNames": {"pattern": TOKEN_ID_TEXT}}),
+]
+"""Names are looked at once there are few: a pattern is tried before anything is counted."""
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Tag = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]

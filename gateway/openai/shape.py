@@ -35,7 +35,8 @@ class BodyShape:
         outside = self._outside(piece)
         brackets = outside.translate(_LISTS_ONLY, _NO_BRACKETS)
         self._containers += brackets.count(b"[")
-        self._values += outside.count(b",")
+        # the name of a member costs as much as its value
+        self._values += outside.count(b",") + outside.count(b":")
         config = self._config
         if self._containers > config.max_containers:
             raise BodyTooLarge(

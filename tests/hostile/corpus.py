@@ -122,6 +122,12 @@ def long(chat_model: str, text_model: str, size: int = 8 * MEGABYTE - 512) -> It
     yield said("wide parameters", b'"x"', tool % (b'{"a":%b}' % many(b"{}", size)))
     yield said("many parameters", b'"x"', tool % _keys(size))
     yield said("tools", b'"x"', b',"tools":%b' % many(b'{"type":"function","function":{"name":"f"}}', size))
+    # as many members as are taken: too many for their field, or for the template
+    few = _keys(119_000 * 12)
+    yield said("as many biases as are decoded", b'"x"', b',"logit_bias":%b' % few)
+    yield said("as much metadata as is decoded", b'"x"', b',"metadata":%b' % few)
+    taken = chat(chat_model, b'"x"', tool % few)
+    yield Hostile("as many parameters as are decoded", CHAT_PATH, taken, TAKEN)
     yield said("stops", b'"x"', b',"stop":%b' % many(b'"a"', size))
     yield said("biases", b'"x"', b',"logit_bias":%b' % _keys(size))
     yield said("metadata", b'"x"', b',"metadata":%b' % _keys(size))

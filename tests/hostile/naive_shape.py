@@ -9,7 +9,8 @@ class Naive(msgspec.Struct):
     """Of a text up to its first illegal backslash or its first closing bracket too many: no decoder goes further."""
 
     containers: int = 0
-    commas: int = 0
+    members: int = 0
+    """Commas and colons."""
     depth: int = 0
     deepest: int = 0
 
@@ -34,6 +35,6 @@ def naive_shape(text: bytes) -> Naive:
             found.deepest = max(found.deepest, found.depth)
         elif character in "]}":
             found.depth -= 1
-        elif character == ",":
-            found.commas += 1
+        elif character in ",:":
+            found.members += 1
     return found

@@ -53,7 +53,7 @@ def test_it_counts_as_its_plain_twin_does(value: Any, sizes: list[int], ascii_on
     naive = naive_shape(data)
     exactly = {
         "max_containers": naive.containers,
-        "max_values": naive.containers + naive.commas,
+        "max_values": naive.containers + naive.members,
         "max_depth": naive.deepest,
     }
     assert passes(data, sizes, **exactly) is None

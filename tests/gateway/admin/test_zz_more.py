@@ -1,0 +1,99 @@
+"""Both OpenAPI documents say what the gateway does: schemathesis sends what they allow and what they forbid."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.admin.endpoints import ENDPOINTS
+from gateway.admin.handlers import PREFIX
+from gateway.tenants.roles import Role
+from tests.gateway.admin.fuzzing import fuzz, fuzz_sequences
+from tests.gateway.admin.people import People
+from tests.gateway.slow_platform import SlowPlatform
+
+
+def nightly(*examples: int) -> Any:
+    """So many in the night: over 100,000 requests in the three tests together."""
+    return pytest.param(*examples, marks=[pytest.mark.nightly, pytest.mark.timeout(7_200)])
+
+
+async def fetch(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        assert response.status == 200
+        assert response.headers["content-type"] == "application/json"
+        document: dict[str, Any] = await response.json()
+        return document
+
+
+async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    listed = {
+        (method.upper(), path, operation["operationId"])
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert listed == {(each.method, PREFIX + each.path, each.name) for each in ENDPOINTS}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert operation["summary"]
+            if "requestBody" in operation:
+                reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+                assert schema["additionalProperties"] is False
+
+
+async def stranger_of(people: People) -> str:
+    """Somebody who may everything in an organization of their own, where nothing that other tests use can break."""
+    operator = await people.operator()
+    organization = await operator.make("/organizations", {"name": f"fuzz {id(object())} {people.url}"})
+    member = await operator.make(
+        f"/organizations/{organization['id']}/members", {"email": "f@x.io", "name": "f", "role": Role.OWNER.value}
+    )
+    made = await operator.make(
+        f"/organizations/{organization['id']}/admin-keys", {"principal_id": member["id"], "name": "fuzz"}
+    )
+    secret: str = made["secret"]
+    return secret
+
+
+@pytest.mark.parametrize("examples", [2, 12])
+async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    sent = await asyncio.to_thread(fuzz, document, people.url, await stranger_of(people), examples)
+    assert sent > len(ENDPOINTS) * examples / 2
+
+
+@pytest.mark.parametrize("lie", ["schema", "status"])
+async def test_a_document_that_lies_is_found_out(lie: str, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    responses = document["paths"][f"{PREFIX}/me"]["get"]["responses"]
+    if lie == "schema":
+        responses["200"]["content"]["application/json"]["schema"] = {"type": "object", "required": ["age"]}
+    else:
+        responses["201"] = responses.pop("200")
+    secret = (await people.owner()).secret
+    with pytest.raises(BaseExceptionGroup) as found:
+        await asyncio.to_thread(fuzz, document, people.url, secret, 1, keep=lambda name: name == "get_me")
+    assert {"schema": "age", "status": "Undocumented status code"}[lie] in str(found.value.exceptions)
+
+
+@pytest.mark.parametrize(("sequences", "steps"), [(3, 10), (40,20)])
+async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: int, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    secret = await stranger_of(people)
+    sent = await asyncio.to_thread(fuzz_sequences, document, people.url, secret, sequences, steps)
+    assert sent > sequences * steps / 4
+
+
+@pytest.mark.parametrize("examples", [10, 400])
+async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
+    document = await fetch(f"{platform.url}/openapi.json")
+    assert set(document["paths"]) == {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}"}
+    for kind in ("ChatRequest", "CompletionRequest"):  # otherwise nearly every request would end at the model's name
+        document["components"]["schemas"][kind]["properties"]["model"] = {"enum": ["wide", "narrow", "none"]}
+    sent = await asyncio.to_thread(fuzz, document, platform.url, platform.key, examples)
+    assert sent > 3 * examples
