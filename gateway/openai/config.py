@@ -17,7 +17,7 @@ class RequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_containers: Annotated[int, Meta(ge=100, le=1_000_000)] = 20_000
     """Objects and lists in a body, those inside tool calls' `arguments` included. Each costs microseconds of the event
     loop that every stream shares."""
-    max_values: Annotated[int, Meta(ge=1_000, le=10_000_000)] = 250_000
+    max_values: Annotated[int, Meta(ge=1_000, le=10_000_000)] = 200_000
     """Values and names of members in a body, token ids included. Raise it only for models that take longer prompts as
     token ids."""
     max_whole_logprobs: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 200_000

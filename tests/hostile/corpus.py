@@ -123,7 +123,7 @@ def long(chat_model: str, text_model: str, size: int = 8 * MEGABYTE - 512) -> It
     yield said("many parameters", b'"x"', tool % _keys(size))
     yield said("tools", b'"x"', b',"tools":%b' % many(b'{"type":"function","function":{"name":"f"}}', size))
     # as many members as are taken: too many for their field, or for the template
-    few = _keys(119_000 * 12)
+    few = _keys(95_000 * 12)
     yield said("as many biases as are decoded", b'"x"', b',"logit_bias":%b' % few)
     yield said("as much metadata as is decoded", b'"x"', b',"metadata":%b' % few)
     taken = chat(chat_model, b'"x"', tool % few)
@@ -132,7 +132,7 @@ def long(chat_model: str, text_model: str, size: int = 8 * MEGABYTE - 512) -> It
     yield said("biases", b'"x"', b',"logit_bias":%b' % _keys(size))
     yield said("metadata", b'"x"', b',"metadata":%b' % _keys(size))
     yield asked("token ids", many(b"7", size))
-    yield asked("as many token ids as are taken", many(b"7", 240_000 * 2), TAKEN)
+    yield asked("as many token ids as are taken", many(b"7", 190_000 * 2), TAKEN)
     yield asked("empty prompts", many(b"[]", size))
     yield asked("prompts", many(b'"a"', size))
     yield asked("deep prompts", deep(size // 2 - 100))
