@@ -57,6 +57,9 @@ class Decoder:
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
         request = decode(self._chat, body, ChatRequest)
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                message.annotations = None
         self._require_plain_arguments(request)
         _require_token_ids(request)
         return request

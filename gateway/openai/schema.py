@@ -120,7 +120,7 @@ class AssistantMessage(
     reasoning_content: Text | None = None
     audio: None = None
     annotations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_ANNOTATIONS)] | None = None
-    """Taken back and left out; never decoded."""
+    """Taken back, never decoded and left out: the decoder makes it None."""
     function_call: None = None
 
 

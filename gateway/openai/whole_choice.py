@@ -28,7 +28,7 @@ class JsonArray:
 
     def raw(self) -> msgspec.Raw:
         """The array."""
-        return msgspec.Raw(b"[%b]" % self._items)
+        return msgspec.Raw(b"".join((b"[", self._items, b"]")))
 
 
 class WholeChoice:

@@ -117,7 +117,7 @@ def test_annotations_are_taken_back_unread() -> None:
     annotation = {"type": "url_citation", "url_citation": {"start_index": 0, "end_index": 1, "url": "u", "title": "t"}}
     message = {"role": "assistant", "content": "x", "annotations": [annotation]}
     request = Decoder().chat(msgspec.json.encode({"model": "m", "messages": [message]}))
-    assert isinstance(request.messages[0].annotations[0], msgspec.Raw)  # type: ignore[union-attr, index]
+    assert msgspec.to_builtins(request.messages[0]) == {"role": "assistant", "content": "x"}
 
 
 @pytest.mark.parametrize("name", ["1" * 4_301, "-1", "1.5", "a", ""])

@@ -57,5 +57,5 @@ async def watched_serve(*arguments: Any) -> None:
 
 if __name__ == "__main__":
     LOG = Path(sys.argv.pop(1))
-    gateway.main.serve = watched_serve
+    gateway.main.serve = watched_serve  # type: ignore[assignment]
     main()
