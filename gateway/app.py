@@ -19,6 +19,7 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
+from gateway.body_turns import BodyTurns
 from gateway.call import mint_request_id
 from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
@@ -37,10 +38,11 @@ def create_app(
 ) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
+    turns = BodyTurns()
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests),
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, turns),
         COMPLETIONS: Inference(
-            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests
+            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, turns
         ),
     }
 

@@ -24,6 +24,7 @@ from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.body_turns import BodyTurns
 from gateway.call import Call, mint_request_id
 from gateway.channel import SCOPE_KEY, Channel
 from gateway.client_watch import ClientGone, ClientWatch
@@ -50,6 +51,7 @@ class Inference(Generic[AskedT]):
         prepare: Callable[[AskedT, str, Caller, str, Target], Awaitable[Prepared]],
         max_body_bytes: int,
         config: RequestConfig,
+        turns: BodyTurns,
     ) -> None:
         self._services = services
         self._endpoint = endpoint
@@ -58,6 +60,7 @@ class Inference(Generic[AskedT]):
         self._prepare = prepare
         self._max_body_bytes = max_body_bytes
         self._config = config
+        self._turns = turns
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
@@ -97,7 +100,7 @@ class Inference(Generic[AskedT]):
             shape = services.decoder.shape()
             body = await whole_body(headers, receive, self._max_body_bytes, shape.feed)
             channel.listen()
-            asked = self._decode(body)
+            asked = await self._turns.decode(key.caller.organization_id, body, self._decode)
             del body  # what was asked has it all once more
             asked_for.append(asked.model)
             target = services.fleet.find(asked.model)
