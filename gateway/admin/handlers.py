@@ -15,6 +15,8 @@ from gateway.admin.openapi import admin_document
 from gateway.call import mint_request_id
 from gateway.channel import SCOPE_KEY, Channel
 from gateway.inference import bearer_secret, whole_body
+from gateway.openai.config import RequestConfig
+from gateway.openai.shape import BodyShape
 from gateway.services import Services
 
 PREFIX = "/admin/v1"
@@ -74,4 +76,5 @@ async def _body(endpoint: Endpoint, request: AnyRequest, max_bytes: int) -> byte
     """Raises BodyTooLarge as soon as it is."""
     if endpoint.method == "GET":
         return b""
-    return await whole_body(dict(request.scope["headers"]), request.receive, max_bytes)
+    shape = BodyShape(RequestConfig())
+    return await whole_body(dict(request.scope["headers"]), request.receive, max_bytes, shape.feed)

@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import Model
@@ -21,19 +20,16 @@ from engines import drivers
 from gateway.auth.key_record import KeyRecord
 from gateway.body_turns import LARGE_BYTES, BodyTurns
 from gateway.call import Salts
-from gateway.channel import ClientProtocol
-from gateway.http_server import HttpServer
 from gateway.inference import Inference
 from gateway.limits.levels import Levels
-from gateway.main import listen
 from gateway.metrics import GatewayMetrics
 from gateway.openai.config import RequestConfig
 from gateway.openai.decode import Decoder
 from gateway.openai.prepare import Prepared, Target
 from gateway.openai.schema import ChatRequest
 from gateway.tally import Tallies
+from tests.gateway.served import served
 
-GUARD_S = 30.0
 KEY = KeyRecord(Caller("o", "p", "k"), Levels())
 MODEL = Target(Model("m", Tier.CHAT, "pool", 4_096), drivers.get("sglang").capabilities, None)
 BODY = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "x" * 1_000_000}]})
@@ -96,16 +92,8 @@ async def serving(endless: Endless, doors: Doors, prepare_timeout_s: float) -> A
         RequestConfig(prepare_timeout_s=prepare_timeout_s),
         BodyTurns(),
     )
-    config = uvicorn.Config(endpoint, http=ClientProtocol, lifespan="off", log_config=None)
-    with contextlib.closing(listen("127.0.0.1", 0)) as listener:
-        server = HttpServer(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            async with asyncio.timeout(GUARD_S):
-                yield listener.getsockname()[1]
-        finally:
-            server.should_exit = server.force_exit = True
-            await task
+    async with served(endpoint) as server:
+        yield server.port
 
 
 def alive() -> int:
