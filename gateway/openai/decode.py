@@ -81,7 +81,10 @@ class Decoder:
                 try:
                     shape.feed(call.function.arguments.encode())
                 except RequestError as error:
-                    error.param = f"messages[{at}].tool_calls[{number}].function.arguments"
+                    param = f"messages[{at}].tool_calls[{number}].function.arguments"
+                    if isinstance(error, InvalidJson):
+                        raise InvalidField(f"'{param}' is nested too deeply.", param=param) from None
+                    error.param = param
                     raise
                 shape.end()
 

@@ -100,7 +100,7 @@ def call_with(*arguments: str) -> bytes:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (["{}", deep(1_200).decode()], InvalidJson),
+        (["{}", deep(1_200).decode()], InvalidField),
         (["{}", many(b"[]", 70_000).decode()], BodyTooLarge),
         ([many(b"[]", 40_000).decode()] * 2, BodyTooLarge),
     ],
