@@ -19,12 +19,12 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
-from gateway.body_turns import BodyTurns
 from gateway.call import mint_request_id
 from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
 from gateway.front_door import FrontDoor
 from gateway.inference import Inference
+from gateway.loop_shares import LoopShares
 from gateway.openai.config import RequestConfig
 from gateway.openai.prepare import prepare_chat, prepare_completion
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
@@ -38,11 +38,11 @@ def create_app(
 ) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
-    turns = BodyTurns()
+    shares = LoopShares()
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, turns),
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares),
         COMPLETIONS: Inference(
-            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, turns
+            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares
         ),
     }
 

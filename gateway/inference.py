@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -24,10 +25,10 @@ from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.body_turns import BodyTurns
 from gateway.call import Call, mint_request_id
 from gateway.channel import SCOPE_KEY, Channel
 from gateway.client_watch import ClientGone, ClientWatch
+from gateway.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.openai.collect import require_room
 from gateway.openai.config import RequestConfig
 from gateway.openai.prepare import Prepared, Target
@@ -51,7 +52,7 @@ class Inference(Generic[AskedT]):
         prepare: Callable[[AskedT, str, Caller, str, Target], Awaitable[Prepared]],
         max_body_bytes: int,
         config: RequestConfig,
-        turns: BodyTurns,
+        shares: LoopShares,
     ) -> None:
         self._services = services
         self._endpoint = endpoint
@@ -60,7 +61,7 @@ class Inference(Generic[AskedT]):
         self._prepare = prepare
         self._max_body_bytes = max_body_bytes
         self._config = config
-        self._turns = turns
+        self._shares = shares
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
@@ -97,11 +98,7 @@ class Inference(Generic[AskedT]):
         key = await authenticate(headers.get(b"authorization", b""), services)
         try:
             key.require_scope(self._scope)
-            shape = services.decoder.shape()
-            body = await whole_body(headers, receive, self._max_body_bytes, shape.feed)
-            channel.listen()
-            asked = await self._turns.decode(key.caller.organization_id, body, self._decode)
-            del body  # what was asked has it all once more
+            asked = await self._asked(headers, receive, channel, key.caller.organization_id)
             asked_for.append(asked.model)
             target = services.fleet.find(asked.model)
             key.require_model(target.model)
@@ -109,9 +106,42 @@ class Inference(Generic[AskedT]):
             prepared = await self._prepared(asked, request_id, key, target)
             require_room(prepared.generation, prepared.prompt_tokens, self._config.max_whole_logprobs)
         except SlipstreamError as error:
+            self._shares.spend(key.caller.organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
         return Call(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
+
+    async def _asked(
+        self, headers: Mapping[bytes, bytes], receive: Receive, channel: Channel, organization_id: str
+    ) -> AskedT:
+        """The decoded body. Each look at it is charged to the organization's share of the event loop."""
+        shares, feed, spent_s = self._shares, self._services.decoder.shape().feed, 0.0
+        await shares.turn(organization_id)
+
+        def check(piece: bytes) -> None:
+            nonlocal spent_s
+            began_s = time.perf_counter()
+            try:
+                feed(piece)
+            finally:
+                spent_s += time.perf_counter() - began_s
+
+        async def pause() -> None:
+            nonlocal spent_s
+            shares.spend(organization_id, spent_s)
+            spent_s = 0.0
+            await shares.turn(organization_id)
+
+        body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
+        channel.listen()
+        if len(body) < LARGE_BYTES:
+            return self._decode(body)
+        await pause()
+        began_s = time.perf_counter()
+        try:
+            return self._decode(body)
+        finally:
+            shares.spend(organization_id, time.perf_counter() - began_s)
 
     async def _prepared(self, asked: AskedT, request_id: str, key: KeyRecord, target: Target) -> Prepared:
         """Nothing is reserved yet, so that no limit of the caller's ends what takes too long here."""
@@ -143,10 +173,15 @@ def bearer_secret(authorization: str, services: Services, example: str) -> str:
 
 
 async def whole_body(
-    headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, check: Callable[[bytes], None]
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    max_bytes: int,
+    check: Callable[[bytes], None],
+    pause: Callable[[], Awaitable[None]] | None = None,
 ) -> bytes:
-    """The request's body. check: sees each piece as it arrives, and may refuse. Raises BodyTooLarge, and InvalidJson
-    when the client left before it was complete: no fault of ours to log."""
+    """The request's body. check: sees each piece as it arrives, and may refuse. pause: awaited between the pieces of a
+    large one. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of ours to
+    log."""
     length = headers.get(b"content-length", b"")
     size = int(length) if length.isdigit() else 0
     body = bytearray()
@@ -160,6 +195,8 @@ async def whole_body(
         if size <= max_bytes:
             check(message["body"])
         more = message["more_body"] and size <= max_bytes
+        if more and pause is not None and size >= LARGE_BYTES:
+            await pause()
     if size > max_bytes:
         raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
     return bytes(body)

@@ -14,14 +14,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import Model
-from contracts.errors import InvalidJson, SlipstreamError
+from contracts.errors import SlipstreamError
 from contracts.generation import Caller, Tier
 from engines import drivers
 from gateway.auth.key_record import KeyRecord
-from gateway.body_turns import LARGE_BYTES, BodyTurns
 from gateway.call import Salts
 from gateway.inference import Inference
 from gateway.limits.levels import Levels
+from gateway.loop_shares import LoopShares
 from gateway.metrics import GatewayMetrics
 from gateway.openai.config import RequestConfig
 from gateway.openai.decode import Decoder
@@ -90,7 +90,7 @@ async def serving(endless: Endless, doors: Doors, prepare_timeout_s: float) -> A
         endless,
         8_000_000,
         RequestConfig(prepare_timeout_s=prepare_timeout_s),
-        BodyTurns(),
+        LoopShares(),
     )
     async with served(endpoint) as server:
         yield server.port
@@ -137,35 +137,3 @@ async def test_a_preparation_without_end_is_refused_at_its_deadline() -> None:
 def test_the_deadline_has_a_range(bad: float) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"prepare_timeout_s": bad}, RequestConfig)
-
-
-async def test_large_bodies_of_one_organization_wait_for_each_other_and_for_nobody_else() -> None:
-    turns, order = BodyTurns(), []
-
-    def decode(name: str) -> Any:
-        return lambda body: order.append(name)
-
-    large, small = b"x" * LARGE_BYTES, b"x"
-    first = asyncio.create_task(turns.decode("noisy", large, decode("noisy 1")))
-    second = asyncio.create_task(turns.decode("noisy", large, decode("noisy 2")))
-    await asyncio.sleep(0)
-    assert order == ["noisy 1"]
-    await turns.decode("noisy", small, decode("small"))
-    assert order == ["noisy 1", "small"]
-    await asyncio.gather(first, second, turns.decode("other", large, decode("other")))
-    assert order == ["noisy 1", "small", "other", "noisy 2"]
-
-
-async def test_a_turn_is_given_back_by_a_refusal_and_by_a_client_that_leaves() -> None:
-    turns, large = BodyTurns(), b"x" * LARGE_BYTES
-
-    def refuse(body: bytes) -> None:
-        raise InvalidJson("x")
-
-    with pytest.raises(InvalidJson):
-        await turns.decode("o", large, refuse)
-    waiting = [asyncio.create_task(turns.decode("o", large, len)) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    waiting[1].cancel()
-    assert await waiting[2] == LARGE_BYTES
