@@ -19,6 +19,7 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
+from gateway.body_room import BodyRoom
 from gateway.call import mint_request_id
 from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
@@ -38,11 +39,11 @@ def create_app(
 ) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
-    shares = LoopShares()
+    shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares),
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
         COMPLETIONS: Inference(
-            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares
+            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares, room
         ),
     }
 

@@ -218,7 +218,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._raw.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._channel = channel = Channel(cycle)
+        self._channel = channel = Channel(cycle, self.network)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = channel
         super()._start_asgi_task(cycle, app)

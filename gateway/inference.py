@@ -6,12 +6,14 @@ An ASGI application of its own, so that the front door can come here at once; th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from contracts.errors import (
+    AuthError,
     BodyTooLarge,
     Draining,
     InternalError,
@@ -25,6 +27,7 @@ from contracts.phases import Phase, PhaseClock
 from gateway.answer import Answer
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.body_room import BodyRoom
 from gateway.call import Call, mint_request_id
 from gateway.channel import SCOPE_KEY, Channel
 from gateway.client_watch import ClientGone, ClientWatch
@@ -53,6 +56,7 @@ class Inference(Generic[AskedT]):
         max_body_bytes: int,
         config: RequestConfig,
         shares: LoopShares,
+        room: BodyRoom,
     ) -> None:
         self._services = services
         self._endpoint = endpoint
@@ -62,6 +66,7 @@ class Inference(Generic[AskedT]):
         self._max_body_bytes = max_body_bytes
         self._config = config
         self._shares = shares
+        self._room = room
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
@@ -95,15 +100,20 @@ class Inference(Generic[AskedT]):
     ) -> Call:
         """Steps 1 and 2 of a request. asked_for: is given the model's name as soon as it is known."""
         services = self._services
-        key = await authenticate(headers.get(b"authorization", b""), services)
+        key = await self._key(headers.get(b"authorization", b""), channel.network)
         try:
             key.require_scope(self._scope)
-            asked = await self._asked(headers, receive, channel, key.caller.organization_id)
-            asked_for.append(asked.model)
-            target = services.fleet.find(asked.model)
-            key.require_model(target.model)
-            clock.end(Phase.AUTH)
-            prepared = await self._prepared(asked, request_id, key, target)
+            async with self._room_for(headers, key.caller.organization_id):
+                body = await self._body(headers, receive, channel, key.caller.organization_id)
+                async with self._deadline():
+                    asked = await self._asked(body, key.caller.organization_id)
+                    del body  # what was asked has it all once more
+                    asked_for.append(asked.model)
+                    target = services.fleet.find(asked.model)
+                    key.require_model(target.model)
+                    clock.end(Phase.AUTH)
+                    salt = services.salts.of(key.caller.organization_id)
+                    prepared = await self._prepare(asked, request_id, key.caller, salt, target)
             require_room(prepared.generation, prepared.prompt_tokens, self._config.max_whole_logprobs)
         except SlipstreamError as error:
             self._shares.spend(key.caller.organization_id, REFUSAL_S)
@@ -111,10 +121,32 @@ class Inference(Generic[AskedT]):
             raise
         return Call(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
 
-    async def _asked(
+    async def _key(self, authorization: bytes, network: str) -> KeyRecord:
+        """Who has no key is refused at the pace of the network it comes from: so many refusals from one would take the
+        loop from everybody."""
+        try:
+            return await authenticate(authorization, self._services)
+        except AuthError:
+            if network:
+                self._shares.spend(network, REFUSAL_S)
+                await self._shares.turn(network)
+            raise
+
+    def _room_for(
+        self, headers: Mapping[bytes, bytes], organization_id: str
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """Small bodies need none."""
+        length = headers.get(b"content-length", b"")
+        size_bytes = int(length) if length.isdigit() else self._max_body_bytes
+        if size_bytes < LARGE_BYTES or size_bytes > self._max_body_bytes:
+            return contextlib.nullcontext()
+        return self._room.of(organization_id, size_bytes)
+
+    async def _body(
         self, headers: Mapping[bytes, bytes], receive: Receive, channel: Channel, organization_id: str
-    ) -> AskedT:
-        """The decoded body. Each look at it is charged to the organization's share of the event loop."""
+    ) -> bytes:
+        """The body's bytes, their structure within bounds. Reading is charged to the organization's share of the event
+        loop."""
         shares, feed, spent_s = self._shares, self._services.decoder.shape().feed, 0.0
         await shares.turn(organization_id)
 
@@ -134,21 +166,28 @@ class Inference(Generic[AskedT]):
 
         body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
         channel.listen()
+        if len(body) >= LARGE_BYTES:
+            shares.spend(organization_id, spent_s)
+        return body
+
+    async def _asked(self, body: bytes, organization_id: str) -> AskedT:
+        """The decoded body; decoding a large one is charged likewise."""
         if len(body) < LARGE_BYTES:
             return self._decode(body)
-        await pause()
+        await self._shares.turn(organization_id)
         began_s = time.perf_counter()
         try:
             return self._decode(body)
         finally:
-            shares.spend(organization_id, time.perf_counter() - began_s)
+            self._shares.spend(organization_id, time.perf_counter() - began_s)
 
-    async def _prepared(self, asked: AskedT, request_id: str, key: KeyRecord, target: Target) -> Prepared:
+    @contextlib.asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
         """Nothing is reserved yet, so that no limit of the caller's ends what takes too long here."""
-        salt, timeout_s = self._services.salts.of(key.caller.organization_id), self._config.prepare_timeout_s
+        timeout_s = self._config.prepare_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._prepare(asked, request_id, key.caller, salt, target)
+                yield
         except TimeoutError:
             raise PreparationTimeout(
                 f"The prompt could not be counted within {timeout_s:g} s. Try again, or send a shorter one.",

@@ -21,8 +21,8 @@ from gateway.connections_config import ConnectionsConfig
 
 BACKLOG = 2_048
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten or so
-turns of the loop that a request's first token takes."""
+"""How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten
+or so turns of the loop that a request's first token takes."""
 RESERVED_DESCRIPTORS = 64
 """For everything that is no client and no engine: databases, journal, metrics, the listener."""
 

@@ -23,6 +23,9 @@ class RequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_whole_logprobs: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 200_000
     """Log probabilities that an answer may hold which is not streamed: choices x max_tokens x (1 + top_logprobs). Each
     takes about 80 bytes of memory, three times that while the answer is put together."""
+    organization_body_bytes: Annotated[int, Meta(ge=1_048_576, le=1 << 40)] = 64 * 1024 * 1024
+    """Bytes of bodies that one organization may have in memory before anything is reserved for them; further ones wait
+    to be read. One body is always read."""
     prepare_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
     """Longest time from a complete body until its tokens are counted; queueing behind other long prompts is part of
     it."""

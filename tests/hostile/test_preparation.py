@@ -18,6 +18,7 @@ from contracts.errors import SlipstreamError
 from contracts.generation import Caller, Tier
 from engines import drivers
 from gateway.auth.key_record import KeyRecord
+from gateway.body_room import BodyRoom
 from gateway.call import Salts
 from gateway.inference import Inference
 from gateway.limits.levels import Levels
@@ -81,7 +82,9 @@ class Endless:
 
 
 @contextlib.asynccontextmanager
-async def serving(endless: Endless, doors: Doors, prepare_timeout_s: float) -> AsyncIterator[int]:
+async def serving(
+    endless: Endless, doors: Doors, prepare_timeout_s: float, shares: LoopShares | None = None
+) -> AsyncIterator[int]:
     """The port of a server with this one endpoint."""
     endpoint: Inference[ChatRequest] = Inference(
         doors,  # type: ignore[arg-type]
@@ -90,7 +93,8 @@ async def serving(endless: Endless, doors: Doors, prepare_timeout_s: float) -> A
         endless,
         8_000_000,
         RequestConfig(prepare_timeout_s=prepare_timeout_s),
-        LoopShares(),
+        shares or LoopShares(),
+        BodyRoom(RequestConfig().organization_body_bytes),
     )
     async with served(endpoint) as server:
         yield server.port
@@ -137,3 +141,16 @@ async def test_a_preparation_without_end_is_refused_at_its_deadline() -> None:
 def test_the_deadline_has_a_range(bad: float) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"prepare_timeout_s": bad}, RequestConfig)
+
+
+async def test_refusals_without_a_key_are_paced_by_network_and_customers_are_not() -> None:
+    doors, shares = Doors(), LoopShares()
+    shares.spend("127.0.0.1", 3_600)
+    async with serving(Endless(), doors, 0.05, shares) as port, aiohttp.ClientSession() as session:
+        url, customer = f"http://127.0.0.1:{port}/", {"authorization": "Bearer k"}
+        stranger = asyncio.create_task(session.post(url, data=b"{}"))
+        async with session.post(url, data=BODY, headers=customer) as response:
+            assert response.status == 503, "its preparation was ended by the deadline: it came that far"
+        assert not stranger.done()
+        stranger.cancel()
+        await asyncio.gather(stranger, return_exceptions=True)
