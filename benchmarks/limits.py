@@ -87,6 +87,9 @@ def main() -> None:
 class NothingSpent:
     """An empty ledger."""
 
+    async def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
         return 0
 

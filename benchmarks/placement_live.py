@@ -59,10 +59,15 @@ SHAPE = SessionsConfig(
     tenants=8, system_tokens=(1_024, 3_072), turns=(3, 6), user_tokens=150, answer_tokens=60, longest_answer=200,
     pause_s=3.0, block_tokens=BLOCK_TOKENS,
 )  # fmt: skip
-START = (
-    "import sys, msgspec; from router.config import RouterConfig; from router.service import main; "
-    "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
-)
+START = """
+import sys, msgspec
+from engines.keys import EngineKeys
+from router.config import RouterConfig
+from router.service import main
+from router.tokens import RouterTokens
+config, token = msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2]
+main(config, RouterTokens(token, f"{token}-reader"), EngineKeys(lambda: token, {}))
+"""
 
 
 class MockEngine:
@@ -226,7 +231,7 @@ class ThroughLeases:
         self.policy, self.session = policy, session
 
     async def start(self, engines: Sequence[MockEngine]) -> None:
-        config = RouterConfig(port=free_port(), policy=self.policy)
+        config = RouterConfig(port=free_port(), control_port=0, policy=self.policy)
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", START, msgspec.json.encode(config).decode(), TOKEN
         )

@@ -5,12 +5,15 @@ Stored as a row per version, seeded from the settings file, handed by gateways t
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
 
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -74,6 +77,42 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     replicas: tuple[Replica, ...] = ()
     max_concurrency: int = 64
     """Leases per replica before the router queues."""
+    api_key_file: str = ""
+    """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read
+    again when it changes. With neither it nor `api_key_env` the engines are sent the deployment's token."""
+    api_key_env: str = ""
+    """Environment variable with the engines' own API key, in capitals; of gateways, router and worker."""
+    api_key_required: bool = True
+    """false: the engines take no API key, and none is sent."""
+    running_usage: bool = False
+    """Driver `openai` only; the others always have it. The engines tell with every event what was used so far, asked by
+    `stream_options.continuous_usage_stats`, as vLLM's do: a client that leaves is then billed the engine's own count.
+    Without it the gateway counts what it delivered."""
+    cache_salt: bool = False
+    """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
+    `cache_salt`, as vLLM's do. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
+    token costs the full price, so that nobody can learn or gain from what others have sent."""
+
+    def check_api_key(self) -> None:
+        """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""
+        field = f"pools.{self.name}"
+        if bool(self.api_key_file) + bool(self.api_key_env) + (not self.api_key_required) > 1:
+            raise ConfigError(
+                f"{field}: give one of api_key_file, api_key_env and api_key_required = false, not several", param=field
+            )
+        if self.api_key_file and not self.api_key_file.startswith("/"):
+            raise ConfigError(
+                f"{field}.api_key_file: must be the absolute path of a file that holds the key, not the key itself",
+                param=f"{field}.api_key_file",
+            )
+        if self.api_key_env and (
+            not _VARIABLE.fullmatch(self.api_key_env) or self.api_key_env.startswith("SLIPSTREAM_")
+        ):
+            raise ConfigError(
+                f"{field}.api_key_env: must be the name of an environment variable that holds the key (capitals, "
+                "digits and _, not beginning with SLIPSTREAM_), not the key itself",
+                param=f"{field}.api_key_env",
+            )
 
 
 class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -102,6 +141,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("models", [n for model in self.models for n in (model.name, *model.aliases)])
         _require_unique("pools", [pool.name for pool in self.pools])
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
+        for pool in self.pools:
+            pool.check_api_key()
         for model in self.models:
             self._require_pool(f"models.{model.name}.pool", model.pool)
             if model.canary is not None:

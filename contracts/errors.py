@@ -12,6 +12,8 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── UnknownField            unknown_parameter
     │   ├── UnsupportedField        unsupported_parameter
     │   ├── BodyTooLarge            request_too_large
+    │   ├── HeadersTooLarge         request_headers_too_large
+    │   ├── RequestTimeout          request_timeout
     │   ├── ModelNotFound           model_not_found
     │   ├── ModelForbidden          model_access_denied
     │   ├── WrongEndpoint           wrong_endpoint
@@ -35,7 +37,8 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     ├── LimitError                  the client's own limit
     │   ├── RateLimited             rate_limit_exceeded
     │   ├── InsufficientQuota       insufficient_quota
-    │   └── RequestTooExpensive     request_exceeds_limit
+    │   ├── RequestTooExpensive     request_exceeds_limit
+    │   └── TooManyConnections      too_many_connections
     └── ServiceError                our fault, or our load
         ├── AuthUnavailable         auth_unavailable
         ├── LimiterUnavailable      limiter_unavailable
@@ -44,7 +47,9 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── RouterUnavailable       router_unavailable
         ├── NoEngine                no_engine_available
         ├── Overloaded              overloaded
+        ├── ConnectionsExhausted    connections_exhausted
         ├── Draining                draining
+        ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
         └── InternalError           internal_error
@@ -64,17 +69,24 @@ class SlipstreamError(Exception):
 
     message: a sentence for the person who can act on it. param: the field at fault, as the client wrote it
     (`messages[2].role`). retry_after_s: when trying again makes sense; None says that it does not. caller: who was
-    refused, where that is known; for the books only.
+    refused, where that is known; for the books only. detail: what the message must not say to a client, such as an
+    address of ours; `str` gives both, for the log.
     """
 
     code: ClassVar[str] = "internal_error"
     caller: Caller | None = None
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None, detail: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
 class ConfigError(SlipstreamError):
@@ -125,6 +137,18 @@ class BodyTooLarge(RequestError):
     code = "request_too_large"
 
 
+class HeadersTooLarge(RequestError):
+    """The URL and the headers together are larger than this deployment takes."""
+
+    code = "request_headers_too_large"
+
+
+class RequestTimeout(RequestError):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+
+
 class ModelNotFound(RequestError):
     """No such model, or none that this key may use."""
 
@@ -160,9 +184,14 @@ class ContextTooLong(RequestError):
 
     code = "context_length_exceeded"
 
-    def __init__(self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str) -> None:
+    def __init__(
+        self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, prompt_bytes: int | None = None
+    ) -> None:
+        """prompt_bytes: given where the prompt was not tokenized because so many bytes cannot fit; `prompt_tokens` is
+        then the fewest that they can be."""
+        least = "" if prompt_bytes is None else f"{prompt_bytes} bytes, which are at least "
         super().__init__(
-            f"This model's context is {limit_tokens} tokens. The prompt has {prompt_tokens} tokens and "
+            f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens and "
             f"{output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,
@@ -300,6 +329,12 @@ class RequestTooExpensive(LimitError):
     code = "request_exceeds_limit"
 
 
+class TooManyConnections(LimitError):
+    """More connections are open from one address than this deployment takes."""
+
+    code = "too_many_connections"
+
+
 class ServiceError(SlipstreamError):
     """The platform cannot serve now. Safe to retry after `retry_after_s`."""
 
@@ -348,10 +383,22 @@ class Overloaded(ServiceError):
     code = "overloaded"
 
 
+class ConnectionsExhausted(ServiceError):
+    """This instance has as many connections open, to clients or to engines, as it can have."""
+
+    code = "connections_exhausted"
+
+
 class Draining(ServiceError):
     """This instance is shutting down."""
 
     code = "draining"
+
+
+class PreparationTimeout(ServiceError):
+    """The prompt could not be counted in time: this instance is busy with other long prompts."""
+
+    code = "preparation_timeout"
 
 
 class EngineFailed(ServiceError):

@@ -67,7 +67,9 @@ def chain_bytes(start: bytes, text: bytes) -> PrefixChain:
 
 def chain_tokens(start: bytes, ids: Sequence[int]) -> PrefixChain:
     """Chain over whole blocks of `BLOCK_TOKENS` token ids, four bytes each."""
-    return PrefixChain("tokens", _chain(start, array("I", ids).tobytes(), BLOCK_TOKENS * 4))
+    return PrefixChain(
+        "tokens", _chain(start, array("I", ids[: MAX_BLOCKS * BLOCK_TOKENS]).tobytes(), BLOCK_TOKENS * 4)
+    )
 
 
 def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> PrefixChain:
@@ -82,12 +84,13 @@ def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> P
         if isinstance(first, str):
             return chain_bytes(start, first.encode("utf-8", "surrogatepass"))
         return chain_tokens(start, first)
-    if ids is not None and not any(_holds_more_than_text(message) for message in generation.prompt.messages):
+    if ids is not None and not any(holds_more_than_text(message) for message in generation.prompt.messages):
         return chain_tokens(start, ids)
     return chain_bytes(start, _rendered(generation.prompt))
 
 
-def _holds_more_than_text(message: dict[str, Any]) -> bool:
+def holds_more_than_text(message: dict[str, Any]) -> bool:
+    """Whether a message has parts, images for one, that its tokens do not tell apart."""
     content = message.get("content")
     return isinstance(content, list | tuple) and any(part.get("type") != "text" for part in content)
 

@@ -7,6 +7,7 @@ and validation dumps do not.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -90,6 +91,18 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         # ours to mend: the client's key was good
         return EngineFailed("The engine does not accept this deployment's token.", retry_after_s=RETRY_AFTER_S)
     return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S)
+
+
+def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> SlipstreamError:
+    """An error event inside a stream that has begun. read: `Driver.error`, for an event that carries a status.
+
+    4xx is a refusal, whatever was generated before; everything else, and a code that is no status, is the engine's own
+    failure.
+    """
+    code = error_body(event).code
+    if len(code) == 3 and code.isascii() and code.isdigit() and code.startswith("4"):
+        return read(int(code), event)
+    return EngineFailed("The engine reported an error while generating.", retry_after_s=RETRY_AFTER_S)
 
 
 def context_too_long(message: str) -> ContextTooLong | None:

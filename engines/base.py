@@ -1,7 +1,7 @@
 """What the gateway and the router need from an engine's dialect, and nothing about transport.
 
 A driver is pure: it builds requests and reads answers. `engines/connection.py` does the I/O. One driver knows one
-dialect; one instance serves every replica that speaks it.
+dialect; one instance serves every replica of every pool with the same options.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ import msgspec
 from contracts.errors import SlipstreamError
 from contracts.generation import Generation
 from contracts.usage import Usage
+
+ToolsInPrompt = Literal["all", "callable", "chosen"]
+TOOLS_IN_PROMPT: tuple[ToolsInPrompt, ...] = ("all", "callable", "chosen")
+"""Most first."""
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -33,9 +37,24 @@ class Capabilities(msgspec.Struct, frozen=True):
     """The final usage of a past request can be asked for by id (crash recovery)."""
     checks_token_ids: bool = True
     """A token id outside the vocabulary is refused; otherwise it ends the engine and must never reach it."""
-    tools_in_prompt: Literal["all", "callable", "chosen"] = "all"
+    tools_in_prompt: ToolsInPrompt = "all"
     """Which of a request's tools are put into the prompt. callable: none where `tool_choice` is "none"; chosen: none
     likewise, and only the one that it names."""
+    salted_cache: bool = True
+    """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
+    prompts, and nobody may learn it, by a count or by a price."""
+
+
+def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
+    """What may be relied upon when either of two dialects may get the request, as under a canary."""
+    merged = {
+        name: getattr(one, name) and getattr(other, name)
+        for name, kind in Capabilities.__annotations__.items()
+        if kind == "bool"
+    }
+    # in the order of how much they put into the prompt: what is counted must be enough for both
+    widest = next(kind for kind in TOOLS_IN_PROMPT if kind in (one.tools_in_prompt, other.tools_in_prompt))
+    return msgspec.structs.replace(one, **merged, tools_in_prompt=widest)
 
 
 class EngineRequest(msgspec.Struct, frozen=True):
@@ -60,7 +79,8 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Driver(Protocol):
-    """One engine dialect. All methods are pure; parse methods raise `EngineFailed` on answers they cannot read."""
+    """One engine dialect, as one pool's options have it. All methods are pure; parse methods raise `EngineFailed` on
+    answers they cannot read."""
 
     name: str
     capabilities: Capabilities
@@ -93,7 +113,8 @@ class Driver(Protocol):
         """A non-200 answer as one of our errors.
 
         4xx that the client caused become EngineRefused (or ContextTooLong) with the engine's sentence; 429 and 503
-        become Overloaded; the rest EngineFailed without internals.
+        become Overloaded; the rest EngineFailed without internals. Also asked about an error event inside a stream that
+        carries such a status (`engines.answers.event_error`).
         """
         ...
 

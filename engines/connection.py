@@ -7,7 +7,9 @@ times as much CPU per event. It knows nothing about dialects; see `engines/base.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 import time
@@ -17,8 +19,9 @@ from typing import cast
 
 import httptools
 
-from contracts.errors import ConfigError, EngineFailed, EngineTimeout
+from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.base import EngineRequest
+from engines.keys import KeySource, OneKey
 from engines.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -120,7 +123,9 @@ class EngineStream:
         """The rest of the response will not come."""
         if self._ended or self._error is not None:
             return
-        self._error = EngineFailed(f"The engine at {self._origin.place} failed: {reason}.", retry_after_s=RETRY_AFTER_S)
+        self._error = EngineFailed(
+            f"The engine failed: {reason}.", retry_after_s=RETRY_AFTER_S, detail=self._origin.place
+        )
         self.changed()
 
     def changed(self) -> None:
@@ -262,8 +267,8 @@ class _Pool:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.heads: dict[tuple[str, str], bytes] = {}
-        """Request line and constant headers, by method and path."""
+        self.heads: dict[tuple[str, str, str], bytes] = {}
+        """Request line and constant headers, by method, path and API key."""
         self.connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
 
@@ -287,21 +292,32 @@ class _Pool:
         if connection.used and connection in self._idle:
             self._idle.remove(connection)
 
-    async def connect(self, context: ssl.SSLContext | None, timeout_s: float) -> _Connection:
+    async def connect(self, connections: EngineConnections, timeout_s: float) -> _Connection:
         place = self.origin.place
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self), self.origin.host, self.origin.port, ssl=context
+                    lambda: _Connection(self),
+                    self.origin.host,
+                    self.origin.port,
+                    ssl=connections.context(self.origin),
                 )
         except TimeoutError:
             raise EngineFailed(
-                f"The engine at {place} did not accept a connection within {timeout_s:g} s.",
+                f"The engine did not accept a connection within {timeout_s:g} s.",
                 retry_after_s=RETRY_AFTER_S,
+                detail=place,
             ) from None
-        except (OSError, ssl.SSLError) as error:
-            raise EngineFailed(f"The engine at {place} cannot be reached.", retry_after_s=RETRY_AFTER_S) from error
+        except OSError as error:  # TLS' own errors are among them
+            if out_of_descriptors(error):
+                logger.error("no connection to %s: too many files are open; raise the limit (ulimit -n)", place)  # noqa: TRY400
+                raise ConnectionsExhausted(
+                    "Too many connections are open here; try again shortly.", retry_after_s=RETRY_AFTER_S
+                ) from None
+            raise EngineFailed(
+                "The engine cannot be reached.", retry_after_s=RETRY_AFTER_S, detail=f"{place}: {error}"
+            ) from error
         self.connections.add(connection)
         return connection
 
@@ -335,7 +351,7 @@ class Opening:
         """The response, as soon as its status is known; may be asked again after it was cancelled.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        timeout_s.
+        timeout_s, ConnectionsExhausted when this process can open no connection.
         """
         if self._stream is None:
             self._connection = self._pool.take()
@@ -367,30 +383,37 @@ class Opening:
 
     async def _send(self) -> None:
         if self._connection is None:
-            context = self._connections.context(self._pool.origin)
-            self._connection = await self._pool.connect(context, self._connect_timeout_s)
+            self._connection = await self._pool.connect(self._connections, self._connect_timeout_s)
         self._stream = self._connection.send(self._data)
 
 
 class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
-    def __init__(self, token: str, ssl_context: ssl.SSLContext | None = None) -> None:
-        """token: the deployment's, sent as bearer with every request. Raises ConfigError when it cannot be a header."""
-        if any(character <= " " or character > "~" for character in token):
-            raise ConfigError("token: must be printable ASCII without spaces; write a new one into the token file")
-        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    def __init__(self, keys: KeySource | str, ssl_context: ssl.SSLContext | None = None) -> None:
+        """keys: says what each engine is sent as bearer; a text: the key of all. Raises ConfigError when that cannot be
+        a header."""
+        self._keys = OneKey(keys) if isinstance(keys, str) else keys
         self._ssl_context = ssl_context
         self._pools: dict[str, _Pool] = {}
 
     def opening(
-        self, url: str, request: EngineRequest, connect_timeout_s: float = 2.0, request_id: str = ""
+        self,
+        url: str,
+        request: EngineRequest,
+        connect_timeout_s: float = 2.0,
+        request_id: str = "",
+        pool_name: str = "",
     ) -> Opening:
-        """The request, not yet sent. request_id: for the log."""
+        """The request, not yet sent. request_id: for the log. pool_name: whose key is sent.
+
+        Raises ConfigError or NoEngine when there is no key for it, see `KeySource`.
+        """
+        key = self._keys.key_for(url, pool_name)
         pool = self._pools.get(url)
         if pool is None:
             pool = self._pools[url] = _Pool(Origin.parse(url))
-        return Opening(self, pool, self._encoded(pool, request), connect_timeout_s, request_id)
+        return Opening(self, pool, self._encoded(pool, request, key), connect_timeout_s, request_id)
 
     async def open(
         self,
@@ -400,13 +423,15 @@ class EngineConnections:
         request_id: str = "",
         *,
         response_timeout_s: float = 300.0,
+        pool_name: str = "",
     ) -> EngineStream:
         """Send the request; return when the status is known.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
-        response_timeout_s. Cancelling closes the connection, which tells the engine.
+        response_timeout_s, ConnectionsExhausted when this process can open no connection. Cancelling closes the
+        connection, which tells the engine.
         """
-        opening = self.opening(url, request, connect_timeout_s, request_id)
+        opening = self.opening(url, request, connect_timeout_s, request_id, pool_name)
         try:
             return await opening.response(response_timeout_s)
         except BaseException:
@@ -414,22 +439,23 @@ class EngineConnections:
             raise
 
     async def fetch(
-        self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES
+        self, url: str, request: EngineRequest, timeout_s: float, max_bytes: int = FETCH_BYTES, *, pool_name: str = ""
     ) -> tuple[int, bytes]:
         """Status and whole body of a small request.
 
-        Raises EngineFailed, also for a body over max_bytes, and EngineTimeout when all of it takes over timeout_s.
+        Raises EngineFailed, also for a body over max_bytes, EngineTimeout when all of it takes over timeout_s, and
+        ConnectionsExhausted when this process can open no connection.
         """
         stream: EngineStream | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                stream = await self.open(url, request, timeout_s, response_timeout_s=timeout_s)
+                stream = await self.open(url, request, timeout_s, response_timeout_s=timeout_s, pool_name=pool_name)
                 body = bytearray()
                 while piece := await stream.read():
                     body += piece
                     if len(body) > max_bytes:
                         place = self._pools[url].origin.place
-                        raise EngineFailed(f"The engine at {place} answered with more than {max_bytes} bytes.")
+                        raise EngineFailed(f"The engine answered with more than {max_bytes} bytes.", detail=place)
                 return stream.status, bytes(body)
         except TimeoutError:
             raise silent(Origin.parse(url), timeout_s) from None
@@ -455,15 +481,15 @@ class EngineConnections:
             self._ssl_context = ssl.create_default_context()
         return self._ssl_context
 
-    def _encoded(self, pool: _Pool, request: EngineRequest) -> bytes:
-        head = pool.heads.get((request.method, request.path))
+    def _encoded(self, pool: _Pool, request: EngineRequest, key: str) -> bytes:
+        head = pool.heads.get((request.method, request.path, key))
         if head is None:
             origin = pool.origin
             if len(pool.heads) == MAX_HEADS:
                 pool.heads.clear()  # requests by id have a path each
-            head = pool.heads[request.method, request.path] = (
-                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n"
-                f"{self._authorization}"
+            authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+            head = pool.heads[request.method, request.path, key] = (
+                f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n{authorization}"
             ).encode("ascii")
         if request.method != "POST" and not request.body:
             return head + b"\r\n"
@@ -474,5 +500,15 @@ class EngineConnections:
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
     """Nothing came within `timeout_s`."""
     return EngineTimeout(
-        f"The engine at {origin.place} did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S
+        f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
     )
+
+
+def out_of_descriptors(error: OSError) -> bool:
+    """Whether a connection failed because this process, or this machine, can open no more files."""
+    if isinstance(error, socket.gaierror):  # looking up a name opens files too, and does not say why it could not
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as reason:
+            error = reason
+    return error.errno in (errno.EMFILE, errno.ENFILE)

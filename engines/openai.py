@@ -9,26 +9,38 @@ from contracts.generation import Generation
 from contracts.usage import Usage
 from engines.answers import engine_error
 from engines.base import Capabilities, EngineRequest, Load
-from engines.openai_body import openai_body, path_of
+from engines.openai_body import JsonObject, openai_body, path_of
 
 
 class OpenAIDriver:
-    """Drives any server that speaks OpenAI's completions and chat completions."""
+    """Drives any server that speaks OpenAI's completions and chat completions.
+
+    running_usage, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore or refuse
+    what they do not know, so nothing is sent unless the pool says that its engines have it.
+    """
 
     name = "openai"
-    capabilities = Capabilities(
-        abort_by_id=False,
-        final_count=False,
-        # vLLM has it as an extra, llama.cpp refuses or ignores it: nothing may depend on it
-        running_count=False,
-        token_prompts=False,
-        literal_text=False,
-        usage_by_id=False,
-    )
+
+    def __init__(self, *, running_usage: bool = False, cache_salt: bool = False) -> None:
+        self._cache_salt = cache_salt
+        self._stream_options: JsonObject = {"include_usage": True}
+        if running_usage:
+            self._stream_options["continuous_usage_stats"] = True
+        self.capabilities = Capabilities(
+            abort_by_id=False,
+            final_count=False,
+            running_count=running_usage,
+            token_prompts=False,
+            literal_text=False,
+            usage_by_id=False,
+            salted_cache=cache_salt,
+        )
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         body = openai_body(generation, engine_model)
-        body["stream_options"] = {"include_usage": True}
+        body["stream_options"] = self._stream_options
+        if self._cache_salt and generation.cache_salt:
+            body["cache_salt"] = generation.cache_salt
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:

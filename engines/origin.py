@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
 import msgspec
 
 from contracts.errors import ConfigError
+
+_PRIVATE_DOMAINS = (".internal", ".local", ".localhost", ".lan", ".home.arpa", ".svc", ".test")
+"""Names that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes gives."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -31,6 +35,16 @@ class Origin(msgspec.Struct, frozen=True):
             raise ConfigError(f"replica url {url!r}: must be printable ASCII without spaces")
         secure = parts.scheme == "https"
         return cls(secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"))
+
+    @property
+    def private(self) -> bool | None:
+        """Whether its address is of a private network or of this machine; None for a name that only DNS could tell."""
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return True if "." not in self.host or self.host.endswith(_PRIVATE_DOMAINS) else None
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return not (mapped or address).is_global
 
     @property
     def place(self) -> str:

@@ -19,23 +19,32 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
+from gateway.body_room import BodyRoom
 from gateway.call import mint_request_id
+from gateway.connections_config import MetricsAccess
 from gateway.errors import body_of, headers_of, status_of
 from gateway.front_door import FrontDoor
 from gateway.inference import Inference
+from gateway.loop_shares import LoopShares
+from gateway.openai.config import RequestConfig
 from gateway.openai.prepare import prepare_chat, prepare_completion
-from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
+from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(services: Services, max_body_bytes: int) -> FrontDoor:
+def create_app(
+    services: Services, max_body_bytes: int, metrics_access: MetricsAccess, requests: RequestConfig
+) -> FrontDoor:
     """The ASGI application."""
     decoder = services.decoder
+    shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes),
-        COMPLETIONS: Inference(services, "completion", decoder.completion, prepare_completion, max_body_bytes),
+        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
+        COMPLETIONS: Inference(
+            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares, room
+        ),
     }
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -45,7 +54,7 @@ def create_app(services: Services, max_body_bytes: int) -> FrontDoor:
         return response
 
     routes = Litestar(
-        route_handlers=[InferenceController, SystemController, admin_router()],
+        route_handlers=[InferenceController, SystemController, metrics_route(metrics_access), admin_router()],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,

@@ -48,9 +48,9 @@ class Call:
         self.prepared = prepared
         self.clock = clock
         self.ran = False
-        """Some attempt reached an engine that took it."""
+        """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()
-        """What is settled: that of the attempt that is billed."""
+        """What is settled: that of the last attempt an engine took. Only it can be billed."""
 
     @property
     def generation(self) -> Generation:

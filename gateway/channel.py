@@ -1,24 +1,24 @@
 """The client's half of one HTTP exchange, without ASGI in between.
 
 ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only who
-waits in `receive()` hears that the client has left. So uvicorn's protocol hands each request a `Channel`: it writes to
-the socket at once, and says when the client does not keep up and when it is gone. Requests that never ask for their
-channel are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says which, and what holds them.
+waits in `receive()` hears that the client has left. So our protocol (`gateway.client_protocol`) hands each request a
+`Channel`: it writes to the socket at once, and says when the client does not keep up and when it is gone. Requests that
+never ask for their channel are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says which, and
+what holds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.errors import Headers
 
 SCOPE_KEY = "slipstream.channel"
 
-_STATUS_LINES = {
+STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
 }
 
@@ -26,10 +26,12 @@ _STATUS_LINES = {
 class Channel:
     """Where one answer goes. Used either for the whole answer or not at all."""
 
-    __slots__ = ("_chunked", "_cycle", "_head", "ended", "on_gone", "started")
+    __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "on_gone", "started")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, network: str = "") -> None:
         self._cycle = cycle
+        self.network = network
+        """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
         self._head = b""
         self._chunked = False
         self.started = False
@@ -43,9 +45,19 @@ class Channel:
         return self._cycle.disconnected
 
     @property
+    def received(self) -> bool:
+        """The request's body is here, or has been read: asking for it waits for nobody."""
+        return not self._cycle.more_body
+
+    @property
     def full(self) -> bool:
         """The client does not keep up: wait for `drained` before writing more."""
         return self._cycle.flow.write_paused
+
+    def listen(self) -> None:
+        """The body has been read: hear of the client's leaving again. uvicorn stops reading the socket when more than
+        64 kB of a body wait, and would go on only if it were asked for yet another piece."""
+        self._cycle.flow.resume_reading()
 
     async def drained(self) -> None:
         """Return when the client has read enough, or is gone."""
@@ -55,7 +67,7 @@ class Channel:
         """Begin the answer. Its head leaves with the first bytes of its body, which is chunked unless there is a
         `content-length`."""
         cycle = self._cycle
-        head = [_STATUS_LINES[status]]
+        head = [STATUS_LINES[status]]
         self._chunked = status >= 200
         for name, value in headers:
             if b"\n" in value or b"\r" in value:
@@ -106,23 +118,3 @@ class Channel:
         if self.on_gone is not None:
             on_gone, self.on_gone = self.on_gone, None
             on_gone()
-
-
-class ClientProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 connection; puts a `Channel` into the scope of every request."""
-
-    _channel: Channel | None = None
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._channel = channel = Channel(cycle)
-        scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
-        scope[SCOPE_KEY] = channel
-        super()._start_asgi_task(cycle, app)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or we closed the connection."""
-        channel = self._channel
-        super().connection_lost(exc)
-        # uvicorn tells only the newest request, which may be one that still waits in the pipeline
-        if channel is not None:
-            channel.lost()

@@ -9,21 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator
 
 from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from engines import drivers
 from engines.connection import EngineConnections
+from engines.keys import EngineKeys
 from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
 from gateway.call import Salts
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
-from gateway.desired.store import DesiredStateStore
+from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.exchange import Exchange
 from gateway.fleet import Fleet
 from gateway.limits.limiter import Limiter
@@ -68,13 +69,19 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
     async with contextlib.AsyncExitStack() as stack:
         tallies.start()
         stack.callback(tallies.stop)
-        connections = EngineConnections(place.token)
+        keys = EngineKeys(lambda: place.token, os.environ)
+        keys.require(place.pools)
+        connections = EngineConnections(keys)
         stack.push_async_callback(connections.close)
         pool = await lazy_pool(
             place.database_url, size=POOL_CONNECTIONS, connect_timeout_s=5.0, name="slipstream-gateway"
         )
         stack.callback(pool.terminate)
 
+        # Engines are asked what a crash left open, before the desired state is followed; what the settings say of a
+        # pool is newer than the last row.
+        keys.follow(await last_pools(pool, config.desired.timeout_s))
+        keys.follow(place.pools)
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
         stack.push_async_callback(journal.stop)
@@ -116,19 +123,19 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         stack.push_async_callback(prices.stop)
         await limiter.start()
         stack.push_async_callback(limiter.stop)
-        router = RouterClient(config.router, place.token, place.instance)
+        router = RouterClient(config.router, place.router_token, place.instance)
         await router.start()
         stack.push_async_callback(router.stop)
         sweeper = StallSweeper()
         sweeper.start()
         stack.push_async_callback(sweeper.stop)
 
-        fleet = Fleet()
+        fleet = Fleet(config.tokenizing)
         stack.callback(fleet.close)
         admin = AdminApi(place.database_url, place.pepper, config.admin, fleet, limiter)
         await admin.start()
         stack.push_async_callback(admin.stop)
-        follower = FleetFollower(fleet, router)
+        follower = FleetFollower(fleet, router, keys)
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()
         stack.push_async_callback(desired.stop)
@@ -139,7 +146,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         await router.wait_connected(ROUTER_ON_START_S)
 
         yield Services(
-            decoder=Decoder(),
+            decoder=Decoder(config.requests),
             keyring=keyring,
             fleet=fleet,
             exchange=Exchange(
@@ -149,7 +156,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
                 journal,
                 router,
                 connections,
-                drivers.get,
+                fleet.driver,
                 sweeper,
                 metrics,
                 traces,
@@ -188,15 +195,17 @@ async def _leave(limiter: Limiter, journal: Journal) -> None:
 class FleetFollower:
     """Carries each new desired state into this gateway's fleet and on to the router, in order."""
 
-    def __init__(self, fleet: Fleet, router: RouterClient) -> None:
+    def __init__(self, fleet: Fleet, router: RouterClient, keys: EngineKeys) -> None:
         self._fleet = fleet
         self._router = router
+        self._keys = keys
         self._newest: DesiredState | None = None
         self._task: asyncio.Task[None] | None = None
 
     def changed(self, state: DesiredState) -> None:
         """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped."""
         self._newest = state
+        self._keys.follow(state.pools)  # at once: another gateway may have handed it to the router already
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._load(), name="fleet")
 
@@ -215,6 +224,7 @@ class FleetFollower:
         while (state := self._newest) is not None:
             self._newest = None
             try:
+                self._keys.require(state.pools)
                 await self._fleet.load(state)
             except ConfigError as error:
                 logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400

@@ -8,11 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from contracts.generation import Tier
+from engines.tokenizer.config import TokenizingConfig
 from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
+from gateway.connections_config import ConnectionsConfig, MetricsAccess, TlsConfig
 from gateway.desired.config import DesiredConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
+from gateway.openai.config import RequestConfig
 from router.client_config import RouterClientConfig
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
@@ -40,6 +43,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Port to listen on; several instances share it."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_073_741_824)] = 8 * 1024 * 1024
     """Largest request body taken."""
+    metrics_access: MetricsAccess = "loopback"
+    """Who may read `/metrics` on the public port: `loopback` is this machine without a proxy in between; `everyone`
+    where a proxy or firewall decides; `nobody` hides it. Others are answered as if it did not exist."""
+    connections: ConnectionsConfig = ConnectionsConfig()
+    """What clients' connections may hold, and for how long."""
+    tls: TlsConfig = TlsConfig()
+    """HTTPS on the public port."""
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
     """Engines tried for one request, as long as none has begun to answer."""
     queue_deadline_s: QueueDeadlines = QueueDeadlines()
@@ -58,6 +68,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """On shutdown, how long running requests may take to finish."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """How often phase records are written to the database."""
+    tokenizing: TokenizingConfig = TokenizingConfig()
+    """Counting and encoding prompts."""
+    requests: RequestConfig = RequestConfig()
+    """What one request may hold."""
     router: RouterClientConfig = RouterClientConfig()
     """The way to the router."""
     auth: AuthConfig = AuthConfig()

@@ -27,7 +27,7 @@ from contracts.errors import (
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.lease import Ask, Engine, Lease, LeaseEnd
 from contracts.phases import Phase
 from contracts.usage import Finish
 from engines.base import Driver
@@ -37,6 +37,7 @@ from gateway.books import Books
 from gateway.call import Call
 from gateway.client_watch import ClientGone, ClientWatch, Leaving
 from gateway.config import GatewayConfig
+from gateway.count import count
 from gateway.errors import Headers, status_of
 from gateway.limits.limiter import Limiter
 from gateway.metering.journal import Journal
@@ -48,6 +49,7 @@ from gateway.relay import Relay
 from gateway.request_prices import RequestPrices
 from gateway.stalls import StallSweeper, Wait
 from gateway.traces import Traces
+from gateway.usage_seen import UsageSeen
 from router.client import RouterClient
 
 logger = logging.getLogger(__name__)
@@ -56,9 +58,9 @@ MAX_ERROR_BYTES = 65_536
 
 
 class Drivers(Protocol):
-    """Finds a driver by name (`engines.drivers`)."""
+    """Finds the driver of a granted engine, with its pool's options (`Fleet.driver`)."""
 
-    def __call__(self, name: str) -> Driver:
+    def __call__(self, engine: Engine) -> Driver:
         """Raises ConfigError for an unknown name."""
         ...
 
@@ -167,11 +169,11 @@ class Exchange:
             except SlipstreamError as error:
                 books.failed(error)
                 if books.engine_fault:
-                    logger.warning("request %s on %s: %s", call.request_id, lease.engine.replica_id, error.message)
+                    logger.warning("request %s on %s: %s", call.request_id, lease.engine.replica_id, error)
                 raise
             finally:
                 self._router.release(
-                    LeaseEnd(lease.lease_id, books.finish, books.usage, engine_fault=books.engine_fault)
+                    LeaseEnd(lease.lease_id, books.finish, books.engine_usage, engine_fault=books.engine_fault)
                 )
         except SlipstreamError as error:
             books.error_code = error.code
@@ -179,9 +181,10 @@ class Exchange:
             raise
         finally:
             self._metrics.attempted(call.generation.tier.value, books.finish.value, books.outcome.value)
-            if books.billed:
-                call.used = self._prices.used(call, books.usage)
+            if books.taken:
+                call.used = self._prices.used(call, books.worked_off, billed=books.billed)
                 call.ran = True
+            if books.billed:
                 self._metrics.observe_usage(call.generation.tier.value, books.usage)
             await self._journal.closed(books.closed())
 
@@ -190,32 +193,34 @@ class Exchange:
     ) -> bytes:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
         engine, generation = lease.engine, call.generation
-        driver = self._driver(engine.driver)
+        driver = self._driver(engine)
         request = driver.generate(msgspec.structs.replace(generation, request_id=books.engine_request_id), engine.model)
-        relay: Relay | Collector
-        choices, prompts = generation.choices, generation.choices // generation.sampling.n
-        if generation.stream:
-            relay = Relay(call.response_id, generation.model, choices, generation.include_usage, prompts)
-        else:
-            relay = Collector(call.response_id, generation.model, choices, prompts, best_of(generation.sampling))
+        seen, relay = _reader(call, driver)
         opening = self._connections.opening(
-            engine.url, request, self._config.connect_timeout_s, books.engine_request_id
+            engine.url, request, self._config.connect_timeout_s, books.engine_request_id, engine.pool
         )
         try:
             stream = await opening.response(self._config.first_event_timeout_s)
+            books.sent = True
             if stream.status != 200:
+                books.turned_away = True
                 raise driver.error(stream.status, await _rest_of(stream))
             await self._pass_on(call, books, lease, stream, relay, answer, watch, wait)
             if not relay.complete:
                 raise relay.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
-            books.finished(relay.usage)
+            if seen.total is not None:
+                books.finished(seen.total)
+            else:
+                await count(call, books, seen, Finish.COMPLETE)
         except asyncio.CancelledError:
-            await self._abandon(call, books, driver, opening, relay)
+            await self._abandon(call, books, driver, opening, relay, seen)
             raise
         finally:
             opening.close()
+            books.sent = opening.sent
             if not books.ended:
-                books.last_seen(relay.usage)
+                gone = books.finish is Finish.CLIENT_GONE
+                await count(call, books, seen, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
             call.clock.end(Phase.DECODE if books.reached else Phase.ENGINE)
         return relay.closing_events() if isinstance(relay, Relay) else relay.body()
 
@@ -272,28 +277,31 @@ class Exchange:
             books.status = answer.status
 
     async def _abandon(
-        self, call: Call, books: Books, driver: Driver, opening: Opening, relay: Relay | Collector
+        self, call: Call, books: Books, driver: Driver, opening: Opening, relay: Relay | Collector, seen: UsageSeen
     ) -> None:
         """The client has gone: stop the engine and learn how much it had generated.
 
-        An engine that stops by id still sends its final count on the open stream. One that only stops when the
-        connection closes leaves the last count seen, a lower bound.
+        An engine that stops by id still sends its final count on the open stream, and so does any that had finished.
+        One that only stops when the connection closes leaves what was seen or delivered, a lower bound.
         """
         books.finish = Finish.CLIENT_GONE
         assert books.engine is not None
-        url, abort = books.engine.url, driver.abort(books.engine_request_id, call.generation.choices)
-        if abort is None or not opening.sent:
+        url, pool = books.engine.url, books.engine.pool
+        abort = driver.abort(books.engine_request_id, call.generation.choices)
+        if not opening.sent or books.turned_away or (abort is None and not relay.finished):
             return
         try:
             async with asyncio.timeout(self._config.abort_drain_s):
-                await self._connections.fetch(url, abort, self._config.abort_drain_s)
+                if abort is not None and not relay.finished:
+                    await self._connections.fetch(url, abort, self._config.abort_drain_s, pool_name=pool)
                 stream = await opening.response(self._config.abort_drain_s)
+                books.turned_away = stream.status != 200
                 while data := await stream.read():
                     relay.feed(data)
-                if driver.capabilities.final_count and relay.usage is not None:
-                    books.finished(relay.usage, Finish.CLIENT_GONE)
+                if seen.final and seen.total is not None:
+                    books.finished(seen.total, Finish.CLIENT_GONE)
                 elif ask := driver.usage_by_id(books.engine_request_id):
-                    status, body = await self._connections.fetch(url, ask, self._config.abort_drain_s)
+                    status, body = await self._connections.fetch(url, ask, self._config.abort_drain_s, pool_name=pool)
                     if (usage := driver.parse_usage_by_id(status, body)) is not None:
                         books.finished(usage, Finish.CLIENT_GONE)
         except (TimeoutError, ServiceError) as error:
@@ -326,6 +334,18 @@ class Exchange:
             ttft_s = call.clock.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
         self._metrics.observe_phases(tier, durations_s, ttft_s)
         self._traces.add(call, answer)
+
+
+def _reader(call: Call, driver: Driver) -> tuple[UsageSeen, Relay | Collector]:
+    """What reads the engine's events, and where it notes what they tell of usage."""
+    generation, error = call.generation, driver.error
+    choices, prompts = generation.choices, generation.choices // generation.sampling.n
+    seen = UsageSeen(choices, prompts, salted_cache=driver.capabilities.salted_cache)
+    if generation.stream:
+        usage = generation.include_usage
+        return seen, Relay(call.response_id, generation.model, choices, usage, prompts, seen=seen, read_error=error)
+    best = best_of(generation.sampling)
+    return seen, Collector(call.response_id, generation.model, choices, prompts, best, seen=seen, read_error=error)
 
 
 async def _rest_of(stream: EngineStream) -> bytes:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import logging
 import os
+import resource
 import socket
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,8 +17,16 @@ import msgspec
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
+from gateway.connections_config import ConnectionsConfig
 
 BACKLOG = 2_048
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten
+or so turns of the loop that a request's first token takes."""
+RESERVED_DESCRIPTORS = 64
+"""For everything that is no client and no engine: databases, journal, metrics, the listener."""
+
+logger = logging.getLogger(__name__)
 
 
 class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +41,9 @@ class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     """Stable over restarts: `0`, `1`, …"""
     token: str
+    """What engines of pools without a key of their own are sent."""
+    router_token: str
+    """What the router knows gateways by."""
     pepper: bytes
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()
@@ -50,22 +65,31 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
     import uvicorn
 
     from gateway.app import create_app
-    from gateway.channel import ClientProtocol
+    from gateway.certificate import certificate_of
+    from gateway.client_protocol import ClientProtocol
     from gateway.compose import running_services
+    from gateway.connections import ConnectionTable
     from gateway.http_server import HttpServer
 
+    certificate = certificate_of(config.tls)
+    limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     with contextlib.closing(listen(config.host, config.port)) as listener:
-        async with running_services(config, place) as services:
+        async with running_services(config, place) as services, contextlib.AsyncExitStack() as stack:
+            table = ConnectionTable(limits, services.metrics)
+            for part in (table, certificate):
+                if part is not None:
+                    part.start()
+                    stack.push_async_callback(part.stop)
             server = HttpServer(
                 uvicorn.Config(
-                    create_app(services, config.max_body_bytes),
-                    http=ClientProtocol,
+                    create_app(services, config.max_body_bytes, config.metrics_access, config.requests),
+                    http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
+                    ws="none",
                     lifespan="off",
                     access_log=False,
                     log_config=None,
                     server_header=False,
                     proxy_headers=False,
-                    timeout_keep_alive=75,  # 5 s, the default, cuts keep-alive clients on a busy machine
                     timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
                     backlog=BACKLOG,
                 )
@@ -76,6 +100,7 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
 
             server.on_exit = begin_draining
             _rest_garbage_collector()
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
             await server.serve(sockets=[listener])
 
 
@@ -85,6 +110,30 @@ def _rest_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(70_000, 20, 50)
+
+
+def fitting(config: ConnectionsConfig, descriptors: int) -> ConnectionsConfig:
+    """The limits with no more connections than there are descriptors for: a client's and its engine's each.
+
+    Raises ConfigError when there is no room for any.
+    """
+    room = (descriptors - RESERVED_DESCRIPTORS) // 2
+    if room < 1:
+        raise ConfigError(
+            f"the limit of open files is {descriptors} and a gateway needs more than {RESERVED_DESCRIPTORS + 2};"
+            " raise it (ulimit -n, LimitNOFILE=)"
+        )
+    if room >= config.max_connections:
+        return config
+    logger.warning(
+        "gateway.connections.max_connections is %d, but the limit of open files, %d, has room for %d: that many are"
+        " served; raise the limit (ulimit -n, LimitNOFILE=) to %d",
+        config.max_connections,
+        descriptors,
+        room,
+        2 * config.max_connections + RESERVED_DESCRIPTORS,
+    )
+    return msgspec.structs.replace(config, max_connections=room)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -61,6 +61,20 @@ class GatewayMetrics:
             ["tier", "finish", "outcome"],
             registry=registry,
         )
+        self.connections = Gauge(
+            "slipstream_client_connections",
+            "Client connections open now, TLS handshakes included.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.connections_ended = Counter(
+            "slipstream_client_connections_ended",
+            "Client connections refused or ended by a limit, by reason: refused and gave_way_limit (the limit of all),"
+            " address_refused and gave_way_address_limit (of an address), and head_, body_, unread_, idle_ and"
+            " closing_timeout.",
+            ["reason"],
+            registry=registry,
+        )
         self.traces_dropped = Counter(
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
@@ -79,6 +93,14 @@ class GatewayMetrics:
     def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """A request has its answer. status: 499 when nobody waited for it."""
         self.tallies.counter(self.requests, tier, endpoint, str(status), code).add()
+
+    def connection_ended(self, reason: str) -> None:
+        """A limit ended or refused a client's connection."""
+        self.tallies.counter(self.connections_ended, reason).add()
+
+    def connections_held(self, count: int) -> None:
+        """So many clients' connections are open."""
+        self.tallies.gauge(self.connections).value = count
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""

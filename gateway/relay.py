@@ -10,13 +10,14 @@ other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
+from engines.answers import engine_error, event_error
 from gateway.usage_seen import UsageSeen
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
@@ -24,6 +25,9 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 ENGINE_PRIVATE = b',"matched_stop":null'
 """SGLang's own; not part of an OpenAI answer."""
+
+ReadError = Callable[[int, bytes], SlipstreamError]
+"""An engine's error by status and body, as `Driver.error` reads it."""
 
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -80,6 +84,7 @@ class Relay:
         "_model",
         "_models",
         "_object",
+        "_read_error",
         "_splitter",
         "_usage",
         "created",
@@ -90,7 +95,18 @@ class Relay:
         "text_seen",
     )
 
-    def __init__(self, response_id: str, model: str, choices: int, include_usage: bool, prompts: int = 1) -> None:
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        choices: int,
+        include_usage: bool,
+        prompts: int = 1,
+        *,
+        seen: UsageSeen | None = None,
+        read_error: ReadError = engine_error,
+    ) -> None:
+        """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`."""
         self._id = response_id
         self._model = model
         self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
@@ -100,7 +116,8 @@ class Relay:
         self._include_usage = include_usage
         self._object = "chat.completion.chunk"
         self._splitter = EventSplitter()
-        self._usage = UsageSeen(choices, prompts)
+        self._usage = seen or UsageSeen(choices, prompts)
+        self._read_error = read_error
         self.created = 0
         self.events = 0
         self.text_seen = False
@@ -151,6 +168,8 @@ class Relay:
         if rewritten is None:
             return self._unusual(payload)
         self.events += 1
+        if (delivered := self._usage.delivered) is not None:
+            delivered.add(payload)
         if not self.text_seen:
             self.text_seen = has_text(msgspec.json.decode(payload))
         return b"data: " + rewritten + b"\n\n"
@@ -193,7 +212,7 @@ class Relay:
     def _unusual(self, payload: bytes) -> bytes:
         """First, finishing, usage-only, error and oddly written events: decoded."""
         chunk = decoded(payload)
-        error = error_in(chunk)
+        error = error_in(chunk, self._read_error)
         if error is not None:
             self.error = error
             return b""
@@ -244,10 +263,10 @@ def has_text(chunk: dict[str, Any]) -> bool:
     return False
 
 
-def error_in(chunk: dict[str, Any]) -> SlipstreamError | None:
-    """The error an engine reports inside a stream, without its internals."""
+def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
+    """The error an engine reports inside a stream, without its internals. read: the dialect's `Driver.error`."""
     if chunk.get("error") or chunk.get("object") == "error":
-        return EngineFailed("The engine reported an error while generating.")
+        return event_error(msgspec.json.encode(chunk), read)
     return None
 
 

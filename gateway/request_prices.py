@@ -30,8 +30,8 @@ class RequestPrices:
         )
         return Cost(prepared.prompt_tokens, output_tokens, micro)
 
-    def used(self, call: Call, usage: Usage) -> Cost:
-        """What the billed attempt used."""
-        price = self._prices.price(call.generation.model, arrived_at_s(call.request_id))
+    def used(self, call: Call, usage: Usage, *, billed: bool = True) -> Cost:
+        """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger."""
+        price = self._prices.price(call.generation.model, arrived_at_s(call.request_id)) if billed else None
         micro = price.amount_micro(usage) if price is not None else 0
         return Cost(usage.prompt_tokens, usage.completion_tokens, micro)

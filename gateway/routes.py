@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.connections import is_loopback
+from gateway.connections_config import MetricsAccess
 from gateway.inference import authenticate
 from gateway.openai.document import document
 from gateway.services import Services
@@ -19,6 +24,8 @@ from gateway.services import Services
 AnyRequest = Request[Any, Any, State]
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""A proxy sets at least one of them."""
 
 
 class InferenceController(Controller):
@@ -54,7 +61,7 @@ class InferenceController(Controller):
 
 
 class SystemController(Controller):
-    """For load balancers and Prometheus; no key needed, nothing of customers shown."""
+    """For load balancers; no key needed, nothing of customers shown."""
 
     @get("/healthz", media_type=MediaType.TEXT)
     async def healthz(self) -> str:
@@ -73,11 +80,25 @@ class SystemController(Controller):
         """What the inference API takes and gives."""
         return Response(document(), media_type="application/json")
 
+
+def metrics_route(access: MetricsAccess) -> HTTPRouteHandler:
+    """GET /metrics for Prometheus; no key needed, nothing of customers shown, but how much is asked here."""
+
     @get("/metrics")
-    async def metrics(self, services: Services) -> Response[bytes]:
-        """All instances' metrics in Prometheus' text format."""
+    async def metrics(request: AnyRequest, services: Services) -> Response[bytes]:
+        if not may_scrape(access, request.client.host if request.client else "", request.headers):
+            raise NotFoundException
         body, content_type = await services.scrape()
         return Response(body, headers={"content-type": content_type})
+
+    return metrics
+
+
+def may_scrape(access: MetricsAccess, peer: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request for metrics from `peer` is answered. What a proxy on this machine passes on is not its own."""
+    if access != "loopback":
+        return access == "everyone"
+    return is_loopback(peer) and not any(name in headers for name in FORWARDED)
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:

@@ -9,6 +9,7 @@ import msgspec
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
 from engines.answers import usage_of, with_drafts
+from gateway.delivered import Delivered
 
 
 class UsageSeen:
@@ -18,9 +19,15 @@ class UsageSeen:
     all. A stream that breaks off before it has used at least the sum over its choices, each prompt once.
     """
 
-    __slots__ = ("_by_choice", "_choices", "_extension", "_per_prompt", "_whole")
+    __slots__ = ("_by_choice", "_choices", "_extension", "_per_prompt", "_salted_cache", "_whole", "delivered", "final")
 
-    def __init__(self, choices: int, prompts: int = 1) -> None:
+    def __init__(self, choices: int, prompts: int = 1, *, salted_cache: bool = True) -> None:
+        """salted_cache: as `Capabilities.salted_cache`; without it no token is told or priced as cached."""
+        self.delivered: Delivered | None = Delivered()
+        """What was sent, as long as the engine has told no usage; None from then on."""
+        self.final = False
+        """The engine has told what it used in all."""
+        self._salted_cache = salted_cache
         self._choices = choices
         self._per_prompt = choices // prompts
         self._by_choice: dict[int, Usage] = {}
@@ -30,17 +37,24 @@ class UsageSeen:
     def raw(self, usage: bytes) -> None:
         """A usage object as it was found in the only choice's event; decoded if anybody asks."""
         self._whole = usage
+        if self.delivered is not None and _decoded(usage) is not None:
+            self.delivered = None
 
     def chunk(self, chunk: dict[str, Any]) -> None:
         """An event that may carry usage, or what SGLang tells beside it."""
         self._extension = chunk.get("sglext") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         if not isinstance(usage, dict):
+            if self.delivered is not None:
+                self.delivered.chunk(chunk)
             return
+        told = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:
-            self._by_choice[int(choices[0].get("index") or 0)] = usage_of(usage)
+            self._by_choice[int(choices[0].get("index") or 0)] = told
         else:
-            self._whole = usage_of(usage)
+            self._whole = told
+        self.final = not choices
+        self.delivered = None
 
     @property
     def output_tokens(self) -> dict[int, int]:
@@ -51,7 +65,15 @@ class UsageSeen:
     def total(self) -> Usage | None:
         """All choices together; None as long as nothing was reported."""
         usage = self._counted()
-        return usage if usage is None or self._extension is None else with_drafts(usage, self._extension)
+        if usage is None:
+            return None
+        if not self._salted_cache:
+            usage = msgspec.structs.replace(usage, cached_tokens=0)
+        return usage if self._extension is None else with_drafts(usage, self._extension)
+
+    def tell(self, usage: Usage) -> None:
+        """What we counted ourselves, for an engine that has told nothing."""
+        self._whole = usage
 
     def _counted(self) -> Usage | None:
         if isinstance(self._whole, bytes):

@@ -15,11 +15,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.util import CommandError
+from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
 from gateway.db.engine import redacted, sqlalchemy_url
+from migrations import privileges
 
 VERSION_TABLE = "slipstream_version"
 LOCK_ID = 0x736C6970
@@ -28,9 +30,20 @@ LOCK_TIMEOUT_S = 60
 """How long to wait for another migrator, and for any table a step needs."""
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Migrate up to `revision`. Raises ConfigError when the database cannot be reached or the revision is unknown."""
-    _run(url, lambda config: command.upgrade(config, revision))
+def upgrade(url: str, revision: str = "head", *, application_url: str | None = None) -> None:
+    """Migrate up to `revision`, as the role of `url`, which owns the tables; give the role of `application_url`, where
+    it is another one, what the application needs.
+
+    Raises ConfigError when the database cannot be reached or refuses the role, or the revision is unknown.
+    """
+    role = None if application_url is None else privileges.role_of(application_url)
+
+    def action(config: Config) -> None:
+        command.upgrade(config, revision)
+        if role is not None and role != privileges.role_of(url):
+            privileges.grant(config.attributes["connection"], role)
+
+    _run(url, action)
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -57,6 +70,14 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
             action(config)
         except CommandError as error:
             raise ConfigError(f"migrations: {error}") from None
+        except sqlalchemy.exc.ProgrammingError as error:
+            if not isinstance(error.orig, InsufficientPrivilege):
+                raise
+            raise ConfigError(
+                f"database {redacted(url)}: {str(error.orig).splitlines()[0]}; migrations need the role that owns the "
+                "tables, in local.migration_database_url",
+                param="local.migration_database_url",
+            ) from None
 
 
 @contextmanager

@@ -89,5 +89,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients are told to wait when no engine is healthy, which nobody can predict."""
     stream_messages: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     """Answers waiting for one gateway that does not read; beyond it its stream is closed and it reconnects."""
+    version_jump: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 10_000
+    """How many versions a desired state may be ahead of the one in force; one further ahead is refused and logged. A
+    router that holds none, having just started, takes any."""
     drain_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 2.0
     """On SIGTERM, how long decided answers may take to leave before the streams are closed."""

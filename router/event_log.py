@@ -15,7 +15,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from router.config import RouterConfig
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.decisions import Decision, Disconnect, Granted, ProbeGeneration, ProbeNow, Refused, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import (
     Acquire,
@@ -24,6 +24,7 @@ from router.core.events import (
     FirstToken,
     GatewayConnected,
     GatewayDisconnected,
+    GenerationProbed,
     KvBatch,
     Release,
     ReplicaProbed,
@@ -35,7 +36,7 @@ from router.policies import registry
 logger = logging.getLogger(__name__)
 KINDS: tuple[type[Event], ...] = (
     GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaProbed, Tick,
-    KvBatch,
+    KvBatch, GenerationProbed,
 )  # fmt: skip
 """The place of a kind in this list is its number in the file: append only."""
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
@@ -140,6 +141,8 @@ def _summary(decision: Decision) -> str:
         return f"disconnected {decision.connection}"
     if isinstance(decision, ProbeNow):
         return f"probe {decision.replica_id}"
+    if isinstance(decision, ProbeGeneration):
+        return f"probe a generation of {decision.replica_id}"
     return f"replay kv events of {decision.replica_id} from {decision.first}"
 
 

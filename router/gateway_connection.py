@@ -1,4 +1,4 @@
-"""One caller's connection to the router: opened with the token, then a gateway's stream of leases, or one question."""
+"""One caller's connection to the router: opened with a token, then a gateway's stream of leases, or one question."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
 from router import codec, wire
 from router.config import RouterConfig
-from router.core.events import Event, GatewayDisconnected
+from router.core.events import Event, GatewayDisconnected, StatePublished
 from router.stream import MessageStream
+from router.tokens import Role
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,14 @@ class LeaseService(Protocol):
 
     config: RouterConfig
 
-    def authorized(self, token: str) -> bool:
-        """Whether it is the deployment's token."""
+    def role_of(self, token: str) -> Role | None:
+        """What the token lets its bearer do; None: nothing."""
 
     def handle(self, event: Event) -> None:
         """Put an event through the core."""
+
+    def publish(self, event: StatePublished, gateway_id: str) -> None:
+        """Put a desired state through the core, unless its version cannot be true."""
 
     def describe(self) -> pb.FleetDescription:
         """The fleet as the core sees it now."""
@@ -56,6 +60,7 @@ class GatewayConnection:
         self.stream = MessageStream(wire.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
         self._service = service
         self._take: Callable[[bytes], None] = self._opening
+        self._role: Role | None = None
         self._heard = False
         self._outbox: deque[pb.RouterMessage] = deque()
         self._leaving = ""
@@ -108,8 +113,11 @@ class GatewayConnection:
 
     def _opening(self, payload: bytes) -> None:
         opening = pb.Opening.FromString(payload)
-        if not self._service.authorized(opening.token):
-            self.turn_away("the deployment's token is required")
+        self._role = self._service.role_of(opening.token)
+        if self._role is None:
+            self.turn_away(
+                "a router token is required: the gateways' (router.token) or a reader's (router.reader.token)"
+            )
         elif opening.version != wire.VERSION:
             self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {wire.VERSION}")
         else:
@@ -119,7 +127,10 @@ class GatewayConnection:
     def _purpose(self, payload: bytes) -> None:
         message = pb.GatewayMessage.FromString(payload)
         body = message.WhichOneof("body")
-        if body == "hello" and message.hello.gateway_id and message.hello.epoch:
+        if body == "hello" and self._role is not Role.GATEWAY:
+            logger.warning("a lease stream was refused: it was opened with a reader's token")
+            self.turn_away("a reader's token may describe and explain; leases take the gateways' (router.token)")
+        elif body == "hello" and message.hello.gateway_id and message.hello.epoch:
             self.gateway_id = message.hello.gateway_id
             self._take = self._lease_message
             self._service.handle(codec.hello_event(self.number, message.hello))
@@ -141,7 +152,10 @@ class GatewayConnection:
         except ValueError as error:
             self._reject(message, error)
         else:
-            self._service.handle(event)
+            if isinstance(event, StatePublished):
+                self._service.publish(event, self.gateway_id)
+            else:
+                self._service.handle(event)
 
     def _reject(self, message: pb.GatewayMessage, error: ValueError) -> None:
         """A message we cannot read is a gateway of another version: say so, and leave nobody waiting."""

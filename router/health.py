@@ -22,21 +22,25 @@ from router.core.events import ReplicaProbed
 logger = logging.getLogger(__name__)
 
 HTTP_OK = 200
+REFUSED = (401, 403)
 
 
 class Fetch(Protocol):
     """`EngineConnections`, as far as polling needs it."""
 
-    async def fetch(self, url: str, request: EngineRequest, timeout_s: float) -> tuple[int, bytes]:
+    async def fetch(
+        self, url: str, request: EngineRequest, timeout_s: float, *, pool_name: str = ""
+    ) -> tuple[int, bytes]:
         """Status and body; raises SlipstreamError when there is no answer in time."""
         ...
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a replica is and what it speaks."""
+    """Where a replica is, what it speaks and whose key it takes."""
 
     url: str
     driver: str
+    pool: str = ""
 
 
 class _Watch:
@@ -63,6 +67,8 @@ class HealthPoller:
         self._driver_of = driver_of
         self._report = report
         self._watches: dict[str, _Watch] = {}
+        self._refused: set[Target] = set()
+        """Replicas that said our key does not open their load report; said once in the log."""
 
     def follow(self, targets: Mapping[str, Target]) -> None:
         """Poll exactly these replicas from now on; new ones at once."""
@@ -117,12 +123,14 @@ class HealthPoller:
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
-            status, _ = await self._connections.fetch(target.url, driver.health(), timeout_s)
+            status, _ = await self._connections.fetch(target.url, driver.health(), timeout_s, pool_name=target.pool)
+            if status in REFUSED:
+                return f"it refuses our key ({status}); see api_key_file and api_key_env of pool {target.pool!r}", None
             if status != HTTP_OK:
                 return f"health check answered {status}", None
             return "", await self._load(target, driver)
         except SlipstreamError as error:
-            return error.message, None
+            return str(error), None
         except Exception:
             # a defect in a driver must cost us this replica, not the polling of it
             logger.exception("polling %s failed", target.url)
@@ -134,7 +142,16 @@ class HealthPoller:
         if request is None:
             return None
         try:
-            status, body = await self._connections.fetch(target.url, request, self._config.probe_timeout_s)
+            status, body = await self._connections.fetch(
+                target.url, request, self._config.probe_timeout_s, pool_name=target.pool
+            )
+            if status in REFUSED and target not in self._refused:
+                self._refused.add(target)
+                logger.warning(
+                    "%s refuses our key (%d) when asked for its load: placement counts our own leases only",
+                    target.url,
+                    status,
+                )
             return driver.parse_load(body) if status == HTTP_OK else None
         except SlipstreamError as error:
             logger.info("%s reports no load: %s", target.url, error.message)

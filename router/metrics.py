@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from contracts.errors import ConfigError
-from router.core.decisions import Decision, Granted, Refused
+from router.core.decisions import Decision, Granted, ProbeGeneration, Refused
 from router.core.dispatcher import Dispatcher
 from router.core.replica import Health
 
@@ -28,6 +28,12 @@ class RouterMetrics:
         self.grants = Counter("slipstream_router_grants", "Leases granted.", ["replica"], registry=self.registry)
         self.sheds = Counter(
             "slipstream_router_sheds", "Asks refused, by error code.", ["code"], registry=self.registry
+        )
+        self.generation_probes = Counter(
+            "slipstream_router_generation_probes",
+            "Generations asked of a replica by the router itself, because requests failed there.",
+            ["replica"],
+            registry=self.registry,
         )
         self.queue_seconds = Histogram(
             "slipstream_router_queue_seconds",
@@ -55,6 +61,8 @@ class RouterMetrics:
             self.queue_seconds.observe(decision.lease.queued_s)
         elif isinstance(decision, Refused):
             self.sheds.labels(decision.code).inc()
+        elif isinstance(decision, ProbeGeneration):
+            self.generation_probes.labels(decision.replica_id).inc()
 
     def text(self) -> bytes:
         """In Prometheus' text format."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import time
 import uuid
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from contracts.proto import router_pb2 as pb
 from engines.base import Driver
@@ -23,16 +23,27 @@ from router.config import RouterConfig
 from router.control.server import ControlServer
 from router.control.servicer import ControlServicer
 from router.control.watchers import Watchers
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
+from router.core.decisions import (
+    Decision,
+    Disconnect,
+    Granted,
+    ProbeGeneration,
+    ProbeNow,
+    Refused,
+    ReplayKvEvents,
+    Welcomed,
+)
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, StatePublished, Tick
 from router.core.replica import Health
 from router.event_log import EventLog
 from router.gateway_connection import GatewayConnection
+from router.generation_probe import GenerationProber
 from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
 from router.policies import registry
+from router.tokens import Role, RouterTokens
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +54,12 @@ class RouterServer:
     def __init__(
         self,
         config: RouterConfig,
-        token: str,
+        tokens: RouterTokens,
         connections: Fetch,
         driver_of: Callable[[str], Driver],
+        follow_pools: Callable[[tuple[Pool, ...]], None] = lambda pools: None,
     ) -> None:
+        """follow_pools: told of the pools in force before their replicas are polled, so that their keys are known."""
         self.config = config
         self.epoch = uuid.uuid4().hex
         self.port = 0
@@ -55,12 +68,14 @@ class RouterServer:
         self._watchers = Watchers()
         self.dispatcher.records.on_decision = self._watchers.decided
         servicer = ControlServicer(self.dispatcher, self.epoch, self.handle, self._watchers)
-        self._control = ControlServer(servicer, lambda token, changing: self.authorized(token))
+        self._control = ControlServer(servicer, self._allows)
         self.control_port = 0
         """The one bound."""
         self.connections: dict[int, GatewayConnection] = {}
-        self._token = token.encode()
+        self._tokens = tokens
+        self._follow_pools = follow_pools
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
+        self._prober = GenerationProber(connections, driver_of, self.handle)
         self._metrics_server = MetricsServer(self.metrics)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
         self._kv_events = KvSubscriptions(self.handle)
@@ -116,6 +131,7 @@ class RouterServer:
         await self.abort()
         await self._control.stop()
         await self._poller.stop()
+        await self._prober.stop()
         self._kv_events.stop()
         await self._metrics_server.stop()
         if self._event_log is not None:
@@ -155,9 +171,33 @@ class RouterServer:
             self._control.serving(True)
         self._arm(loop)
 
-    def authorized(self, token: str) -> bool:
-        """Whether it is the deployment's token."""
-        return hmac.compare_digest(token.encode(), self._token)
+    def publish(self, event: StatePublished, gateway_id: str) -> None:
+        """Put a desired state through the core, unless its version cannot be true.
+
+        The highest version wins, so that one far ahead would shut out every true one until the router is started again.
+        """
+        held, published = self.dispatcher.fleet.version, event.state.version
+        if held and published - held > self.config.version_jump:
+            logger.error(
+                "desired state %d of gateway %s is refused: version %d is in force, and router.version_jump allows %d "
+                "more; if the database is right (it was restored, or its versions were renumbered), restart the "
+                "router, which then takes the first version it is handed",
+                published,
+                gateway_id,
+                held,
+                self.config.version_jump,
+            )
+            return
+        self.handle(event)
+
+    def _allows(self, token: str, changing: bool) -> bool:
+        """What the control service asks: readers may read, gateways change too."""
+        role = self.role_of(token)
+        return role is Role.GATEWAY or (role is Role.READER and not changing)
+
+    def role_of(self, token: str) -> Role | None:
+        """What the token lets its bearer do; None: nothing."""
+        return self._tokens.role_of(token)
 
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
@@ -211,6 +251,10 @@ class RouterServer:
         if isinstance(decision, ProbeNow):
             self._poller.probe_now(decision.replica_id)
             return
+        if isinstance(decision, ProbeGeneration):
+            replica = self.dispatcher.fleet.held(decision.replica_id)
+            self._prober.probe(decision, Target(replica.url, replica.driver, replica.pool))
+            return
         if isinstance(decision, ReplayKvEvents):
             self._kv_events.ask_replay(decision.replica_id, decision.first)
             return
@@ -226,8 +270,11 @@ class RouterServer:
 
     def _follow_fleet(self) -> None:
         replicas = self.dispatcher.fleet.replicas.values()
-        self._poller.follow({replica.id: Target(replica.url, replica.driver) for replica in replicas if replica.wanted})
         state = self.dispatcher.fleet.state
+        self._follow_pools(() if state is None else state.pools)
+        self._poller.follow(
+            {replica.id: Target(replica.url, replica.driver, replica.pool) for replica in replicas if replica.wanted}
+        )
         wanted = () if state is None else [replica for pool in state.pools for replica in pool.replicas]
         try:
             self._kv_events.follow({one.id: (one.kv_events, one.kv_events_replay) for one in wanted if one.kv_events})

@@ -9,14 +9,16 @@ import uvloop
 
 from engines import drivers
 from engines.connection import EngineConnections
+from engines.keys import EngineKeys
 from router.config import RouterConfig
 from router.server import RouterServer
+from router.tokens import RouterTokens
 
 
-async def serve(config: RouterConfig, token: str) -> None:
+async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) -> None:
     """Run a router until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
-    connections = EngineConnections(token)
-    server = RouterServer(config, token, connections, drivers.get)
+    connections = EngineConnections(keys)
+    server = RouterServer(config, tokens, connections, drivers.get, keys.follow)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -29,6 +31,6 @@ async def serve(config: RouterConfig, token: str) -> None:
         await connections.close()
 
 
-def main(config: RouterConfig, token: str) -> None:
-    """Entry point of `slipstream router`."""
-    uvloop.run(serve(config, token))
+def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) -> None:
+    """Entry point of `slipstream router`. keys: what its polls of engines carry."""
+    uvloop.run(serve(config, tokens, keys))

@@ -1,6 +1,7 @@
 """Runs the admin API's handlers for commands: the same rules and the same audit rows, without HTTP and without a key.
 
-Whoever may read the deployment's settings and pepper may do everything; the log names their account on this machine.
+Whoever may read the deployment's settings and pepper may do everything; the log names their account on this machine and
+the command.
 """
 
 from __future__ import annotations
@@ -12,20 +13,18 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import UUID
 
 import asyncpg
+import click
 import msgspec
 
 from contracts.desired_state import Model
-from contracts.errors import NotFound
 from slipstream.commands.options import running_settings
 from slipstream.database import connected
 from slipstream.settings import Settings
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT")
-NOBODY = UUID(int=0)
 
 
 class _Models(msgspec.Struct):
@@ -33,67 +32,47 @@ class _Models(msgspec.Struct):
 
 
 def administer(config_file: Path | None, data: str | None, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:
-    """Run `work` with an AdminCall, in one transaction with its audit rows."""
+    """Run `work` with an AdminCall, in one transaction with its audit rows, for the command that is running."""
+    command = _command(click.get_current_context())
 
     async def run() -> ResultT:
-        async with administration(running_settings(config_file, data)) as call:
+        async with administration(running_settings(config_file, data), command) as call:
             return await work(call)
 
     return asyncio.run(run())
 
 
 @contextlib.asynccontextmanager
-async def administration(settings: Settings) -> AsyncIterator[Any]:
-    """An AdminCall that may do everything; commits at the end."""
+async def administration(settings: Settings, command: str) -> AsyncIterator[Any]:
+    """An AdminCall that may do everything; commits at the end. command: as the audit log shall name it.
+
+    Raises ConfigError when the database is out of reach, Conflict when a name is taken.
+    """
     from gateway.admin.api import prepare
-    from gateway.admin.audit_log import Actor, record
+    from gateway.admin.audit_log import Actor
     from gateway.admin.call import AdminCall, NoCounters
-    from gateway.admin.principal import Principal
+    from gateway.admin.principal import NO_KEY, Principal
+    from gateway.admin.transaction import recorded
     from gateway.tenants.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:
         await prepare(connection)
         principal = Principal(
-            id=NOBODY,
-            key_id=NOBODY,
-            organization_id=NOBODY,
+            id=NO_KEY,
+            key_id=NO_KEY,
+            organization_id=NO_KEY,
             kind=PrincipalKind.SERVICE_ACCOUNT,
             name=account(),
             email=None,
             role=Role.OWNER,
             operator=True,
         )
-        async with connection.transaction():
-            models = _Models(await _models(connection))
-            call = AdminCall(
-                connection, principal, "command", settings.pepper, models, settings.gateway.admin.webhooks, NoCounters()
-            )
+        models = _Models(await _models(connection))
+        call = AdminCall(
+            connection, principal, command, settings.pepper, models, settings.gateway.admin.webhooks, NoCounters()
+        )
+        async with recorded(call, Actor.command(principal.name, command)):
             yield call
-            for change in call.changes:
-                await record(connection, Actor.command(principal.name), change)
-
-
-async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """By id or name. Raises NotFound."""
-    found: UUID | None = await connection.fetchval(
-        "SELECT id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1", which
-    )
-    if found is None:
-        raise NotFound(f"organization {which!r}: none has this id or name; `slipstream organizations list` shows them")
-    return found
-
-
-async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
-    """By id, or by name in the organization. Raises NotFound."""
-    organization_id = await organization_named(connection, organization)
-    found: UUID | None = await connection.fetchval(
-        "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)",
-        organization_id,
-        which,
-    )
-    if found is None:
-        raise NotFound(f"project {which!r}: {organization} has none with this id or name")
-    return found
 
 
 def converted(values: dict[str, object], kind: type[BodyT]) -> BodyT:
@@ -106,17 +85,27 @@ def converted(values: dict[str, object], kind: type[BodyT]) -> BodyT:
         raise validation_error(str(error), kind) from None
 
 
-async def _models(connection: asyncpg.Connection[Any]) -> tuple[Model, ...]:
-    from gateway.desired import document
-    from gateway.desired.store import NEWEST
-
-    row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text FROM"), 0)
-    return document.decode(row[0], row[1]).models if row is not None else ()
-
-
 def account() -> str:
     """Whose shell this is, as the audit log names it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no name for this number in a container
         return f"uid {os.getuid()}"
+
+
+def _command(context: click.Context) -> str:
+    """`slipstream keys create`, by whatever path the program was started."""
+    names: list[str] = []
+    inner: click.Context | None = context
+    while inner is not None and inner.parent is not None:
+        names.append(str(inner.info_name))
+        inner = inner.parent
+    return " ".join(("slipstream", *reversed(names)))
+
+
+async def _models(connection: asyncpg.Connection[Any]) -> tuple[Model, ...]:
+    from gateway.desired import document
+    from gateway.desired.store import NEWEST
+
+    row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text FROM"), 0)
+    return document.decode(row[0], row[1]).models if row is not None else ()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from slipstream.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+
+COMMAND = "slipstream up"
+ORGANIZATION, PROJECT, KEY = "demo", "default", "demo"
+OWNER = {"email": "owner@localhost", "name": "first owner", "role": "owner"}
+OWNER_KEY = "first"
 
 
 class FirstKey(msgspec.Struct, frozen=True):
@@ -18,39 +28,45 @@ class FirstKey(msgspec.Struct, frozen=True):
 async def make_first_key(settings: Settings) -> FirstKey:
     """Make the demo tenant with its key, and the first owner with an admin key, if this database has none yet.
 
-    Raises ConfigError when it is out of reach.
+    Safe from several processes at once: one of them gets the secrets. Raises ConfigError when it is out of reach.
     """
-    from gateway.admin.audit_log import Actor, Change, record
-    from gateway.tenants.api_key import list_keys
-    from gateway.tenants.demo import ORGANIZATION, ensure_demo
-    from gateway.tenants.operator import EMAIL, ensure_first_owner
-    from gateway.tenants.organizations import ensure_organization
-    from slipstream.administration import account
-    from slipstream.database import connected
+    from slipstream.administration import administration
 
-    actor = Actor.command(account())
-    async with connected(settings) as connection, connection.transaction():
-        created = await ensure_demo(connection, settings.pepper)
-        owner = await ensure_first_owner(connection, settings.pepper)
-        admin_secret = None
-        if owner is not None:
-            admin_secret = owner.minted.secret
-            made = {"email": EMAIL, "role": "owner", "admin_key": owner.minted.display}
-            change = Change(
-                action="member.create",
-                subject_id=str(owner.principal_id),
-                organization_id=owner.organization_id,
-                after=made,
-            )
-            await record(connection, actor, change)
-        if created is not None:
-            organization_id, _ = await ensure_organization(connection, ORGANIZATION)
-            change = Change(
-                action="key.create",
-                subject_id=str(created.key.id),
-                organization_id=organization_id,
-                after=created.key,
-            )
-            await record(connection, actor, change)
-            return FirstKey(created.secret, held=True, admin_secret=admin_secret)
-        return FirstKey(None, held=bool(await list_keys(connection)), admin_secret=admin_secret)
+    async with administration(settings, COMMAND) as call:
+        secret = await _demo_key(call)
+        admin_secret = await _owner_key(call)
+        held = await call.connection.fetchval("SELECT EXISTS (SELECT FROM gateway.api_keys)")
+    return FirstKey(secret, held=held, admin_secret=admin_secret)
+
+
+async def _demo_key(call: AdminCall) -> str | None:
+    """The first time only, whatever became of the key."""
+    from gateway.admin.keys import NewKey, create_key
+    from slipstream.tenants import ensure_organization, ensure_project, organizations_named
+
+    # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
+    named = await organizations_named(call.connection, ORGANIZATION)
+    organization_id = named[0] if named else await ensure_organization(call, ORGANIZATION)
+    project_id, made = await ensure_project(call, organization_id, PROJECT)
+    if not made:
+        return None
+    secret: str = (await create_key.handler(call, project_id, NewKey(name=KEY))).secret
+    return secret
+
+
+async def _owner_key(call: AdminCall) -> str | None:
+    """The first time only: while the operating organization has nobody who could make somebody."""
+    from gateway.admin.admin_keys import NewAdminKey, create_admin_key
+    from gateway.admin.members import NewMember, create_member
+    from slipstream.administration import converted
+    from slipstream.tenants import ensure_operating_organization
+
+    organization_id = await ensure_operating_organization(call)
+    if await call.connection.fetchval(
+        "SELECT EXISTS (SELECT FROM gateway.principals WHERE organization_id = $1)", organization_id
+    ):
+        return None
+    owner = await create_member.handler(call, organization_id, converted({**OWNER}, NewMember))
+    body = NewAdminKey(principal_id=owner.id, name=OWNER_KEY)
+    secret: str = (await create_admin_key.handler(call, organization_id, body)).secret
+    return secret

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 
 from infra.local.child import ChildSpec
 from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
 from slipstream.fleet import Engine
 from slipstream.settings import Settings
+from slipstream.worker_config import Queue, ready_file
 
 STOP_STAGES = ("gateway", "worker", "engine", "router", "valkey", "postgres")
 """Gateways first: their last requests still need everything else."""
@@ -85,15 +87,15 @@ class Processes:
                 "gateway", "--instance", name, environment={"PROMETHEUS_MULTIPROC_DIR": str(self._data.metrics)}
             ),
             url=public_url(self._settings),
-            probe=answers(reachable(config.host), config.port, "/healthz"),
+            probe=public_probe(self._settings, "/healthz"),
             stop_timeout_s=self._settings.local.stop_timeout_s + config.drain_timeout_s,
             ready_timeout_s=self._settings.local.ready_timeout_s,
             backoff=self._backoff,
         )
 
-    def worker(self) -> ChildSpec:
-        """The background worker; it has no port, and says with a file that it takes tasks."""
-        ready = self._data.run / "worker.ready"
+    def worker(self, queue: Queue) -> ChildSpec:
+        """The background worker of a queue; it has no port, and says with a file that it takes tasks."""
+        ready = ready_file(self._data, [queue])
 
         async def is_ready() -> bool:
             return await asyncio.to_thread(ready.exists)
@@ -102,8 +104,8 @@ class Processes:
             await asyncio.to_thread(ready.unlink, missing_ok=True)
 
         return ChildSpec(
-            name="worker",
-            launch=self.launch("worker"),
+            name=f"worker-{queue.value}",
+            launch=self.launch("worker", "--queue", queue.value),
             probe=is_ready,
             before_start=forget,
             stop_timeout_s=self._settings.local.stop_timeout_s,
@@ -120,4 +122,15 @@ def reachable(host: str) -> str:
 def public_url(settings: Settings) -> str:
     """The API's base URL, as a person on this machine would type it."""
     host = reachable(settings.gateway.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.gateway.port}"
+    scheme = "https" if _is_secure(settings) else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.gateway.port}"
+
+
+def public_probe(settings: Settings, path: str) -> Callable[[], Awaitable[bool]]:
+    """A check that the API answers GET `path` with status 200."""
+    gateway = settings.gateway
+    return answers(reachable(gateway.host), gateway.port, path, secure=_is_secure(settings))
+
+
+def _is_secure(settings: Settings) -> bool:
+    return bool(settings.gateway.tls.certificate_file)

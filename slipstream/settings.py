@@ -13,6 +13,7 @@ from contracts import settings
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
+from engines.keys import EngineKeys
 from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
@@ -52,6 +53,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.local.database_url or self.data.database_url
 
     @property
+    def migration_database_url(self) -> str:
+        """The same database as the role that owns its tables."""
+        embedded = self.data.migration_database_url
+        return self.local.migration_database_url or self.local.database_url or embedded
+
+    @property
+    def audit_heads(self) -> Path:
+        """The folder in which heads of the audit log are noted."""
+        return Path(self.worker.audit.heads_folder or self.data.path / "audit")
+
+    @property
     def valkey_url(self) -> str:
         """The Valkey to use: the one given, else the embedded one."""
         return self.local.valkey_url or self.data.valkey_url
@@ -64,8 +76,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def token(self) -> str:
-        """The deployment's token, which engines and router demand. Made on first use."""
+        """The deployment's token, which engines demand. Made on first use, as all secrets."""
         return secret_text(self.data.token_file)
+
+    @property
+    def router_token(self) -> str:
+        """What the router knows gateways by."""
+        return secret_text(self.data.router_token_file)
+
+    @property
+    def reader_token(self) -> str:
+        """What lets commands ask the router, and nothing more."""
+        return secret_text(self.data.reader_token_file)
+
+    @property
+    def metrics_token(self) -> str:
+        """What lets router and worker read an embedded engine's load and counters, and nothing more."""
+        return secret_text(self.data.metrics_token_file)
+
+    def observer_keys(self) -> EngineKeys:
+        """The engine keys of processes that never generate. Raises ConfigError when that of a pool cannot be had."""
+        keys = EngineKeys(lambda: self.token, os.environ, lambda: self.metrics_token)
+        keys.require(self.pools)
+        return keys
 
     @property
     def pepper(self) -> bytes:
@@ -81,6 +114,14 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
     loaded = settings.load(Settings, path, os.environ, overrides)
+    if loaded.local.migration_database_url and not loaded.local.database_url:
+        raise ConfigError(
+            "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "
+            "gateways and workers use; set both, or neither for the embedded PostgreSQL",
+            param="local.migration_database_url",
+        )
     if loaded.pools and not loaded.models:
         raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
+    for pool in loaded.pools:
+        pool.check_api_key()
     return loaded

@@ -1,7 +1,7 @@
 """`slipstream up`: everything on this machine, in the order that is quickest and safe, until Ctrl-C.
 
 Engines take longest, so they and the router start at once; the databases come up beside them, then migrations, then
-gateways and worker. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
+gateways and workers. Readiness of each is awaited, and the first one that cannot start stops the whole with one line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from gateway.certificate import certificate_of
 from infra.local.child import Child
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
@@ -23,16 +24,17 @@ from infra.local.lock import FolderLock
 from infra.local.ports import Ports, require_free
 from infra.local.postgres import Postgres
 from infra.local.private import folder_error
-from infra.local.probe import answers
 from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig
 from slipstream import banner, fleet, toml
+from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
-from slipstream.processes import STOP_STAGES, Processes, public_url, reachable
+from slipstream.processes import STOP_STAGES, Processes, public_probe, public_url, reachable
 from slipstream.progress import Progress
 from slipstream.settings import Settings
+from slipstream.worker_config import Queue
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
@@ -47,6 +49,8 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
     lock.acquire()
     try:
         # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
+        settings.observer_keys()
+        certificate_of(settings.gateway.tls)
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         await Up(settings, data, progress).run()
     finally:
@@ -110,6 +114,9 @@ class Up:
         await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
+        warning = await ownership_warning(self._settings)
+        if warning is not None:
+            self._progress.say(f"warning: {warning}")
         settings = self._settings
         return banner.render(
             public_url(settings),
@@ -122,8 +129,7 @@ class Up:
 
     async def _take_requests(self) -> None:
         """Wait until a gateway says that a request would be served: keys, models and router are known to it."""
-        gateway = self._settings.gateway
-        is_ready = answers(reachable(gateway.host), gateway.port, "/readyz")
+        is_ready = public_probe(self._settings, "/readyz")
         with contextlib.suppress(TimeoutError):  # it serves and says what it lacks; that is no reason to stop it
             async with asyncio.timeout(READY_WAIT_S):
                 while not await is_ready():  # noqa: ASYNC110  another process's state
@@ -136,7 +142,8 @@ class Up:
         migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
         await self._progress.step("migrations", "done", migrate)
         numbers = range(1, self._settings.local.gateways + 1)
-        specs = [self._processes.worker(), *(self._processes.gateway(number) for number in numbers)]
+        workers = (self._processes.worker(queue) for queue in Queue)
+        specs = [*workers, *(self._processes.gateway(number) for number in numbers)]
         async with asyncio.TaskGroup() as group:
             for spec in specs:
                 group.create_task(self._child(self._supervisor.add(spec)))
@@ -194,6 +201,7 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         settings.local,
         data=str(data.path),
         database_url=settings.database_url,
+        migration_database_url=settings.migration_database_url,
         valkey_url=settings.valkey_url,
     )
     router = settings.router
@@ -204,8 +212,18 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
     router = msgspec.structs.replace(router, socket=router.socket or str(data.router_socket))
     client = msgspec.structs.replace(settings.gateway.router, address=f"unix:{router.socket}")
     limits = msgspec.structs.replace(settings.gateway.limits, expected_instances=local.gateways)
-    gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits)
-    return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway)
+    files = settings.gateway.tls
+    tls = msgspec.structs.replace(
+        files, certificate_file=_absolute(files.certificate_file), key_file=_absolute(files.key_file)
+    )
+    gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits, tls=tls)
+    audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
+    worker = msgspec.structs.replace(settings.worker, audit=audit)
+    return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway, worker=worker)
+
+
+def _absolute(file: str) -> str:
+    return str(Path(file).absolute()) if file else ""
 
 
 def _write_settings(path: Path, settings: Settings) -> None:

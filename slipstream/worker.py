@@ -1,23 +1,39 @@
-"""The background worker: Celery on Valkey, one process, its schedule inside. Composes the tasks of the packages.
+"""The background worker: Celery on Valkey, its schedule inside. Composes the tasks of the packages.
 
-Tasks must bear being run twice: they are acknowledged after the work, and every worker carries the schedule.
+Two queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, and `webhooks`,
+whose work is with other people's servers. One process may serve both. Tasks must bear being run twice: they are
+acknowledged after the work, and every worker carries the schedule of the queues it serves.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
 
+from gateway.admin import audit_tasks
 from gateway.admin import tasks as admin_tasks
+from gateway.admin.webhooks.courier_thread import CourierThread
 from gateway.metering import tasks
 from slipstream.settings import Settings
+from slipstream.worker_config import Queue, ready_file
+
+QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
+"""Every other task is upkeep."""
 
 
-def create_app(settings: Settings) -> Celery:
-    """The Celery application of this deployment. Connects to nothing."""
+def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callable[[], None]) -> Celery:
+    """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
+
+    Raises ConfigError for settings that contradict each other.
+    """
+    schedule = {
+        **tasks.schedule(settings.worker.ledger, settings.worker.rollup_every_s),
+        **admin_tasks.schedule(),
+        **audit_tasks.schedule(settings.worker.audit),
+    }
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
     app.conf.update(
         broker_connection_retry_on_startup=True,
@@ -33,14 +49,17 @@ def create_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         enable_utc=True,
+        task_default_queue=Queue.UPKEEP.value,
+        task_routes={task: {"queue": queue.value} for task, queue in QUEUE_OF.items()},
         beat_max_loop_interval=5,
         beat_schedule={
-            **tasks.schedule(settings.worker.ledger, settings.worker.rollup_every_s),
-            **admin_tasks.schedule(),
+            name: entry for name, entry in schedule.items() if QUEUE_OF.get(entry["task"], Queue.UPKEEP) in queues
         },
     )
-    tasks.add_tasks(app, settings.database_url, lambda: settings.token, settings.worker.ledger)
-    admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)
+    webhooks = settings.gateway.admin.webhooks
+    admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_courier)
+    audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     return app
 
 
@@ -49,30 +68,37 @@ def broker_url(valkey_url: str) -> str:
     return f"redis+socket://{valkey_url.removeprefix('unix://')}" if valkey_url.startswith("unix://") else valkey_url
 
 
-def ready_file(settings: Settings) -> Path:
-    """Exists while a worker takes tasks; `up` waits for it."""
-    return settings.data.run / "worker.ready"
-
-
-def main(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT."""
-    app = create_app(settings)
+def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
+    """Serve these queues until SIGTERM or SIGINT. Raises ConfigError, also when an engine key that the settings name
+    cannot be had."""
+    if Queue.UPKEEP in queues:
+        settings.observer_keys()
+    courier = CourierThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    app = create_app(settings, queues, courier.wake)
     # A thread, not Celery's usual second process, which would outlive a killed worker.
     # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
     beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
-    ready = ready_file(settings)
+    ready = ready_file(settings.data, queues)
 
     def on_ready(**_: Any) -> None:
         ready.touch()
-        for name in tasks.AT_START:
+        for name in (*tasks.AT_START, *audit_tasks.AT_START) if Queue.UPKEEP in queues else ():
             app.send_task(name)
         beat.start()
 
     def on_shutdown(**_: Any) -> None:
         ready.unlink(missing_ok=True)
         beat.stop()
+        courier.stop()
 
     signals.worker_ready.connect(on_ready, weak=False)
     signals.worker_shutting_down.connect(on_shutdown, weak=False)
     # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
-    app.Worker(pool="solo", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True).start()
+    app.Worker(
+        queues=[queue.value for queue in queues],
+        pool="solo",
+        concurrency=1,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    ).start()

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from gateway.admin.audit_config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
+from infra.local.folders import DataFolder
+
+
+class Queue(StrEnum):
+    """What a worker serves."""
+
+    UPKEEP = "upkeep"
+    """The ledger, and what administration forgets."""
+    WEBHOOKS = "webhooks"
+    """Deliveries to the servers of customers."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,5 +31,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours; running often only costs work."""
     ledger: UpkeepConfig = UpkeepConfig()
     """What else is done for the ledger."""
+    audit: AuditConfig = AuditConfig()
+    """What is kept of the audit log outside the database."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600
     """A task not finished for this long is given to another worker; must be longer than any task takes."""
+
+
+def ready_file(data: DataFolder, queues: Iterable[Queue]) -> Path:
+    """Exists while a worker of these queues takes tasks; `up` waits for it."""
+    return data.run / f"worker-{'-'.join(sorted(queue.value for queue in queues))}.ready"

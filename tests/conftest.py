@@ -12,11 +12,12 @@ import pytest
 
 from infra.local.child import Child
 from infra.local.config import LocalConfig
-from infra.local.folders import DataFolder
+from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.postgres import Postgres
 from infra.local.postgres_wire import execute
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
+from tests.database import OWNER
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 
 _numbers = itertools.count(1)
@@ -66,7 +67,7 @@ async def _migrated_template(postgres_server: Path) -> str:
     """A database migrated once; the others are copies of it, which takes milliseconds instead of a second."""
     name = "template_migrated"
     await execute(postgres_server, "postgres", f"create database {name}", timeout_s=60)
-    upgrade(_url(postgres_server, name))
+    upgrade(_url(postgres_server, name, OWNER), application_url=_url(postgres_server, name, APPLICATION_ROLE))
     return name
 
 
@@ -91,7 +92,7 @@ async def fresh_postgres_url(postgres_server: Path, _migrated_template: str) -> 
 @pytest.fixture
 async def empty_postgres_url(postgres_server: Path) -> str:
     """URL of a database without any table, for tests of the migrations themselves."""
-    return await _fresh(postgres_server, "template1")
+    return await _fresh(postgres_server, "template1", OWNER)
 
 
 @pytest.fixture
@@ -111,11 +112,11 @@ async def sglang() -> AsyncIterator[SGLangServer]:
         yield server
 
 
-async def _fresh(server: Path, template: str) -> str:
+async def _fresh(server: Path, template: str, role: str = APPLICATION_ROLE) -> str:
     name = f"test_{next(_numbers)}"
     await execute(server, "postgres", f"create database {name} template {template}", timeout_s=60)
-    return _url(server, name)
+    return _url(server, name, role)
 
 
-def _url(server: Path, database: str) -> str:
-    return f"postgresql://slipstream@/{database}?host={server}"
+def _url(server: Path, database: str, role: str) -> str:
+    return f"postgresql://{role}@/{database}?host={server}"

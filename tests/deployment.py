@@ -143,8 +143,9 @@ async def deployment(
     folder = data or Path(tempfile.mkdtemp(prefix="slip-up-"))
     folder.mkdir(exist_ok=True)
     if token is not None:
-        (folder / "token").write_text(token)
-        (folder / "token").chmod(0o600)
+        for name in ("token", "engine.metrics.token"):  # the fake engines know one
+            (folder / name).write_text(token)
+            (folder / name).chmod(0o600)
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "slipstream", "up", "--data", str(folder), "--port", str(port), *options,

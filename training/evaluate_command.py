@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from training import acceptance, export
 from training.code_files import Corpus, load
-from training.line_scores import draw, score_lines
+from training.line_scores import WAYS, draw, score_lines
 from training.text_scores import score_positions, score_texts
 
 EDGES = (0, 512, 1024, 2048, 4096, 6144, 8192)
@@ -96,11 +96,11 @@ def evaluate(
 
 def table(figures: dict[str, Any]) -> str:
     """The figures as Markdown."""
-    lines = ["| part | files | bits per byte (context 512 / 2,048) | top-1 | exact lines: fill / line after / plain |"]
+    lines = ["| part | files | bits per byte (context 512 / 2,048) | top-1 | exact lines: as asked, whole, plain |"]
     lines.append("|---|---|---|---|---|")
     for part, what in PARTS.items():
         row = figures[part]
-        exact = " / ".join(f"{row[way]['exact']:.3f}" for way in ("fill", "fill, line after", "left to right"))
+        exact = " / ".join(f"{row[way]['exact']:.3f}" for way in WAYS)
         bits = f"{row['bits per byte, context 512']:.3f} / {row['bits per byte, context 2048']:.3f}"
         top1 = f"{row['top-1, context 512']:.3f}"
         lines.append(f"| {what} | {row['files']} | {bits} | {top1} | {exact} ({row['lines']} lines) |")

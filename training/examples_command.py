@@ -34,12 +34,9 @@ EXAMPLES = (
 
 
 def complete(model: Path) -> list[str]:
-    """The model's greedy line for each example, the half-typed line after the middle token as the gateway sends it."""
+    """The model's greedy line for each example, asked for as the gateway asks: with `Tokenizer.fill_ids`."""
     tokenizer = Tokenizer.load(model)
-    prompts = []
-    for before, after in EXAMPLES:
-        line = before.rfind("\n") + 1
-        prompts.append(tokenizer.fill_ids(before[:line], after) + tokenizer.encode(before[line:]))
+    prompts = [tokenizer.fill_ids(before, after) for before, after in EXAMPLES]
     return generate(model, prompts, max_tokens=32, stop=("\n",)).texts
 
 

@@ -1,8 +1,9 @@
-"""Cuts a piece of code into suffix, prefix and middle, and lays it out as the gateway's autocomplete does.
+"""Cuts a piece of code into suffix, prefix and middle, and lays it out as the gateway's autocomplete does
+(`engines/tokenizer/fill.py`).
 
     <|fim_suffix|> suffix <|fim_prefix|> prefix <|fim_middle|> middle <|endoftext|>
 
-Half of the time the half-typed line stands after the middle token, as part of what the model continues, so that in
+In three gaps of five the half-typed line stands after the middle token, as part of what the model continues, so that in
 serving a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by whole lines).
 """
 
@@ -12,6 +13,8 @@ import itertools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
+
+from engines.tokenizer.fill import FillTemplate
 
 CLOSING = ")]}:,;'\""
 
@@ -98,7 +101,8 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
     line_after: the line that the cursor is in begins after the middle token. What is too much is cut from the start of
     the prefix and the end of the suffix, the suffix keeping at most a third.
     """
-    cut = gap.prefix.rfind("\n") + 1 if line_after else len(gap.prefix)
+    template = FillTemplate(tokens.prefix, tokens.suffix, (tokens.middle,), "spm", line_after)
+    cut = template.cut(gap.prefix)
     prefix, suffix = encode(gap.prefix[:cut]), encode(gap.suffix)
     # the half-typed line is encoded on its own, as in serving: the model learns to go on from a piece of a word
     typed = encode(gap.prefix[cut:])
@@ -108,15 +112,7 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
         return Coded([], [])
     kept_suffix = min(len(suffix), max(sides // 3, sides - len(prefix)))
     kept_prefix = min(len(prefix), sides - kept_suffix)
-    ids = [
-        tokens.suffix,
-        *suffix[:kept_suffix],
-        tokens.prefix,
-        *prefix[len(prefix) - kept_prefix :],
-        tokens.middle,
-        *middle,
-        tokens.end,
-    ]
+    ids = template.lay_out((), prefix[len(prefix) - kept_prefix :], suffix[:kept_suffix], [*middle, tokens.end])
     counted = [True] * len(ids)
     if typed:
         counted[len(ids) - len(middle) - 2 + len(typed)] = False

@@ -14,15 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import torch
 from torch.nn import functional
 
+from contracts.errors import ConfigError
 from engines.tokenizer.tokenizer import Tokenizer
 from training.greedy import generate
 from training.model import Llama
 
 PREFIX_CHARACTERS, SUFFIX_CHARACTERS = 1600, 500
 MOST_TOKENS = 48
+AS_ASKED = "as the gateway asks"
+WHOLE_PREFIX = "whole prefix before the middle token"
+LEFT_TO_RIGHT = "left to right"
+WAYS = (AS_ASKED, WHOLE_PREFIX, LEFT_TO_RIGHT)
 
 
 class Cursor(NamedTuple):
@@ -67,13 +73,16 @@ def draw(texts: Sequence[str], count: int, seed: int) -> list[Cursor]:
 
 
 def prompts(tokenizer: Tokenizer, cursor: Cursor) -> dict[str, list[int]]:
-    """The ways to ask: the whole prefix before the middle token, the half-typed line after it, left to right only."""
-    line = cursor.before.rfind("\n") + 1
-    above, typed = cursor.before[:line], cursor.before[line:]
+    """The ways to ask: as the gateway does, with all that precedes the cursor before the middle token, left to right
+    only. The first two differ for a model that learnt to continue the half-typed line (`engines/tokenizer/fill.py`).
+    Raises ConfigError for a model that cannot fill."""
+    if tokenizer.fill is None:
+        raise ConfigError("the model has no fill-in-the-middle tokens: there is no line for it to complete")
+    whole = msgspec.structs.replace(tokenizer.fill, line_after=False)
     return {
-        "fill": tokenizer.fill_ids(cursor.before, cursor.after),
-        "fill, line after": tokenizer.fill_ids(above, cursor.after) + tokenizer.encode(typed),
-        "left to right": tokenizer.encode(cursor.before),
+        AS_ASKED: tokenizer.fill_ids(cursor.before, cursor.after),
+        WHOLE_PREFIX: whole.fill((), cursor.before, cursor.after, tokenizer.encode),
+        LEFT_TO_RIGHT: tokenizer.encode(cursor.before),
     }
 
 

@@ -5,7 +5,8 @@ The lease protocol between a gateway and the router: one connection per gateway 
 
 Each way carries frames: four bytes of length, big-endian, then one message. The caller's first frame is an Opening, all
 later ones are GatewayMessages; the router sends RouterMessages. The first GatewayMessage says what the connection is for:
-`hello` makes it a gateway's and starts the leases, `describe` and `explain` are answered once and it is closed.
+`hello` makes it a gateway's and starts the leases, `describe` and `explain` are answered once and it is closed. A
+`hello` takes a gateway's token.
 
 The gateway mints lease ids, so every message is idempotent by id. A broken connection is not a dead gateway: it
 reconnects with Hello, naming its live leases, within Welcome.grace_ms; after that they are taken to be over.
@@ -38,7 +39,7 @@ class Opening(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     token: _builtins.str
-    """The deployment's token."""
+    """A gateway's, which may do everything, or a reader's, which may describe and explain."""
     version: _builtins.int
     """Version of this protocol the caller speaks."""
     def __init__(

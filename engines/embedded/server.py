@@ -24,21 +24,21 @@ SWITCH_INTERVAL_S = 0.0005
 for longer than a step takes."""
 
 
-def main(config: EngineConfig, token: str | None = None) -> None:
-    """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once.
+def main(config: EngineConfig, token: str | None = None, metrics_token: str | None = None) -> None:
+    """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once. Tokens: see `App`.
 
     Raises ConfigError when settings, model folder or port are wrong, and whatever broke the engine's thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = _listen(config.host, config.port)
     with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, token, listener))
+        runner.run(_serve(config, token, metrics_token, listener))
 
 
-async def _serve(config: EngineConfig, token: str | None, listener: socket.socket) -> None:
+async def _serve(config: EngineConfig, token: str | None, metrics_token: str | None, listener: socket.socket) -> None:
     service = Service(config)
     settings = uvicorn.Config(
-        App(service, token),
+        App(service, token, metrics_token),
         http="httptools",
         lifespan="off",
         log_config=None,

@@ -6,13 +6,22 @@ every control string left is the template's own, and the marks are turned back i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any
 
+from contracts.errors import InvalidField
 from engines.tokenizer.control import ControlTokens
+from engines.tokenizer.json_value import texts
+from engines.tokenizer.sound import require_sound
 
 JsonObject = dict[str, Any]
-PRIVATE_USE = range(0xE000, 0xF8FF + 1)
+OPEN, CLOSE, ZERO = "\udc00", "\udc01", 0xDC10
+"""Halves of surrogate pairs: Python's strings hold them and no text does, so none of a mark is ever a user's. The
+number of the piece stands between the first two, in digits that are ten more of them."""
+_DIGITS = {ord(str(digit)): ZERO + digit for digit in range(10)}
+_NUMBERS = {ZERO + digit: str(digit) for digit in range(10)}
+_MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 
 
 class Escape:
@@ -21,28 +30,33 @@ class Escape:
     def __init__(
         self, control: ControlTokens, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None
     ) -> None:
+        """Raises InvalidField for a text with half a surrogate pair of its own, where anything is replaced."""
         self._control = control
         self._pieces: list[str] = []
-        texts = list(_texts(messages))
-        texts.extend(_texts(tools))
-        self.needed = any(control.risky(text) for text in texts)
+        self.needed = any(control.risky(text) for text in texts((messages, tools)))
         """False: nothing was replaced, `messages` and `tools` are the originals."""
         self.messages: Sequence[JsonObject] = messages
         self.tools: Sequence[JsonObject] | None = tools
         if self.needed:
-            used = set("".join(texts))
-            self._mark = next(chr(code) for code in PRIVATE_USE if chr(code) not in used)
+            for text in texts((messages, tools)):
+                require_sound(text)
             self.messages = self._walk(messages)
             self.tools = self._walk(tools)
 
     def restore(self, text: str) -> str:
-        """Turn marks back into the user's characters."""
+        """Turn marks back into the user's characters. Raises InvalidField where the template took a mark apart."""
         if not self._pieces:
             return text
-        parts = text.split(self._mark)
-        # marks come in pairs around a number: every second part is one
-        parts[1::2] = [self._pieces[int(number)] for number in parts[1::2]]
-        return "".join(parts)
+        restored = _MARK.sub(lambda mark: self._pieces[int(mark[1].translate(_NUMBERS))], text)
+        try:
+            require_sound(restored)
+        except InvalidField:
+            raise InvalidField(
+                "A message holds one of this model's control strings in a place where the model's chat template takes "
+                "texts apart; remove it or break it up.",
+                param="messages",
+            ) from None
+        return restored
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -60,21 +74,8 @@ class Escape:
         position = 0
         for start, end in self._control.spans(text):
             parts.append(text[position:start])
-            parts.append(f"{self._mark}{len(self._pieces)}{self._mark}")
+            parts.append(f"{OPEN}{str(len(self._pieces)).translate(_DIGITS)}{CLOSE}")
             self._pieces.append(text[start:end])
             position = end
         parts.append(text[position:])
         return "".join(parts)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every string a user wrote, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)

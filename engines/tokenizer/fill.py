@@ -2,11 +2,17 @@
 
 The families differ in their tokens and in the order; the tokens that a tokenizer has tell the family, the order is
 prefix first unless tokenizer_config.json says `"fim_order": "spm"`.
+
+Where the line goes that the cursor is in is a property of the weights too. Models learn to continue a whole prefix,
+and that is what they are asked unless the file says `"fim_typed_line": "after_middle"`: such a model saw the half-typed
+line after the middle token, as the beginning of what it continues, so that a keystroke changes only the end of the
+prompt (EFIM, arXiv 2505.21889, by whole lines). A model that did not would take it for its own output. Nobody
+configures it for a pool: the folder that has the weights says it, as it does with the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -15,6 +21,7 @@ from engines.tokenizer.control import ControlTokens
 from engines.tokenizer.folder import TokenizerFolder
 
 ORDERS = ("psm", "spm")
+TYPED_LINES = ("before_middle", "after_middle")
 
 
 class _Family(msgspec.Struct, frozen=True):
@@ -42,22 +49,52 @@ class FillTemplate(msgspec.Struct, frozen=True):
     suffix_id: int
     middle_ids: tuple[int, ...]
     order: str
+    line_after: bool = False
+    """The line that the cursor is in stands after the middle token."""
 
-    def lay_out(self, leading: Sequence[int], prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The whole prompt: leading ids (a begin-of-text token, if the model has one), the sides, the marker."""
+    def fill(
+        self, leading: Sequence[int], prefix: str, suffix: str, encode: Callable[[str], Sequence[int]]
+    ) -> list[int]:
+        """The whole prompt for two texts. encode: text to ids, without a begin-of-text token (`leading` has it).
+
+        What the model writes goes on where `prefix` ends, wherever the half-typed line stands: it is not repeated.
+        """
+        cut = self.cut(prefix)
+        return self.lay_out(leading, encode(prefix[:cut]), encode(suffix), encode(prefix[cut:]))
+
+    def cut(self, prefix: str) -> int:
+        """Where the part of the prefix begins that stands after the middle token; its end: there is none."""
+        return prefix.rfind("\n") + 1 if self.line_after else len(prefix)
+
+    def lay_out(
+        self, leading: Sequence[int], prefix: Sequence[int], suffix: Sequence[int], typed: Sequence[int] = ()
+    ) -> list[int]:
+        """The whole prompt: leading ids (a begin-of-text token, if the model has one), the sides, the marker, and what
+        of the prefix stands after it."""
         before, after = [self.prefix_id, *prefix], [self.suffix_id, *suffix]
         sides = before + after if self.order == "psm" else after + before
-        return [*leading, *sides, *self.middle_ids]
+        return [*leading, *sides, *self.middle_ids, *typed]
 
 
 def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTemplate | None:
-    """The template of the family whose tokens this tokenizer has, or None. Raises ConfigError on a bad fim_order."""
-    order = folder.config.get("fim_order")
-    if order is not None and order not in ORDERS:
-        raise ConfigError(f"{folder.path / 'tokenizer_config.json'}: fim_order must be psm or spm; got {order!r}")
+    """The template of the family whose tokens this tokenizer has, or None.
+
+    Raises ConfigError for a `fim_order` or a `fim_typed_line` that there is not.
+    """
+    order, line = _choice(folder, "fim_order", ORDERS), _choice(folder, "fim_typed_line", TYPED_LINES)
     for family in FAMILIES:
         names = [name for name in (family.prefix, family.suffix, family.middle) if name is not None]
         if all(name in control.by_text for name in names):
             prefix_id, suffix_id, *middle_ids = (control.by_text[name].id for name in names)
-            return FillTemplate(prefix_id, suffix_id, tuple(middle_ids), order or family.order)
+            return FillTemplate(
+                prefix_id, suffix_id, tuple(middle_ids), order or family.order, line_after=line == "after_middle"
+            )
     return None
+
+
+def _choice(folder: TokenizerFolder, name: str, choices: tuple[str, ...]) -> str | None:
+    value: str | None = folder.config.get(name)
+    if value is not None and value not in choices:
+        where = folder.path / "tokenizer_config.json"
+        raise ConfigError(f"{where}: {name} must be {' or '.join(choices)}; got {value!r}")
+    return value

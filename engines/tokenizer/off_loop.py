@@ -1,65 +1,73 @@
-"""Tokenizes without holding up the event loop: short texts at once, long ones in a thread.
+"""Tokenizes without holding up the event loop: short prompts at once, long ones in a thread, tenants in turn.
 
-`tokenizers` releases the interpreter lock; 12 kB take 2 to 4 ms, which every stream of the process would feel.
+A thread helps because `Tokenizer` encodes without the interpreter lock, and holds it for some ten milliseconds at a
+time in what it does around that.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
+
+from contracts.errors import InvalidField
+from engines.tokenizer.fair_executor import FairExecutor, ours
+from engines.tokenizer.json_value import size_up_to
+from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
-INLINE_CHARACTERS = 4_096
-"""Below this a hop to a thread costs more than the work."""
+INLINE_BYTES = 4_096
+"""Below this a hop to a thread costs more than the work, about a millisecond."""
 ResultT = TypeVar("ResultT")
 
 
 class OffLoopTokenizer:
-    """The asynchronous face of a `Tokenizer`; same promises and errors."""
+    """The asynchronous face of a `Tokenizer`; same promises and errors, those of `FairExecutor.run` besides."""
 
-    def __init__(self, tokenizer: Tokenizer, executor: ThreadPoolExecutor | None = None) -> None:
-        """executor: shared by all models of a process; None makes one thread of its own."""
+    def __init__(self, tokenizer: Tokenizer, executor: FairExecutor | None = None) -> None:
+        """executor: shared by all models of a process; None makes one of its own."""
         self.tokenizer = tokenizer
-        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._executor = executor or FairExecutor()
         self._owns_executor = executor is None
 
-    async def encode(self, text: str) -> list[int]:
+    async def encode(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
         """See `Tokenizer.encode`."""
-        return await self._run(len(text), lambda: self.tokenizer.encode(text))
+        return await self.run(tenant, text, lambda: self.tokenizer.encode(text, limit_tokens))
 
-    async def count(self, text: str) -> int:
-        """See `Tokenizer.count`."""
-        return await self._run(len(text), lambda: self.tokenizer.count(text))
-
-    async def chat_ids(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None = None) -> list[int]:
+    async def chat_ids(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None = None,
+        limit_tokens: int | None = None,
+        tenant: str = "",
+    ) -> list[int]:
         """See `Tokenizer.chat_ids`."""
-        return await self._run(_size(messages) + _size(tools), lambda: self.tokenizer.chat_ids(messages, tools))
+        return await self.run(tenant, (messages, tools), lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens))
 
-    async def fill_ids(self, prefix: str, suffix: str) -> list[int]:
+    async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
         """See `Tokenizer.fill_ids`."""
-        return await self._run(len(prefix) + len(suffix), lambda: self.tokenizer.fill_ids(prefix, suffix))
+        return await self.run(tenant, (prefix, suffix), lambda: self.tokenizer.fill_ids(prefix, suffix, limit_tokens))
+
+    async def run(self, tenant: str, prompt: Any, work: Callable[[], ResultT]) -> ResultT:
+        """What `work` returns. tenant: whose turn it takes. prompt: all that the work looks at, which decides where it
+        runs and what it counts for."""
+        if size_up_to(prompt, INLINE_BYTES) <= INLINE_BYTES:
+            return ours(work)
+        return await self._executor.run(tenant, _size_bytes(prompt), work)
 
     def close(self) -> None:
-        """Stop the thread, if it is our own."""
+        """Stop the threads, if they are our own."""
         if self._owns_executor:
-            self._executor.shutdown(wait=False)
-
-    async def _run(self, size: int, work: Callable[[], ResultT]) -> ResultT:
-        if size < INLINE_CHARACTERS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            self._executor.close()
 
 
-def _size(value: Any) -> int:
-    """Characters in a JSON value, roughly."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(len(key) + _size(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return sum(_size(inner) for inner in value)
-    return 0
+def _size_bytes(prompt: Any) -> int:
+    """As JSON, which is as it came; a text is not copied for it."""
+    if isinstance(prompt, str):
+        return require_sound(prompt)
+    try:
+        return len(msgspec.json.encode(prompt))
+    except (UnicodeEncodeError, RecursionError):
+        raise InvalidField("The prompt holds an unpaired surrogate, or is nested too deeply.") from None

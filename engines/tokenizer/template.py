@@ -6,6 +6,7 @@ A template is the model maker's program: it may only read what it is given.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,11 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from contracts.errors import ConfigError, InvalidField
+from engines.tokenizer.json_value import parsed_arguments, require_bounded
 
+logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
+REFUSAL_CHARACTERS = 300
 _LOOPS_OVER_CONTENT = re.compile(r"""\bfor\s+\w+\s+in\s+\w+(?:\.content|\[['"]content['"]\])""")
 _CONTENT_VARIABLE = re.compile(r"\bfor\s+\w+\s+in\s+content\b")
 
@@ -47,13 +51,18 @@ class ChatTemplate:
         """The messages as the template expects them, which is not quite as they come over the wire.
 
         Arguments of tool calls are objects, not JSON text. A list of text parts becomes one text, joined by spaces as
-        SGLang joins them, unless the template looks into the parts itself.
+        SGLang joins them, unless the template looks into the parts itself. Raises InvalidField for more than a template
+        can be trusted to walk through.
         """
-        messages = [_with_parsed_arguments(message) for message in messages]
+        messages = [_with_parsed_arguments(message, index) for index, message in enumerate(messages)]
+        require_bounded(messages, "messages")
         return messages if self._takes_parts else [_with_joined_parts(message) for message in messages]
 
     def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-        """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses."""
+        """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses.
+
+        What the template says when it refuses is meant for the client; what jinja2 says when it fails is not.
+        """
         try:
             return self._template.render(
                 messages=list(messages),
@@ -63,12 +72,17 @@ class ChatTemplate:
                 **self._specials,
             )
         except _Refused as refused:
-            raise InvalidField(f"The model's chat template refused: {refused}", param="messages") from None
+            # it may quote a message, with the marks of `Escape` in it
+            said = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
+            raise InvalidField(f"The model's chat template refused: {said}", param="messages") from None
         # a template may fail in any way on a conversation that its author did not foresee
         except Exception as error:
+            logger.warning("a chat template failed: %s: %s", type(error).__name__, str(error)[:REFUSAL_CHARACTERS])
             raise InvalidField(
-                f"The model's chat template cannot render these messages: {error}", param="messages"
-            ) from error
+                "The model's chat template cannot render these messages: it does not take this order of roles, or "
+                "these fields. Check them against the model's documentation.",
+                param="messages",
+            ) from None
 
 
 class _Refused(Exception):
@@ -97,21 +111,19 @@ def _with_joined_parts(message: JsonObject) -> JsonObject:
     return {**message, "content": " ".join(part["text"] for part in parts)}
 
 
-def _with_parsed_arguments(message: JsonObject) -> JsonObject:
+def _with_parsed_arguments(message: JsonObject, index: int) -> JsonObject:
     calls = message.get("tool_calls")
     if not calls:
         return message
-    return {**message, "tool_calls": [_with_parsed_call(call) for call in calls]}
+    field = f"messages[{index}].tool_calls"
+    return {**message, "tool_calls": [_with_parsed_call(call, f"{field}[{at}]") for at, call in enumerate(calls)]}
 
 
-def _with_parsed_call(call: JsonObject) -> JsonObject:
+def _with_parsed_call(call: JsonObject, field: str) -> JsonObject:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        return call
+    arguments = parsed_arguments(function["arguments"], f"{field}.function.arguments")
     return {**call, "function": {**function, "arguments": arguments}}
 
 

@@ -6,6 +6,7 @@ User text never becomes a control token here: `<|end|>` typed by a user is encod
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,31 @@ from typing import Any
 import msgspec
 import tokenizers
 
-from contracts.errors import ConfigError, InvalidField, SpecialToken, UnsupportedField
+from contracts.errors import ConfigError, ContextTooLong, SpecialToken, UnsupportedField
 from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, is_control
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
+from engines.tokenizer.json_value import require_bounded
+from engines.tokenizer.longest import longest_token_bytes
+from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
 from engines.tokenizer.token_bytes import token_bytes
 
 JsonObject = dict[str, Any]
+PIECES = 1_000
+"""Encoded in one call where a text falls into many."""
 NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
-    """The tokenizer of one model folder. Safe to use from several threads."""
+    """The tokenizer of one model folder. Safe to use from several threads.
+
+    What is given a `limit_tokens` raises ContextTooLong for a prompt that has more, and says so before it encodes one
+    whose bytes cannot fit. Encoding does not hold the interpreter lock; copying its ids into a list does, so no more
+    than the limit is copied.
+    """
 
     def __init__(self, folder: TokenizerFolder) -> None:
         """Use `load`. Raises ConfigError when the folder's files do not make a tokenizer."""
@@ -40,14 +51,18 @@ class Tokenizer:
             token.get("normalized") for token in added if is_control(token)
         )
         self._leading = tuple(self._parsing.encode("").ids)
-        self._fill: FillTemplate | None = fill_template(folder, self._control)
+        self.fill: FillTemplate | None = fill_template(folder, self._control)
+        """How a gap is laid out; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
         self._chat_template = _template(folder, folder.chat_template, specials)
         self._tool_template = _template(folder, folder.tool_template, specials)
         self._token_bytes = token_bytes(folder.definition, self._parsing)
 
-        self.vocabulary_size: int = max(self._parsing.get_vocab(with_added_tokens=True).values()) + 1
+        vocabulary: dict[str, int] = self._parsing.get_vocab(with_added_tokens=True)
+        self.vocabulary_size: int = max(vocabulary.values()) + 1
         """Every id is below it."""
+        self.longest_token_bytes = longest_token_bytes(folder.definition, vocabulary)
+        """Bytes of text that no id exceeds; None where that cannot be said."""
         self.control_ids = self._control.ids
         self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
         """Ids that give no text when they are generated."""
@@ -73,18 +88,35 @@ class Tokenizer:
     @property
     def has_fill(self) -> bool:
         """Whether `fill_ids` works."""
-        return self._fill is not None
+        return self.fill is not None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
         except that control strings in it stay text."""
-        return [*self._leading, *self._encode_plain(text)]
+        return [*self._leading, *self._encode_plain(text, limit_tokens)]
 
     def count(self, text: str) -> int:
         """Number of ids that `encode` gives."""
         return len(self.encode(text))
 
-    def chat_ids(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None = None) -> list[int]:
+    def least_tokens(self, size_bytes: int) -> int:
+        """The fewest ids that a text of so many bytes can have; 0 where that cannot be said."""
+        return 0 if self.longest_token_bytes is None else -(-size_bytes // self.longest_token_bytes)
+
+    def require_fitting(self, size_bytes: int, limit_tokens: int | None, already: int = 0) -> None:
+        """Raises ContextTooLong for a text of so many bytes that it cannot fit behind so many ids, whatever it says."""
+        least = already + self.least_tokens(size_bytes)
+        if limit_tokens is not None and least > limit_tokens:
+            raise ContextTooLong(
+                limit_tokens=limit_tokens, prompt_tokens=least, output_tokens=1, param="prompt", prompt_bytes=size_bytes
+            )
+
+    def chat_ids(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None = None,
+        limit_tokens: int | None = None,
+    ) -> list[int]:
         """The ids of a conversation with the assistant's turn opened.
 
         Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
@@ -94,33 +126,39 @@ class Tokenizer:
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
+        require_bounded(tools, "tools")
         # before the escape: JSON text can spell a control string in ways that only parsing reveals
         messages = template.prepared(messages)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
-            return list(self._parsing.encode(_sound(template.render(messages, tools)), add_special_tokens=False).ids)
+            return self._encode(self._parsing, template.render(messages, tools), limit_tokens)
         rendered = template.render(escape.messages, escape.tools)
         ids: list[int] = []
-        for part in self._control.split(_sound(rendered)):
+        for part in self._control.split(rendered):
             if isinstance(part, ControlToken):
                 ids.append(part.id)
             elif part:
-                ids.extend(self._encode_plain(escape.restore(part)))
+                ids.extend(self._encode_plain(escape.restore(part), limit_tokens, already=len(ids)))
         return ids
 
-    def fill_ids(self, prefix: str, suffix: str) -> list[int]:
-        """The ids of a fill-in-the-middle prompt. Raises UnsupportedField when the model has no tokens for it."""
-        if self._fill is None:
+    def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None) -> list[int]:
+        """The ids of a fill-in-the-middle prompt, laid out as the model was trained; what it writes goes on where the
+        prefix ends. Raises UnsupportedField when the model has no tokens for it."""
+        if self.fill is None:
             raise UnsupportedField(
                 "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
             )
-        return self._fill.lay_out(self._leading, self._encode_plain(prefix), self._encode_plain(suffix))
+        self.require_fitting(require_sound(prefix) + require_sound(suffix), limit_tokens)
+        return self.fill.fill(self._leading, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
 
     def special_in(self, text: str) -> str | None:
         """The first control string in the text, or None. Not for engines that cannot tell it from the real one."""
         found = self._control.find(text)
         if found is None and self._has_loose_controls:
-            found = self._control.find(self._parsing.normalizer.normalize_str(text))
+            # normalizing alone would hold the interpreter lock for seconds
+            ids = self._encode(self._parsing, text, None)
+            hidden = next((id_ for id_ in ids if id_ in self.control_ids), None)
+            found = None if hidden is None else str(self._parsing.id_to_token(hidden))
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -143,20 +181,37 @@ class Tokenizer:
             return BytesTextStream(self._token_bytes)
         return WindowTextStream(self.decode)
 
-    def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = self._plain.encode(_sound(text), add_special_tokens=False).ids
+    def _encode_plain(self, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
+        """already: ids that stand before these."""
+        ids = self._encode(self._plain, text, limit_tokens, already)
         if self.control_ids.isdisjoint(ids):
             return ids
         # Unigram and WordLevel vocabularies hold their control strings as ordinary pieces: cut each in two
+        cuts = [0, *(start + 1 for start, _ in self._control.spans(text)), len(text)]
+        pieces = [text[start:end] for start, end in itertools.pairwise(cuts)]
         ids = []
-        position = 0
-        for start, _ in self._control.spans(text):
-            ids.extend(self._plain.encode(text[position : start + 1], add_special_tokens=False).ids)
-            position = start + 1
-        ids.extend(self._plain.encode(text[position:], add_special_tokens=False).ids)
+        for first in range(0, len(pieces), PIECES):
+            encodings = self._plain.encode_batch_fast(pieces[first : first + PIECES], add_special_tokens=False)
+            for encoding in encodings:
+                _require_room(already + len(ids) + len(encoding), limit_tokens)
+                ids.extend(encoding.ids)
         if not self.control_ids.isdisjoint(ids):
             raise SpecialToken(f"The text holds the control token {self.special_in(text)!r} of this model; remove it.")
         return ids
+
+    def _encode(self, backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
+        size_bytes = require_sound(text)
+        self.require_fitting(size_bytes, limit_tokens, already)
+        # `encode` holds the interpreter lock from beginning to end; a batch does not, even one of one
+        encoding = backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        _require_room(already + len(encoding), limit_tokens)
+        ids: list[int] = encoding.ids
+        return ids
+
+
+def _require_room(prompt_tokens: int, limit_tokens: int | None) -> None:
+    if limit_tokens is not None and prompt_tokens > limit_tokens:
+        raise ContextTooLong(limit_tokens=limit_tokens, prompt_tokens=prompt_tokens, output_tokens=1, param="prompt")
 
 
 def _backend(folder: TokenizerFolder, definition: JsonObject) -> Any:
@@ -185,12 +240,3 @@ def _template(folder: TokenizerFolder, source: str | None, specials: dict[str, s
 def _ids(backend: Any, text: str | None) -> frozenset[int]:
     id_ = None if text is None else backend.token_to_id(text)
     return frozenset() if id_ is None else frozenset((id_,))
-
-
-def _sound(text: str) -> str:
-    """JSON can carry half a surrogate pair, which is no character and which the library refuses with a TypeError."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidField(f"The text holds an unpaired surrogate at position {error.start}.") from None
-    return text

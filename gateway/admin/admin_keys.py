@@ -1,4 +1,9 @@
-"""Admin keys of members and service accounts. A key can do what its owner's role can, and nothing else."""
+"""Admin keys of members and service accounts. A key can do what its owner's role can, and nothing else.
+
+A key acts in its owner's name, and the audit log believes it. So nobody else holds a member's secret: the first key, by
+which a member gets in at all, is made by who invites; from then on only the member makes and rotates keys of its own,
+and ends the inviter's secret by rotating that first one. Everybody with the permission may revoke.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,12 @@ from uuid import UUID
 
 import msgspec
 
-from contracts.errors import InvalidField
+from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.bodies import Body, Moment, Name, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of, record_of
+from gateway.admin.principal import NO_KEY
 from gateway.admin.secrets import STATE, KeyState, Rotation, require_future, rotate
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.tenants.roles import Permission, PrincipalKind, Role
@@ -87,17 +93,31 @@ async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKe
 
 @endpoint("POST", "/organizations/{organization_id}/admin-keys", Permission.ADMIN_KEYS_WRITE)
 async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdminKey) -> AdminKeyWithSecret:
-    """Make an admin key for a member or service account whose role is not more than one's own."""
+    """Make an admin key for oneself or a service account, or the first one of a new member.
+
+    Only for a role that is not more than one's own.
+    """
     await call.require_organization(organization_id)
-    role = await call.connection.fetchval(
-        "SELECT role FROM gateway.principals WHERE id = $1 AND organization_id = $2", body.principal_id, organization_id
+    # Locked: two first keys at once would be a first and a second.
+    owner = await call.connection.fetchrow(
+        "SELECT role, kind FROM gateway.principals WHERE id = $1 AND organization_id = $2 FOR NO KEY UPDATE",
+        body.principal_id,
+        organization_id,
     )
-    if role is None:
+    if owner is None:
         raise InvalidField(
             f"Invalid value for 'principal_id': the organization has no member or service account {body.principal_id}.",
             param="principal_id",
         )
-    call.require_covers(Role(role))
+    call.require_covers(Role(owner["role"]))
+    if not _may_act_as(call, body.principal_id, PrincipalKind(owner["kind"])) and await call.connection.fetchval(
+        "SELECT EXISTS (SELECT FROM gateway.admin_keys WHERE principal_id = $1)", body.principal_id
+    ):
+        raise PermissionDenied(
+            "This member has had an admin key, and makes further ones alone: whoever held one could act in the "
+            "member's name. For somebody who lost every key, remove the member and add them again.",
+            param="principal_id",
+        )
     require_future(body.expires_at)
     minted = mint(call.pepper, ADMIN_PREFIX)
     key_id = await call.connection.fetchval(
@@ -120,11 +140,19 @@ async def get_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     return await find_admin_key(call, admin_key_id)
 
 
-@endpoint("POST", "/admin-keys/{admin_key_id}/rotate", Permission.ADMIN_KEYS_WRITE)
+@endpoint("POST", "/admin-keys/{admin_key_id}/rotate", None)
 async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) -> AdminKeyWithSecret:
-    """Give an admin key a new secret; the old one opens until the end of the overlap."""
+    """Give an admin key a new secret; the old one opens until the end of the overlap.
+
+    A key of one's own takes no permission. A service account's takes `admin_keys.write`; another member's is not
+    rotated but revoked, for the new secret would be shown to the wrong person.
+    """
     before = await find_admin_key(call, admin_key_id)
-    call.require_covers(before.role)
+    if before.principal_id != call.principal.id:
+        call.principal.require(Permission.ADMIN_KEYS_WRITE, deployment=False)
+        call.require_covers(before.role)
+    if not _may_act_as(call, before.principal_id, before.principal_kind):
+        raise PermissionDenied("This is another member's admin key: revoke it, and let the member rotate or make one.")
     minted = mint(call.pepper, ADMIN_PREFIX)
     await rotate(call, "admin_keys", admin_key_id, minted, body)
     after = await find_admin_key(call, admin_key_id)
@@ -143,6 +171,11 @@ async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     after = await find_admin_key(call, admin_key_id)
     call.audit("admin_key.revoke", admin_key_id, organization_id=after.organization_id, before=before, after=after)
     return after
+
+
+def _may_act_as(call: AdminCall, principal_id: UUID, kind: PrincipalKind) -> bool:
+    """Whether the caller may hold a secret of this principal: nobody acts in another person's name."""
+    return call.principal.id == principal_id or kind is PrincipalKind.SERVICE_ACCOUNT or call.principal.key_id == NO_KEY
 
 
 ENDPOINTS = (list_admin_keys, create_admin_key, get_admin_key, rotate_admin_key, revoke_admin_key)

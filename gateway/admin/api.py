@@ -10,27 +10,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
 
 from contracts.errors import (
     BodyTooLarge,
-    Conflict,
     IdempotencyInFlight,
     InternalError,
     ServiceError,
     SlipstreamError,
 )
-from gateway.admin import audit_log
 from gateway.admin.arguments import Arguments
+from gateway.admin.audit_log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
-from gateway.admin.principal import authenticate
+from gateway.admin.principal import Principal, authenticate
+from gateway.admin.transaction import recorded
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.errors import body_of, status_of
 from gateway.fleet import Fleet
@@ -48,6 +48,8 @@ AWAY = (
 """The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
 
 _log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 
 class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,29 +103,57 @@ class AdminApi:
                 await asyncio.wait_for(pool.close(), 1.0)
             pool.terminate()
 
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest body `run` takes."""
+        return self._config.max_body_bytes
+
+    async def admit(self, endpoint: Endpoint, secret: str, request_id: str) -> None:
+        """Raise as `run` would when this key may not do this at all. Asked before a body is waited for, which must not
+        cost a connection to the database; `run` asks again."""
+
+        async def ask(connection: asyncpg.Connection[Any]) -> None:
+            await self._principal(connection, endpoint, secret)
+
+        await self._connected(request_id, ask)
+
     async def run(self, endpoint: Endpoint, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; ServiceError while the database is away."""
         if len(request.body) > self._config.max_body_bytes:
             raise BodyTooLarge(f"The request body is larger than {self._config.max_body_bytes} bytes.")
+
+        async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
+            return await self._answer(connection, endpoint, request)
+
+        return await self._connected(request.request_id, answer)
+
+    async def _connected(
+        self, request_id: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]
+    ) -> ResultT:
+        """`work` on a connection of the pool, within the time a request may take."""
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
         failure: SlipstreamError | None = None
         try:
             async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
                 try:
-                    return await self._answer(connection, endpoint, request)
+                    return await work(connection)
                 except SlipstreamError as error:
                     failure = error  # raised below: `borrow` would throw a healthy connection away
         except AWAY as error:
-            _log.warning("admin request %s: the database does not answer: %r", request.request_id, error)
+            _log.warning("admin request %s: the database does not answer: %r", request_id, error)
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure
+
+    async def _principal(self, connection: asyncpg.Connection[Any], endpoint: Endpoint, secret: str) -> Principal:
+        principal = await authenticate(connection, secret, self._pepper)
+        principal.require(endpoint.permission, deployment=endpoint.deployment)
+        return principal
 
     async def _answer(
         self, connection: asyncpg.Connection[Any], endpoint: Endpoint, request: AdminRequest
     ) -> AdminAnswer:
-        principal = await authenticate(connection, request.secret, self._pepper)
-        principal.require(endpoint.permission, deployment=endpoint.deployment)
+        principal = await self._principal(connection, endpoint, request.secret)
         arguments = self._arguments_of(endpoint).of(request.path, request.query, request.body, request.content_type)
         call = AdminCall(
             connection,
@@ -161,23 +191,14 @@ class AdminApi:
         self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
-        try:
-            async with call.connection.transaction():
-                result = await endpoint.handler(call, **arguments)
-                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
-                if claim is not None:
-                    await claim.keep(call.connection, endpoint.status, body)
-                await self._record(endpoint, call)
-        except asyncpg.UniqueViolationError as error:
-            raise Conflict(_conflict(error)) from None
+        async with recorded(call, Actor.of(call.principal, call.request_id)):
+            result = await endpoint.handler(call, **arguments)
+            body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+            if claim is not None:
+                await claim.keep(call.connection, endpoint.status, body)
+            if endpoint.method != "GET" and not call.changes:
+                raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
         return AdminAnswer(endpoint.status, body)
-
-    async def _record(self, endpoint: Endpoint, call: AdminCall) -> None:
-        if endpoint.method != "GET" and not call.changes:
-            raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
-        actor = audit_log.Actor.of(call.principal, call.request_id)
-        for change in call.changes:
-            await audit_log.record(call.connection, actor, change)
 
     def _arguments_of(self, endpoint: Endpoint) -> Arguments:
         known = self._arguments.get(endpoint.name)
@@ -189,10 +210,3 @@ class AdminApi:
 async def prepare(connection: asyncpg.Connection[Any]) -> None:
     """JSON columns come as values, and are given as text that is JSON."""
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)
-
-
-def _conflict(error: asyncpg.UniqueViolationError) -> str:
-    """Which name is taken. PostgreSQL's detail is not shown: it holds other rows' values."""
-    what = {"email": "a member with this e-mail address", "name": "one with this name"}
-    field = next((name for name in what if name in (error.constraint_name or "")), "name")
-    return f"There is already {what[field]}."

@@ -1,7 +1,7 @@
 """Proves that the audit log is whole: every row's hash over its content and the hash before it, computed anew here.
 
-What a chain cannot show by itself is that its newest rows were cut off. So the verdict names the head, to be kept
-somewhere else; the next verification is given it and finds it again, or not.
+What a chain cannot show by itself is that its newest rows were cut off, or all of it computed anew. So heads are noted
+somewhere else (`audit_heads.py`), and each is looked for again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ FIELDS = (
     "id", "micro", "actor_kind", "actor_id", "actor_name", "admin_key_id", "request_id", "organization_id", "action",
     "subject_kind", "subject_id", "before", "after",
 )  # fmt: skip
+OWNS = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'gateway.audit_log'::regclass"
+OWNED = (
+    "the application's database role owns its tables and could alter the audit log and the ledger; give it a role that "
+    "owns nothing, and the owner to local.migration_database_url"
+)
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -51,23 +56,36 @@ def text_of(fields: list[str | None]) -> str:
     return ",".join("-" if field is None else f"{len(field.encode())}:{field}" for field in fields)
 
 
-async def verify(connection: asyncpg.Connection[Any], remembered: Head | None = None) -> Verdict:
-    """Go through the whole log, as it is at this moment, oldest first. Raises what asyncpg raises."""
+async def verify(connection: asyncpg.Connection[Any], *remembered: Head) -> Verdict:
+    """Go through the whole log, as it is at this moment, oldest first, and find every remembered head in it again.
+
+    Raises what asyncpg raises.
+    """
+    heads: dict[int, set[str]] = {}
+    for each in remembered:
+        heads.setdefault(each.id, set()).add(each.hash)
     previous, expected_id, head = FIRST_HASH, 1, None
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         async for row in connection.cursor(ROWS, prefetch=BATCH):
-            problem = _problem(row, previous, expected_id, remembered)
+            problem = _problem(row, previous, expected_id, heads.get(row["id"], set()))
             if problem is not None:
                 return Verdict(expected_id - 1, head, problem)
             previous, expected_id = row["hash"], row["id"] + 1
             head = Head(row["id"], row["hash"].hex())
-    if remembered is not None and remembered.id >= expected_id:
-        cut = f"row {expected_id} is missing: the log ends before row {remembered.id}, which was its head once"
-        return Verdict(expected_id - 1, head, cut)
+    cut = min((each for each in heads if each >= expected_id), default=None)
+    if cut is not None:
+        problem = f"row {expected_id} is missing: the log ends before row {cut}, which was its head once"
+        return Verdict(expected_id - 1, head, problem)
     return Verdict(expected_id - 1, head, None)
 
 
-def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered: Head | None) -> str | None:
+async def may_alter(connection: asyncpg.Connection[Any]) -> bool:
+    """Whether the connection's role has the rights of the log's owner, and could switch its triggers off."""
+    owner: bool = await connection.fetchval(OWNS)
+    return owner
+
+
+def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered: set[str]) -> str | None:
     if row["id"] != expected_id:
         return f"row {expected_id} is missing"
     if row["previous_hash"] != previous:
@@ -75,6 +93,6 @@ def _problem(row: asyncpg.Record, previous: bytes, expected_id: int, remembered:
     fields = [str(row[name]) if row[name] is not None else None for name in FIELDS]
     if hashlib.sha256(previous + text_of(fields).encode()).digest() != row["hash"]:
         return f"row {row['id']} was altered: its content does not give its hash"
-    if remembered is not None and remembered.id == row["id"] and remembered.hash != row["hash"].hex():
+    if remembered - {row["hash"].hex()}:
         return f"row {row['id']} is not the one that was the head once: the log was written anew"
     return None

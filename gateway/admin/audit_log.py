@@ -39,9 +39,14 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @staticmethod
-    def command(name: str) -> Actor:
-        """Somebody at the command line; name: the operating system's."""
-        return Actor(kind=ActorKind.COMMAND, name=name)
+    def command(account: str, command: str) -> Actor:
+        """Somebody at the command line. account: the operating system's; command: `slipstream keys create`."""
+        return Actor(kind=ActorKind.COMMAND, name=f"{account} ({command})")
+
+    @staticmethod
+    def system(part: str) -> Actor:
+        """A process of the deployment that nobody asked; part: `slipstream gateway`."""
+        return Actor(kind=ActorKind.SYSTEM, name=part)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

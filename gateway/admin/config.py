@@ -22,8 +22,15 @@ class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Pause after the first failed attempt; each one after is three times as long."""
     longest_pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 21_600.0
     """Upper bound of the pauses."""
-    batch: Annotated[int, Meta(ge=1, le=1_000)] = 64
-    """Deliveries tried at once by one worker."""
+    concurrency: Annotated[int, Meta(ge=1, le=1_000)] = 128
+    """Deliveries under way at once in one worker."""
+    organization_concurrency: Annotated[int, Meta(ge=1, le=1_000)] = 8
+    """Of these, one organization's at most; not above `concurrency`. So many organizations whose receivers never answer
+    as fit into `concurrency` hold up the others."""
+    endpoint_concurrency: Annotated[int, Meta(ge=1, le=1_000)] = 4
+    """Of these, one webhook's at most; not above `concurrency`."""
+    pending_tests: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    """`webhook.test` events of one organization that may wait for their delivery; a further one is refused with 409."""
     kept_days: Annotated[int, Meta(ge=1, le=3_650)] = 30
     """How long events and the log of their deliveries are kept."""
 

@@ -13,7 +13,10 @@ from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
 from gateway.call import mint_request_id
-from gateway.inference import bearer_secret
+from gateway.channel import SCOPE_KEY, Channel
+from gateway.inference import bearer_secret, whole_body
+from gateway.openai.config import RequestConfig
+from gateway.openai.shape import BodyShape
 from gateway.services import Services
 
 PREFIX = "/admin/v1"
@@ -47,6 +50,9 @@ def _handler(endpoint: Endpoint) -> HTTPRouteHandler:
 async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) -> Response[bytes]:
     request_id = mint_request_id()
     secret = bearer_secret(request.headers.get("authorization", ""), services, "sk-slip-admin-...")
+    channel: Channel = request.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    if not channel.received:
+        await services.admin.admit(endpoint, secret, request_id)  # nobody else's body is waited for
     answer = await services.admin.run(
         endpoint,
         AdminRequest(
@@ -55,7 +61,7 @@ async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) ->
             url=f"{request.url.path}?{request.url.query}",
             path=request.path_params,
             query=list(request.query_params.multi_items()),
-            body=await request.body() if endpoint.method != "GET" else b"",
+            body=await _body(endpoint, request, services.admin.max_body_bytes),
             content_type=request.headers.get("content-type", ""),
             idempotency_key=request.headers.get("idempotency-key"),
         ),
@@ -64,3 +70,11 @@ async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) ->
     if answer.replayed:
         headers["idempotent-replayed"] = "true"
     return Response(answer.body, status_code=answer.status, headers=headers, media_type="application/json")
+
+
+async def _body(endpoint: Endpoint, request: AnyRequest, max_bytes: int) -> bytes:
+    """Raises BodyTooLarge as soon as it is."""
+    if endpoint.method == "GET":
+        return b""
+    shape = BodyShape(RequestConfig())
+    return await whole_body(dict(request.scope["headers"]), request.receive, max_bytes, shape.feed)

@@ -21,6 +21,17 @@ from gateway.tenants.roles import Permission
 COLUMNS = f"""api_keys.id, project_id, organization_id, api_keys.name, display, {STATE} AS state, scopes,
        api_keys.created_at, expires_at, revoked_at, last_used_at, previous_expires_at"""
 SELECT = f"SELECT {COLUMNS} FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id"
+OVERVIEW = f"""
+SELECT api_keys.id, display, {STATE} AS state, organizations.name AS organization, projects.name AS project,
+       api_keys.name, requests_per_minute, tokens_per_minute, max_concurrency
+  FROM gateway.api_keys
+  JOIN gateway.projects ON projects.id = project_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+  LEFT JOIN gateway.limits ON level = 'key' AND subject_id = api_keys.id AND tier IS NULL
+ WHERE $1::uuid IS NULL OR organization_id = $1
+ ORDER BY api_keys.created_at, api_keys.id
+"""
+"""All keys, or one organization's, with whose they are and their own limits: for people at the command line."""
 
 Scopes = Annotated[list[Scope], Meta(max_length=len(Scope))]
 

@@ -29,7 +29,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewOrganization(Body, frozen=True, kw_only=True):
-    """name: unique in the deployment."""
+    """name: as people call it; others may have the same."""
 
     name: Name
 
@@ -60,6 +60,19 @@ async def find_organization(call: AdminCall, organization_id: UUID, *, for_updat
     return record_of(Organization, row)
 
 
+async def add_organization(call: AdminCall, name: str, *, operator: bool = False) -> Organization:
+    """The new one. operator: its members run the deployment; there is one such organization at most."""
+    row = await call.connection.fetchrow(
+        "INSERT INTO gateway.organizations (name, operator) VALUES ($1, $2)"
+        " RETURNING id, name, operator, created_at, disabled_at",
+        name,
+        operator,
+    )
+    organization = record_of(Organization, row)
+    call.audit("organization.create", organization.id, organization_id=organization.id, after=organization)
+    return organization
+
+
 @endpoint("GET", "/organizations", Permission.ORGANIZATION_READ)
 async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[Organization]:
     """List the organizations one may see: one's own, or all for the operating organization."""
@@ -72,13 +85,7 @@ async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[
 @endpoint("POST", "/organizations", Permission.ORGANIZATION_WRITE, deployment=True)
 async def create_organization(call: AdminCall, body: NewOrganization) -> Organization:
     """Make an organization. It has no members and no projects yet."""
-    row = await call.connection.fetchrow(
-        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id, name, operator, created_at, disabled_at",
-        body.name,
-    )
-    organization = record_of(Organization, row)
-    call.audit("organization.create", organization.id, organization_id=organization.id, after=organization)
-    return organization
+    return await add_organization(call, body.name)
 
 
 @endpoint("GET", "/organizations/{organization_id}", Permission.ORGANIZATION_READ)

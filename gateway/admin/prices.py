@@ -18,7 +18,9 @@ from gateway.metering.price import MAX_MICRO
 from gateway.tenants.roles import Permission
 
 NOTICE = timedelta(seconds=60)
-"""A change of price begins no sooner: every gateway knows it by then, and limits in money with it."""
+"""A change of price, an end too, comes no sooner: every gateway knows it by then, and limits in money with it."""
+ON_ITS_WAY = timedelta(seconds=5)
+"""By how much a request may be late that asked for the earliest moment."""
 COLUMNS = (
     "version, model, valid_from, valid_until,"
     " input_micro, cached_input_micro, cache_write_micro, output_micro, created_at"
@@ -63,7 +65,7 @@ class NewPrice(Body, frozen=True, kw_only=True):
 
 
 class PriceChanges(Body, frozen=True, kw_only=True):
-    """Only its end can change: to a moment in the future, or null for never."""
+    """Only its end can change: to a minute from now at the earliest, or null for never."""
 
     valid_until: Moment | None
 
@@ -93,12 +95,8 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
     )
     earliest = now if first else now + NOTICE
     valid_from = earliest if body.valid_from is None else moment(body.valid_from, "valid_from")
-    if not first and valid_from < now + NOTICE - timedelta(seconds=5):
-        raise InvalidField(
-            "Invalid value for 'valid_from': a change of price begins a minute from now at the earliest; "
-            "what has passed was billed.",
-            param="valid_from",
-        )
+    if not first:
+        _require_notice(valid_from, "valid_from")
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= valid_from:
         raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
@@ -129,13 +127,13 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
 
 @endpoint("PATCH", "/prices/{price_version}", Permission.PRICES_WRITE, deployment=True)
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
-    """End a price at a moment in the future, or let it go on."""
+    """End a price, a minute from now at the earliest, or let it go on."""
     before = await _find(call, price_version)
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
-    if valid_until is not None and valid_until <= max(before.valid_from, datetime.now(UTC)):
-        raise InvalidField(
-            "Invalid value for 'valid_until': it must be in the future, and after 'valid_from'.", param="valid_until"
-        )
+    if valid_until is not None and valid_until <= before.valid_from:
+        raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
+    if valid_until is not None:
+        _require_notice(valid_until, "valid_until")
     try:
         row = await call.connection.fetchrow(
             f"UPDATE gateway.prices SET valid_until = $2 WHERE version = $1 RETURNING {COLUMNS}",
@@ -161,6 +159,15 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
         raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
     call.audit("price.delete", before.version, organization_id=None, before=before)
     return before
+
+
+def _require_notice(at: datetime, field: str) -> None:
+    if at < datetime.now(UTC) + NOTICE - ON_ITS_WAY:
+        raise InvalidField(
+            f"Invalid value for '{field}': a price changes a minute from now at the earliest; what has passed was "
+            "billed, and gateways count money limits by the prices they know.",
+            param=field,
+        )
 
 
 async def _find(call: AdminCall, version: str) -> ModelPrice:

@@ -15,6 +15,8 @@ from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
 LAST_USED_EVERY = "1 minute"
+NO_KEY = UUID(int=0)
+"""In place of a key's id: somebody with a shell on the deployment's machine, who may do everything as it is."""
 
 LOOKUP = """
 SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals.name, email, role, operator,

@@ -32,6 +32,8 @@ class ActorKind(StrEnum):
     SERVICE_ACCOUNT = "service_account"
     COMMAND = "command"
     """Somebody with a shell on the deployment's machine, by the command line."""
+    SYSTEM = "system"
+    """The deployment itself: what its settings or its schedule bring about."""
 
 
 class DeliveryState(StrEnum):
@@ -129,7 +131,9 @@ webhook_deliveries = Table(
     Column("next_attempt_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     created_at(),
     one_of("state", DeliveryState),
-    Index("webhook_deliveries_due_idx", "next_attempt_at", postgresql_where=text("state = 'pending'")),
+    Index(
+        "webhook_deliveries_pending_idx", "webhook_id", "next_attempt_at", postgresql_where=text("state = 'pending'")
+    ),
     Index(None, "webhook_id", "created_at", "id"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import asyncpg
 from celery import Celery
@@ -12,19 +13,18 @@ from celery import Celery
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.idempotency import FORGET
 from gateway.admin.webhooks.courier import Courier
+from gateway.admin.webhooks.queue import check_shares
 from gateway.db.engine import FAILURES, connect
 
 DELIVER = "webhooks.deliver"
 SWEEP = "admin.sweep"
 DELIVER_EVERY_S = 2.0
 SWEEP_EVERY_S = 3_600.0
-ROUNDS = 5
-"""Full batches in a row before other tasks get their turn."""
 
 _log = logging.getLogger(__name__)
 
 
-def schedule() -> dict[str, dict[str, object]]:
+def schedule() -> dict[str, dict[str, Any]]:
     """For Celery's beat; a run that waits longer than its period is dropped."""
     return {
         "deliver webhooks": {"task": DELIVER, "schedule": DELIVER_EVERY_S, "options": {"expires": DELIVER_EVERY_S}},
@@ -32,29 +32,23 @@ def schedule() -> dict[str, dict[str, object]]:
     }
 
 
-def add_tasks(app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig) -> None:
-    """Register both. A database that is away is met again at the next run."""
+def add_tasks(
+    app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig, wake: Callable[[], None]
+) -> None:
+    """Register both. A database that is away is met again at the next run.
+
+    wake: has the process's courier look for what is due, and returns at once: the task is over before anything is
+    sent, so no server that does not answer keeps the worker from its other tasks. Raises ConfigError.
+    """
+    check_shares(config)
 
     @app.task(name=DELIVER, shared=False)  # type: ignore[untyped-decorator]
-    def deliver_webhooks() -> int:
-        return asyncio.run(_deliver(database_url, pepper(), config))
+    def deliver_webhooks() -> None:
+        wake()
 
     @app.task(name=SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep() -> None:
         asyncio.run(_sweep(database_url, pepper(), config))
-
-
-async def _deliver(database_url: str, pepper: bytes, config: WebhooksConfig) -> int:
-    courier, tried = Courier(database_url, pepper, config), 0
-    try:
-        for _ in range(ROUNDS):
-            count = await courier.round()
-            tried += count
-            if count < config.batch:
-                break
-    except FAILURES as error:
-        _log.warning("webhooks wait for the database: %r", error)
-    return tried
 
 
 async def _sweep(database_url: str, pepper: bytes, config: WebhooksConfig) -> None:

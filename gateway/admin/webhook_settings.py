@@ -25,6 +25,13 @@ from gateway.tenants.roles import Permission
 MAX_WEBHOOKS = 20
 COLUMNS = "id, organization_id, url, description, events, created_at, disabled_at, previous_secret_expires_at"
 SELECT = f"SELECT {COLUMNS} FROM gateway.webhooks"
+PENDING_TESTS = f"""
+SELECT count(*)
+  FROM gateway.webhooks AS webhook
+  JOIN gateway.webhook_deliveries AS delivery ON webhook_id = webhook.id AND state = 'pending'
+  JOIN gateway.webhook_events AS event ON event.id = event_id AND type = '{EventType.TEST.value}'
+ WHERE webhook.organization_id = $1
+"""
 
 Url = Annotated[str, Meta(min_length=8, max_length=2_000, pattern=r"^https?://[!-~]+$(?![\s\S])")]
 Events = Annotated[list[EventType], Meta(max_length=len(EventType))]
@@ -99,10 +106,7 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     """Make a webhook. The answer holds its secret, this once."""
     await call.require_organization(organization_id)
     check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
-    # The organization's row is the lock: two requests at once cannot both be the twentieth.
-    await call.connection.execute(
-        "SELECT 1 FROM gateway.organizations WHERE id = $1 FOR NO KEY UPDATE", organization_id
-    )
+    await _lock_organization(call, organization_id)
     count = await call.connection.fetchval(
         "SELECT count(*) FROM gateway.webhooks WHERE organization_id = $1", organization_id
     )
@@ -186,8 +190,18 @@ async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotatio
 
 @endpoint("POST", "/webhooks/{webhook_id}/test", Permission.WEBHOOKS_WRITE)
 async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
-    """Send a `webhook.test` event to this webhook alone, whatever types it gets."""
+    """Send a `webhook.test` event to this webhook alone, whatever types it gets. It is tried once.
+
+    A setting of the deployment bounds how many tests of an organization may wait for their delivery.
+    """
     webhook = await find_webhook(call, webhook_id)
+    await _lock_organization(call, webhook.organization_id)
+    waiting, most = await call.connection.fetchval(PENDING_TESTS, webhook.organization_id), call.webhooks.pending_tests
+    if waiting >= most:
+        raise Conflict(
+            f"{waiting} tests of this organization wait for their delivery, and at most {most} may "
+            "(gateway.admin.webhooks.pending_tests); try again when one has been tried."
+        )
     # Not by the fan-out, which would send it to the organization's other webhooks too.
     event_id = await call.connection.fetchval(
         "INSERT INTO gateway.webhook_events (organization_id, type, data, to_webhook_id)"
@@ -199,6 +213,13 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     result = WebhookTest(event_id=event_id)
     call.audit("webhook.test", webhook_id, organization_id=webhook.organization_id, after=result)
     return result
+
+
+async def _lock_organization(call: AdminCall, organization_id: UUID) -> None:
+    """Until the end of the transaction: of two requests at once not both can be the last that fits."""
+    await call.connection.execute(
+        "SELECT 1 FROM gateway.organizations WHERE id = $1 FOR NO KEY UPDATE", organization_id
+    )
 
 
 def _unique(events: list[EventType] | None) -> list[str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from gateway.auth.key_record import KeyRecord, Refusal
+from gateway.auth.key_record import KeyRecord, Refusal, tenants_of
 
 
 class KeyCache:
@@ -20,6 +20,7 @@ class KeyCache:
         self._records: OrderedDict[bytes, tuple[bytes, KeyRecord]] = OrderedDict()  # fingerprint -> (hash, record)
         self._fingerprints: dict[bytes, bytes] = {}  # hash -> fingerprint, exactly for what is in _records
         self._refusals: OrderedDict[bytes, Refusal] = OrderedDict()  # hash -> why
+        self._of_tenant: dict[str, set[bytes]] = {}  # tenant -> hashes, exactly of what is in the two above
 
     def __len__(self) -> int:
         return len(self._records) + len(self._refusals)
@@ -42,26 +43,39 @@ class KeyCache:
     def put(self, fingerprint: bytes, key_hash: bytes, answer: KeyRecord | Refusal) -> None:
         """Remember the database's answer, in place of any earlier one."""
         self.drop(key_hash)
+        for tenant in tenants_of(answer):
+            self._of_tenant.setdefault(tenant, set()).add(key_hash)
         if isinstance(answer, Refusal):
             self._refusals[key_hash] = answer
             if len(self._refusals) > self._max_refusals:
-                self._refusals.popitem(last=False)
+                self.drop(next(iter(self._refusals)))
             return
         self._records[fingerprint] = (key_hash, answer)
         self._fingerprints[key_hash] = fingerprint
         if len(self._records) > self._max_keys:
-            _, (evicted, _) = self._records.popitem(last=False)
-            del self._fingerprints[evicted]
+            oldest, _ = next(iter(self._records.values()))
+            self.drop(oldest)
 
     def drop(self, key_hash: bytes) -> None:
         """Forget what is known about one key."""
-        self._refusals.pop(key_hash, None)
+        answer: KeyRecord | Refusal | None = self._refusals.pop(key_hash, None)
         fingerprint = self._fingerprints.pop(key_hash, None)
         if fingerprint is not None:
-            del self._records[fingerprint]
+            _, answer = self._records.pop(fingerprint)
+        for tenant in () if answer is None else tenants_of(answer):
+            hashes = self._of_tenant[tenant]
+            hashes.remove(key_hash)
+            if not hashes:
+                del self._of_tenant[tenant]
+
+    def drop_tenant(self, tenant: str) -> None:
+        """Forget all keys of a project or organization, named as `tenants_of` does."""
+        for key_hash in list(self._of_tenant.get(tenant, ())):
+            self.drop(key_hash)
 
     def clear(self) -> None:
         """Forget everything."""
         self._records.clear()
         self._fingerprints.clear()
         self._refusals.clear()
+        self._of_tenant.clear()

@@ -24,8 +24,12 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat_timeout_s: Seconds = 2.0
     """A proof that takes longer: the connection is given up and a new one made."""
     lookup_timeout_s: Seconds = 1.0
-    """Longest wait for the database about one key; after it the request is refused with 503."""
+    """Longest wait for the database about one key, in line and for the answer; after it the request is refused with
+    503."""
     connections: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
     """Database connections for looking up keys, besides the one that listens."""
+    lookup_batch_keys: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    """Keys asked about in one question to the database: what a flood of made-up keys costs, and how long one that is
+    real waits behind it."""
     last_used_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
     """How often a key's `last_used_at` is written at most."""

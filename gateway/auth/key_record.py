@@ -65,3 +65,17 @@ class Refusal(msgspec.Struct, frozen=True):
 
     reason: Reason
     caller: Caller | None = None
+
+
+Answer = KeyRecord | Refusal | None
+"""What is known about a key; None: the database could not be asked."""
+
+PROJECT, ORGANIZATION = "project:", "organization:"
+TENANTS = (PROJECT, ORGANIZATION)
+"""How the database begins an announcement that concerns all keys of a tenant (migrations: gateway.notify_keys_of)."""
+
+
+def tenants_of(answer: KeyRecord | Refusal) -> tuple[str, ...]:
+    """Whose key it is, as announcements name them; nobody's when it was never issued."""
+    caller = answer.caller
+    return () if caller is None else (PROJECT + caller.project_id, ORGANIZATION + caller.organization_id)

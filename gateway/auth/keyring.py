@@ -3,6 +3,9 @@
 A revocation holds in every gateway within `trust_s`. The table announces each change (a trigger), every keyring listens
 and forgets that key; and memory is believed only while the listening connection has proven within `trust_s` that it
 would have delivered. Otherwise each request asks the database, and when that fails too the answer is AuthUnavailable.
+
+What is remembered is not read before the listener joins, which clears it: so an answer that comes while the channel is
+down may be put into memory like any other.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import asyncpg
 
@@ -27,59 +30,27 @@ from contracts.errors import (
     RevokedKey,
     TenantDisabled,
 )
-from contracts.generation import Caller, Tier
 from gateway.auth import keys
 from gateway.auth.cache import KeyCache
 from gateway.auth.config import AuthConfig
-from gateway.auth.key_record import KeyRecord, Reason, Refusal
+from gateway.auth.directory import read_keys
+from gateway.auth.key_record import TENANTS, Answer, KeyRecord, Reason, Refusal
 from gateway.auth.last_used import LastUsed
-from gateway.auth.scopes import Scope
+from gateway.auth.lookups import ALL, Lookups
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.db.listener import Listener
 from gateway.db.tables import KEYS_CHANNEL
-from gateway.limits.levels import Levels
-from gateway.limits.store import levels_of
-
-MAX_READS = 4
-"""A key that changes while it is read is read again, this often at most."""
-
-# Of a key that was rotated, the secret before still opens until the end of the overlap.
-LOOKUP = """
-SELECT api_keys.id, project_id, organization_id, revoked_at IS NOT NULL AS revoked,
-       projects.disabled_at IS NOT NULL AS project_disabled,
-       organizations.disabled_at IS NOT NULL AS organization_disabled,
-       extract(epoch FROM CASE WHEN hash = $1 THEN expires_at ELSE least(expires_at, previous_expires_at) END)::float8
-           AS expires_at,
-       scopes, models, tiers
-  FROM gateway.api_keys
-  JOIN gateway.projects ON projects.id = project_id
-  JOIN gateway.organizations ON organizations.id = organization_id
- WHERE hash = $1 OR previous_hash = $1
-"""
 
 _log = logging.getLogger(__name__)
-
-ValueT = TypeVar("ValueT")
-Answer = KeyRecord | Refusal | None
-"""None: the database could not be asked."""
-
-
-class _Flight:
-    """One lookup under way. `stale`: the key changed since it began, so its answer may be the old one."""
-
-    __slots__ = ("stale", "task")
-
-    def __init__(self) -> None:
-        self.stale = False
-        self.task: asyncio.Task[Answer]
 
 
 class Keyring:
     """Identifies callers. One per gateway process.
 
     url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's.
-    on_lookup: called after each question to the database with its outcome (`known`, a Reason,
-    `unavailable`) and how long it took in seconds. Raises ConfigError for settings that contradict each other.
+    on_lookup: called for each key the database was asked about with the outcome (`known`, a Reason,
+    `unavailable`) and how long the question took in seconds. Raises ConfigError for settings that contradict each
+    other.
     """
 
     def __init__(
@@ -107,7 +78,9 @@ class Keyring:
         self._salt = os.urandom(32)
         self._cache = KeyCache(config.cached_keys, config.cached_refusals)
         self._last_used = LastUsed(config.last_used_every_s)
-        self._flights: dict[bytes, _Flight] = {}
+        self._lookups = Lookups(
+            self._ask, self._cache.put, readers=config.connections, batch_keys=config.lookup_batch_keys
+        )
         self._writer: asyncio.Task[None] | None = None
         self._reachable = True
         self._url = url
@@ -141,11 +114,10 @@ class Keyring:
     async def stop(self) -> None:
         """Stop; identify() raises AuthUnavailable from now on. Idempotent."""
         writer, self._writer = self._writer, None
-        tasks = [flight.task for flight in self._flights.values()] + ([writer] if writer else [])
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if writer is not None:
+            writer.cancel()
+            await asyncio.wait([writer])
+        await self._lookups.stop()
         await self._listener.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -201,65 +173,47 @@ class Keyring:
 
     async def _look_up(self, fingerprint: bytes, key_hash: bytes) -> Answer:
         """Ask the database, together with everybody who wants to know about the same key."""
-        flight = self._flights.get(key_hash)
-        if flight is None:
-            flight = self._flights[key_hash] = _Flight()
-            flight.task = asyncio.create_task(self._fly(flight, fingerprint, key_hash))
-            flight.task.add_done_callback(lambda _: self._flights.pop(key_hash))
-        # wait() and not await: a caller that is cancelled must not take the others' answer with it.
-        await asyncio.wait([flight.task])
-        return None if flight.task.cancelled() else flight.task.result()
+        answer = self._lookups.ask(fingerprint, key_hash)
+        # wait() and not await: a caller that is cancelled or gives up must not take the others' answer with it.
+        done, _ = await asyncio.wait([answer], timeout=self._config.lookup_timeout_s)
+        return answer.result() if done else None
 
-    async def _fly(self, flight: _Flight, fingerprint: bytes, key_hash: bytes) -> Answer:
-        answer: Answer = None
-        for _ in range(MAX_READS):
-            flight.stale = False
-            answer = await self._ask(key_hash)
-            if answer is None:
-                return None
-            if not flight.stale:
-                # Safe while not trusted, too: what is put here is not read before the listener joins, which clears it.
-                self._cache.put(fingerprint, key_hash, answer)
-                return answer
-        return answer
-
-    async def _ask(self, key_hash: bytes) -> Answer:
+    async def _ask(self, hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal] | None:
         if self._pool is None:
             return None
         began_s = self._monotonic()
+        answers: dict[bytes, KeyRecord | Refusal] | None = None
         try:
             # The timeout is part of the promise: an answer held up longer may describe a key revoked since.
             async with asyncio.timeout(self._config.lookup_timeout_s), borrow(self._pool) as connection:
-                row = await connection.fetchrow(LOOKUP, key_hash)
-                levels = await _levels(connection, row)
+                answers = await read_keys(connection, hashes)
         except FAILURES as error:
             if self._reachable:
                 _log.warning("keys cannot be looked up: %r", error)
-            self._reachable = False
-            self._on_lookup("unavailable", self._monotonic() - began_s)
-            return None
-        self._reachable = True
-        answer = _answer(row, levels)
-        outcome = "known" if isinstance(answer, KeyRecord) else answer.reason.value
-        self._on_lookup(outcome, self._monotonic() - began_s)
-        return answer
+        self._reachable = answers is not None
+        took_s = self._monotonic() - began_s
+        for key_hash in hashes:
+            self._on_lookup("unavailable" if answers is None else _outcome(answers[key_hash]), took_s)
+        return answers
 
     def _changed(self, payload: str) -> None:
-        """A key changed: forget it, and distrust the lookup that may have read it before."""
-        try:
-            key_hash = bytes.fromhex(payload)
-        except ValueError:
-            self._changed_all()
-            return
-        self._cache.drop(key_hash)
-        flight = self._flights.get(key_hash)
-        if flight is not None:
-            flight.stale = True
+        """Forget what was announced, and distrust the lookups that may have read it before.
+
+        A payload nobody here knows is taken for everything: another release may have sent it.
+        """
+        if payload.startswith(TENANTS):
+            self._cache.drop_tenant(payload)
+        else:
+            try:
+                self._cache.drop(bytes.fromhex(payload))
+            except ValueError:
+                self._changed_all()
+                return
+        self._lookups.changed(payload)
 
     def _changed_all(self) -> None:
         self._cache.clear()
-        for flight in self._flights.values():
-            flight.stale = True
+        self._lookups.changed(ALL)
 
     async def _write_last_used(self, pool: asyncpg.Pool[Any]) -> None:
         while True:
@@ -268,37 +222,8 @@ class Keyring:
                 await self._last_used.write(pool)
 
 
-async def _levels(connection: asyncpg.Connection[Any], row: asyncpg.Record | None) -> Levels:
-    """A change in between is announced, and the key then read again."""
-    if row is None:
-        return Levels()
-    return await levels_of(connection, row["organization_id"], row["project_id"], row["id"])
-
-
-def _answer(row: asyncpg.Record | None, levels: Levels) -> KeyRecord | Refusal:
-    if row is None:
-        return Refusal(Reason.UNKNOWN)
-    caller = Caller(
-        organization_id=str(row["organization_id"]), project_id=str(row["project_id"]), key_id=str(row["id"])
-    )
-    if row["revoked"]:
-        return Refusal(Reason.REVOKED, caller)
-    if row["organization_disabled"]:
-        return Refusal(Reason.ORGANIZATION_DISABLED, caller)
-    if row["project_disabled"]:
-        return Refusal(Reason.PROJECT_DISABLED, caller)
-    return KeyRecord(
-        caller=caller,
-        levels=levels,
-        expires_at=row["expires_at"],
-        scopes=_set(row["scopes"], Scope),
-        models=_set(row["models"], str),
-        tiers=_set(row["tiers"], Tier),
-    )
-
-
-def _set(values: list[str] | None, kind: Callable[[str], ValueT]) -> frozenset[ValueT] | None:
-    return None if values is None else frozenset(map(kind, values))
+def _outcome(answer: KeyRecord | Refusal) -> str:
+    return "known" if isinstance(answer, KeyRecord) else answer.reason.value
 
 
 def _refused(refusal: Refusal) -> AuthError:

@@ -30,7 +30,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
 SCHEMA = "gateway"
 KEYS_CHANNEL = "slipstream_keys"
-"""Notified with the hex of a key's hash when that key changed, with `*` when any may have."""
+"""Notified with the hex of a key's hash when that key changed, with `project:<id>` or `organization:<id>` when all keys
+of one may have, with `*` when any may have."""
 DESIRED_CHANNEL = "slipstream_desired"
 """Notified with the number of a new desired-state version."""
 
@@ -66,7 +67,8 @@ organizations = Table(
     "organizations",
     metadata,
     id_column(),
-    Column("name", Text, nullable=False, unique=True),
+    # Not unique: a name that is taken would tell a tenant who else is here, and could be taken from somebody.
+    Column("name", Text, nullable=False, index=True),
     created_at(),
     # The one whose members run the deployment: their roles hold for every organization.
     Column("operator", Boolean, nullable=False, server_default=text("false")),

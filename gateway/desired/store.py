@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
+from gateway.admin.audit_log import Actor, Change, record
 from gateway.db.engine import FAILURES, borrow, lazy_pool, redacted
 from gateway.db.listener import Listener
 from gateway.db.tables import DESIRED_CHANNEL
@@ -31,7 +33,19 @@ INSERT INTO gateway.desired_states (version, document)
 SELECT coalesce(max(version), 0) + 1, $1::jsonb FROM gateway.desired_states RETURNING version
 """
 
+ACTOR = Actor.system("slipstream gateway")
+"""Who writes, as the audit log names it: what a gateway's settings say it does on nobody's request."""
+
 _log = logging.getLogger(__name__)
+
+
+async def last_pools(pool: asyncpg.Pool[Any], timeout_s: float) -> tuple[Pool, ...]:
+    """The pools of the newest row; none when there is no row, or none that can be read now."""
+    with contextlib.suppress(*FAILURES, ConfigError):
+        async with asyncio.timeout(timeout_s), borrow(pool) as connection:
+            row = await connection.fetchrow(NEWEST, 0)
+        return document.decode(*row).pools if row is not None else ()
+    return ()
 
 
 class DesiredStateStore:
@@ -94,7 +108,7 @@ class DesiredStateStore:
         Raises ConfigError when the state contradicts itself or the database cannot be reached.
         """
         state.check()
-        return await self._write(state.models, state.pools, only_if_different=False)
+        return await self._write(state.models, state.pools, "desired_state.put", only_if_different=False)
 
     async def seed(self, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
         """Make what the settings say the newest version, unless it already is; returns that version's number.
@@ -103,9 +117,11 @@ class DesiredStateStore:
         was written by a release this one cannot read.
         """
         DesiredState(version=0, models=models, pools=pools).check()
-        return await self._write(models, pools, only_if_different=True)
+        return await self._write(models, pools, "desired_state.seed", only_if_different=True)
 
-    async def _write(self, models: tuple[Model, ...], pools: tuple[Pool, ...], only_if_different: bool) -> int:
+    async def _write(
+        self, models: tuple[Model, ...], pools: tuple[Pool, ...], action: str, *, only_if_different: bool
+    ) -> int:
         if self._pool is None:
             raise ConfigError("desired state: the store is not started")
         try:
@@ -120,6 +136,14 @@ class DesiredStateStore:
                 if state is None or (state.models, state.pools) != (models, pools):
                     version = await connection.fetchval(INSERT, document.encode(models, pools))
                     state = DesiredState(version=version, models=models, pools=pools)
+                    change = Change(
+                        action=action,
+                        subject_id=str(version),
+                        organization_id=None,
+                        before=None if newest is None else msgspec.Raw(newest["document"].encode()),
+                        after=state,
+                    )
+                    await record(connection, ACTOR, change)
         except FAILURES as error:
             raise ConfigError(
                 f"database {redacted(self._url)}: the desired state could not be written: "

@@ -6,6 +6,9 @@
 
 Nothing is reserved in the budget meanwhile, so every request is in exactly one of the two sums: in Valkey's when it was
 announced or settled there since the round began, in the ledger's when it had ended before.
+
+Valkey's clock says which month it is. One that has not begun by the ledger's clock is not counted: nothing could be in
+it yet, and a clock that is ahead would begin every budget anew.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ LOOK_S = 0.02
 """How often a leader looks for answers, and a follower for the end."""
 DRAIN_S = 5.0
 ROUND_KEPT_S = 3_600
+MONTH_AWAITED_S = 2.0
+"""How far the ledger's clock may be behind Valkey's at the end of a month without budgets being refused meanwhile."""
 SUMS = 5
 """How often a sum is taken again because something was announced late."""
 
@@ -163,6 +168,8 @@ class Counting:
         if begun[0] == 0:
             return True
         _, since_ms, month = begun
+        if not await self._has_begun(rule, since_ms):
+            return False
         await self._answer([mine])
         heard = "all" if await self._heard(mine) else "without"
         subject = Subject(rule.level, rule.subject_id, rule.tier)
@@ -180,6 +187,20 @@ class Counting:
             if done == 0:
                 return False
         return False
+
+    async def _has_begun(self, rule: PlannedRule, since_ms: int) -> bool:
+        """Whether the month that began at `since_ms` by Valkey's clock has by the ledger's, which is given a moment."""
+        while (behind_s := (since_ms - await self._spending.now_ms()) / 1_000) > 0:
+            if behind_s > MONTH_AWAITED_S:
+                logger.error(
+                    "spending of %s is not counted: by Valkey's clock a month has begun that by PostgreSQL's begins in "
+                    "%.0f s; set the clocks of both machines",
+                    rule.name,
+                    behind_s,
+                )
+                return False
+            await asyncio.sleep(max(behind_s, 0.001))
+        return True
 
     async def _heard(self, mine: Round) -> bool:
         """Wait until all gateways have answered; False when patience ended first."""

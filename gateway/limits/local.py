@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -25,8 +26,13 @@ from gateway.limits.plan import (
     amounts_of,
 )
 
+DAYS_KEPT = 3
+LONGEST_LEASE_MS = 300_000
+"""Both as in state.lua."""
 RUNNING_WAIT_MS = 1_000
 """When a running request ends is unknown; this is what the client is told to wait. As in reserve.lua."""
+
+T = TypeVar("T", int, tuple[int, int])
 
 
 class Held(msgspec.Struct):
@@ -41,7 +47,7 @@ class Held(msgspec.Struct):
 
 class Account(msgspec.Struct):
     """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`. seeded: the incarnation in
-    which its money was counted."""
+    which its money was counted. days, months: what was spent of others, the present of a moment ago at the end."""
 
     stamp_ms: int
     day: int
@@ -53,6 +59,8 @@ class Account(msgspec.Struct):
     round: str = ""
     told_percent: int = 0
     ids: set[str] = msgspec.field(default_factory=set)
+    days: dict[int, int] = msgspec.field(default_factory=dict)
+    months: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
 
 class LocalLimiter:
@@ -167,37 +175,37 @@ class LocalLimiter:
 
     def begin(self, now_ms: int, name: str, token: str) -> bool:
         """Begin to count a rule's money anew; False when it is counted."""
-        account = self._account(now_ms, name)
-        if self._is_seeded(account):
+        if self._is_seeded(self._read(now_ms, name)):
             return False
+        account = self._account(now_ms, name)
         account.spent_month, account.round, account.ids = 0, token, set()
         return True
 
     def ids(self, now_ms: int, name: str, token: str) -> set[str] | None:
         """What the ledger's sum must leave out; None when this count is over."""
-        account = self._account(now_ms, name)
+        account = self._read(now_ms, name)
         return None if self._is_seeded(account) or account.round != token else set(account.ids)
 
     def seed(self, now_ms: int, name: str, token: str, micro: int, ids: int) -> int:
         """Add the ledger's sum. 1: done, 2: the ids changed, 0: this count is over."""
-        account = self._account(now_ms, name)
+        account = self._read(now_ms, name)
         if self._is_seeded(account) or account.round != token:
             return 0
         if len(account.ids) != ids:
             return 2
+        self._accounts[name] = account
         account.spent_month += micro
         account.seeded, account.round, account.ids = self.incarnation, "", set()
         return 1
 
     def unseed(self, now_ms: int, name: str) -> None:
         """The money spent is in doubt."""
-        account = self._account(now_ms, name)
-        account.seeded, account.round, account.ids = "", "", set()
+        _unseed(self._account(now_ms, name))
 
     def told(self, now_ms: int, name: str, percent: int) -> None:
         """A threshold was passed on."""
-        account = self._account(now_ms, name)
-        account.told_percent = max(account.told_percent, percent)
+        if self._read(now_ms, name).told_percent < percent:
+            self._account(now_ms, name).told_percent = percent
 
     def retire(self, now_ms: int, reservation_id: str) -> bool:
         """End a reservation that nobody has any more."""
@@ -208,7 +216,7 @@ class LocalLimiter:
             self._release(name, reservation_id)
             account = self._account(now_ms, name)
             if held.cost.micro:
-                account.seeded, account.round, account.ids = "", "", set()
+                _unseed(account)
         self._tombs[reservation_id] = now_ms + self._tomb_ms
         return True
 
@@ -234,7 +242,11 @@ class LocalLimiter:
 
     def _left(self, now_ms: int, rule: PlannedRule, account: Account, epoch: str) -> tuple[int, ...]:
         held = self._holders.get(rule.name, {}).values()
-        alive = [each for each in held if each.epoch == epoch or self._epochs.get(each.epoch, 0) > now_ms]
+        alive = [
+            each
+            for each in held
+            if each.epoch == epoch or 0 < self._epochs.get(each.epoch, 0) - now_ms <= LONGEST_LEASE_MS
+        ]
         limits = rule.limits
         units = [0 if limits[i] == NO_LIMIT else limits[i] * MINUTE_MS - account.used[i] for i in range(4)]
         tokens = micro = 0
@@ -256,10 +268,17 @@ class LocalLimiter:
         if known is None:
             return Account(now_ms, day, month, self.incarnation if self._seeded else "")
         account = msgspec.structs.replace(known)
-        if account.day < day:
-            account.day, account.spent_today = day, 0
-        if account.month < month:
-            account.month, account.spent_month, account.told_percent = month, 0, 0
+        if account.day != day:
+            account.days = _left_behind(account.days, account.day, account.spent_today)
+            account.day, account.spent_today = day, account.days.pop(day, 0)
+            account.days = _newest(account.days)
+        if account.month != month:
+            account.months = _left_behind(account.months, account.month, account.spent_month)
+            account.month, account.spent_month, account.told_percent = month, account.months.pop(month, 0), 0
+            account.months = _newest(account.months)
+            if not self._seeded:  # the store's money is counted from the ledger; the stand-in has its own memory alone
+                account.spent_month = 0
+                _unseed(account)
         return account
 
     def _refilled(self, now_ms: int, rule: PlannedRule, *, keep: bool = False) -> Account:
@@ -288,7 +307,9 @@ class LocalLimiter:
     def _charge(self, account: Account, held: Held, reservation_id: str, tokens: int, micro: int) -> None:
         if held.day == account.day:
             account.spent_today += tokens
-        if held.month == account.month:
+        elif held.day in account.days:
+            account.days = {**account.days, held.day: account.days[held.day] + tokens}
+        if held.month >= account.month:
             account.spent_month += micro
             self._mark(account, reservation_id)
 
@@ -323,6 +344,19 @@ def _wait_ms(now_ms: int, rule: PlannedRule, account: Account, counter: int, amo
     year, month = account.month
     ends = datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
     return int(ends.timestamp()) * 1_000 - now_ms
+
+
+def _unseed(account: Account) -> None:
+    account.seeded, account.round, account.ids = "", "", set()
+
+
+def _left_behind(pages: dict[T, int], page: T, spent: int) -> dict[T, int]:
+    """A copy with the page that was the present till now at its end."""
+    return {**{each: value for each, value in pages.items() if each != page}, page: spent}
+
+
+def _newest(pages: dict[T, int]) -> dict[T, int]:
+    return dict(list(pages.items())[-DAYS_KEPT:])
 
 
 def _date(now_ms: int) -> tuple[int, tuple[int, int]]:

@@ -37,7 +37,7 @@ local function reserve(take)
   local leases = redis.call('HGETALL', KEYS[1])
   for i = 1, #leases, 2 do
     local ends = tonumber(leases[i + 1])
-    living[leases[i]] = ends > now
+    living[leases[i]] = ends > now and ends - now <= LONGEST_LEASE_MS
     if leases[i] == epoch then own_ends = ends end
   end
   living[epoch] = true

@@ -22,6 +22,7 @@ SELECT coalesce(sum(amount_micro), 0)::bigint
  WHERE {column} = $1 AND ($2::text IS NULL OR tier = $2) AND billed AND requested_at >= $3
    AND (request_id >= $4 OR request_id < 'req_016f5e66e800') AND request_id <> ALL($5::text[])
 """
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _JOIN = """
 INSERT INTO gateway.limit_gateways (instance, epoch) VALUES ($1, $2)
     ON CONFLICT (instance) DO UPDATE SET epoch = excluded.epoch, joined_at = now()
@@ -67,6 +68,10 @@ class CrossingSink(Protocol):
 class Spending(Protocol):
     """What limits ask; `LedgerSpending` is the real one. Raises what asyncpg raises."""
 
+    async def now_ms(self) -> int:
+        """The ledger's own clock, epoch."""
+        ...
+
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
         """Billed to the subject for requests since `since_ms` (epoch), those in `without` left out."""
         ...
@@ -97,6 +102,12 @@ class LedgerSpending:
         self._pool = pool
         self._on_crossing = on_crossing
         self._timeout_s = timeout_s
+
+    async def now_ms(self) -> int:
+        """As promised by Spending."""
+        async with borrow(self._pool) as connection:
+            now_ms: int = await connection.fetchval(_NOW, timeout=self._timeout_s)
+        return now_ms
 
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
         """As promised by Spending."""

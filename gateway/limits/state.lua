@@ -11,8 +11,9 @@
 -- touched. Lua's numbers are doubles, exact up to 2^53; limits up to 10^9 stay far below. Nothing used is 0, so a refund
 -- can never leave more than a full bucket.
 --
--- Time is this server's own, read once; callers' clocks never matter. A clock set back gives back nothing and loses
--- nothing; days and months only go forward.
+-- Time is this server's own, read once; callers' clocks never matter. It may be set, and set back, at any moment: what
+-- was spent of a day is kept by that day, so that no way back to it begins it anew; what was spent of a month is counted
+-- from the ledger whenever the month changes, in either direction.
 
 local function server_ms()
   local time = redis.call('TIME')
@@ -26,14 +27,19 @@ local incarnation = ARGV[#ARGV]
 
 local MINUTE, DAY = 60000, 86400000
 local KEPT_MS = 40 * DAY -- every state carries its own times, so expiry only collects garbage
+local DAYS_KEPT = 3 -- beside today: by a clock that is set, a day is begun anew only after so many others
+-- The longest that can be configured. A lease that ends later was written by a clock that was ahead.
+local LONGEST_LEASE_MS = 300000
 
 -- A plan's limits, in this order; -1: none. 1 to 4: requests, input, output, tokens per minute.
 local CONCURRENCY, DAILY, MONEY = 5, 6, 7
 
 -- A rule's state. Four counters of what is used follow STAMP. HOLDERS: flat list of {epoch, running, day tokens, micro},
 -- one group for each epoch that has something open. IDS: while money is counted anew, a set of the reservations that
--- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted.
+-- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted. DAYS: flat
+-- list of {day, tokens spent} of the other days that were today, the one that was so last at the end.
 local STAMP, TODAY, SPENT_TODAY, MONTH, SPENT_MONTH, SEEDED, ROUND, TOLD, HOLDERS, IDS = 1, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local DAYS = 15
 
 local function divide_up(dividend, divisor)
   local rest = math.fmod(dividend, divisor) -- '%' would divide first and round
@@ -67,18 +73,39 @@ local today = math.floor(now / DAY)
 local month = month_of(today)
 
 local function read(stored)
-  if stored then return cmsgpack.unpack(stored) end
-  return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {} }
+  if not stored then return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {}, {} } end
+  local state = cmsgpack.unpack(stored)
+  state[DAYS] = state[DAYS] or {} -- written before there was such a list
+  return state
 end
 
 local function write(key, state)
   redis.call('SET', key, cmsgpack.pack(state), 'PX', KEPT_MS)
 end
 
--- A new day, a new month: what was spent is of the past, what is open stays.
+local function unseed(state)
+  state[SEEDED], state[ROUND], state[IDS] = '', '', {}
+end
+
+-- Another day, another month: what was spent is of that day and that month, what is open stays.
 local function turn_pages(state)
-  if state[TODAY] < today then state[TODAY], state[SPENT_TODAY] = today, 0 end
-  if state[MONTH] < month then state[MONTH], state[SPENT_MONTH], state[TOLD] = month, 0, 0 end
+  if state[TODAY] ~= today then
+    local days, spent = state[DAYS], 0
+    for at = #days - 1, 1, -2 do
+      if days[at] == today then
+        spent = table.remove(days, at + 1)
+        table.remove(days, at)
+      end
+    end
+    days[#days + 1] = state[TODAY]
+    days[#days + 1] = state[SPENT_TODAY]
+    while #days > 2 * DAYS_KEPT do table.remove(days, 1) end
+    state[TODAY], state[SPENT_TODAY] = today, spent
+  end
+  if state[MONTH] ~= month then
+    state[MONTH], state[SPENT_MONTH], state[TOLD] = month, 0, 0
+    unseed(state)
+  end
 end
 
 local function refill(state, limits)
@@ -125,10 +152,15 @@ local function mark(state, id)
   if state[SEEDED] ~= incarnation and state[ROUND] ~= '' then state[IDS][id] = 1 end
 end
 
--- What was used belongs to the day and the month of the reserve, as in the ledger.
+-- What was used belongs to the day and the month of the reserve, as in the ledger. A month that lies ahead was one of a
+-- clock that was set back since: that money is of this month.
 local function charge(state, record, id, tokens, micro)
+  local days = state[DAYS]
   if record[6] == state[TODAY] then state[SPENT_TODAY] = state[SPENT_TODAY] + tokens end
-  if record[7] == state[MONTH] then
+  for at = 1, #days, 2 do
+    if days[at] == record[6] then days[at + 1] = days[at + 1] + tokens end
+  end
+  if record[7] >= state[MONTH] then
     state[SPENT_MONTH] = state[SPENT_MONTH] + micro
     mark(state, id)
   end

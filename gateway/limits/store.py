@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -14,10 +15,8 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 
 COLUMNS = Limits.__struct_fields__
 _LIST = ", ".join(COLUMNS)
-_OF_KEY = f"""
-SELECT level, subject_id::text, tier, {_LIST}
-  FROM gateway.limits
- WHERE (level, subject_id) IN (('organization', $1), ('project', $2), ('key', $3))
+_OF_SUBJECTS = f"""
+SELECT level, subject_id::text, tier, {_LIST} FROM gateway.limits WHERE subject_id = ANY ($1::uuid[])
 """  # noqa: S608  built from constants of this file
 _OF_SUBJECT = f"""
 SELECT level, subject_id::text, tier, {_LIST}
@@ -39,8 +38,23 @@ async def levels_of(
     connection: Connection, organization_id: UUID | str, project_id: UUID | str, key_id: UUID | str
 ) -> Levels:
     """Everything that limits a key's requests."""
-    rows = await connection.fetch(_OF_KEY, organization_id, project_id, key_id)
-    return Levels.of(str(organization_id), map(_rule, rows))
+    return (await levels_of_all(connection, [(organization_id, project_id, key_id)]))[0]
+
+
+async def levels_of_all(
+    connection: Connection, subjects: Sequence[tuple[UUID | str, UUID | str, UUID | str]]
+) -> list[Levels]:
+    """The same for many keys in one question. subjects: (organization, project, key) of each; answered in order."""
+    named = [(str(organization), str(project), str(key)) for organization, project, key in subjects]
+    rules: dict[tuple[Level, str], list[Rule]] = {}
+    for row in await connection.fetch(_OF_SUBJECTS, list({each for ids in named for each in ids})):
+        rule = _rule(row)
+        rules.setdefault((rule.level, rule.subject_id), []).append(rule)
+    # Levels stands in the order of a subject's ids.
+    return [
+        Levels.of(ids[0], [rule for pair in zip(Level, ids, strict=True) for rule in rules.get(pair, ())])
+        for ids in named
+    ]
 
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:

@@ -63,7 +63,7 @@ if verb == 'retire' then
     local state = read(redis.call('GET', KEYS[i]))
     turn_pages(state)
     hold(state, record[1], -1, -(record[2] + record[3]), -record[4])
-    if record[4] > 0 then state[SEEDED], state[ROUND], state[IDS] = '', '', {} end
+    if record[4] > 0 then unseed(state) end
     write(KEYS[i], state)
   end
   redis.call('HDEL', KEYS[2], id)
@@ -76,7 +76,8 @@ if verb == 'forget' then return { redis.call('HDEL', KEYS[1], ARGV[2]) } end
 if verb == 'unseed' then
   for i = 1, #KEYS do
     local state = read(redis.call('GET', KEYS[i]))
-    state[SEEDED], state[ROUND], state[IDS] = '', '', {}
+    turn_pages(state)
+    unseed(state)
     write(KEYS[i], state)
   end
   return { 1 }

@@ -8,7 +8,7 @@ from contracts.errors import EngineFailed, ServiceError
 from contracts.usage import Usage
 from engines import drivers
 from engines.connection import EngineConnections
-from gateway.metering.records import engine_request_id
+from gateway.metering.records import earlier_engine_request_id, engine_request_id
 
 
 class EngineUsage:
@@ -26,15 +26,17 @@ class EngineUsage:
         count: it may still be stopping.
         """
         dialect = drivers.get(driver)
-        name = engine_request_id(request_id, attempt)
-        if abort := dialect.abort(name):
-            with contextlib.suppress(ServiceError):
-                await self._connections.fetch(url, abort, self._timeout_s)
-        ask = dialect.usage_by_id(name)
-        if ask is None:
-            return None
-        status, body = await self._connections.fetch(url, ask, self._timeout_s)
-        usage = dialect.parse_usage_by_id(status, body)
-        if usage is None:
-            raise EngineFailed(f"The engine at {url} has no final count for {name}.")
-        return usage
+        name, earlier = engine_request_id(request_id, attempt), earlier_engine_request_id(request_id, attempt)
+        # the journal may be an earlier release's
+        for known_as in (name,) if name == earlier else (name, earlier):
+            if abort := dialect.abort(known_as):
+                with contextlib.suppress(ServiceError):
+                    await self._connections.fetch(url, abort, self._timeout_s)
+            ask = dialect.usage_by_id(known_as)
+            if ask is None:
+                return None
+            status, body = await self._connections.fetch(url, ask, self._timeout_s)
+            usage = dialect.parse_usage_by_id(status, body)
+            if usage is not None:
+                return usage
+        raise EngineFailed(f"The engine has no final count for {name}.", detail=url)

@@ -89,7 +89,6 @@ class Committer:
             try:
                 self._write(frame)
             except OSError as error:
-                self._fail(error)
                 self._queue.put(False)  # wakes the committer, which heals
                 raise unavailable(self.failure) from error
             self._open[key] = frame if known is None else known + frame
@@ -162,8 +161,7 @@ class Committer:
             if self.failure is None:
                 self._disk.sync(self._descriptor)
         except OSError as error:
-            with self._lock:
-                self._fail(error)
+            self._leave(error)
         if self.failure is not None:
             self._rejected([key for key, _ in batch])
             return
@@ -175,8 +173,7 @@ class Committer:
             try:
                 self._begin_segment()
             except OSError as error:
-                with self._lock:
-                    self._fail(error)
+                self._leave(error)
 
     def _settle(self) -> list[AttemptKey]:
         """All that was unconfirmed is durable."""
@@ -245,13 +242,26 @@ class Committer:
         self._confirmed(self._settle())
 
     def _write(self, data: bytes) -> None:
-        """Append to the current segment. The lock is held. Raises OSError; `_fail` then cuts off what went in."""
-        self._write_whole(self._descriptor, data)
+        """Append to the current segment. The lock is held. Raises OSError, the segment then failed already.
+
+        Failed before the lock is let go: a record appended behind half of this one would be acknowledged, and cut off.
+        """
+        try:
+            self._write_whole(self._descriptor, data)
+        except OSError as error:
+            self._fail(error)
+            raise
         self._size += len(data)
 
     def _write_whole(self, descriptor: int, data: bytes) -> None:
         if self._disk.write(descriptor, data) != len(data):
             raise OSError(errno.ENOSPC, "disk full")
+
+    def _leave(self, error: OSError) -> None:
+        """Fail the segment unless `_write` has."""
+        with self._lock:
+            if self.failure is None:
+                self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         """Nothing more is written to this segment. The lock is held."""

@@ -21,6 +21,7 @@ from contracts.errors import SlipstreamError
 from engines import drivers
 from engines.connection import EngineConnections
 from engines.counting import Counting, EngineCounts
+from engines.keys import EngineKeys
 from gateway.desired import document
 from gateway.metering.request_id import first_at
 from gateway.metering.rollup import IN_IDS
@@ -110,15 +111,17 @@ class Finding(msgspec.Struct, frozen=True):
 class EngineCounters:
     """Asks every engine whose dialect has counters, all at once."""
 
-    def __init__(self, token: Callable[[], str]) -> None:
-        """token: gives what engines expect; called when there is an engine to ask."""
-        self._token = token
+    def __init__(self, keys: Callable[[], EngineKeys]) -> None:
+        """keys: gives what engines expect; called when there is an engine to ask."""
+        self._keys = keys
 
     async def __call__(self, replicas: list[tuple[Pool, Replica]]) -> dict[str, EngineCounts]:
         """By replica id; an engine that does not answer is logged and left out."""
         if not replicas:
             return {}
-        connections = EngineConnections(self._token())
+        keys = self._keys()
+        keys.follow(pool for pool, _ in replicas)
+        connections = EngineConnections(keys)
         try:
             found = await asyncio.gather(*(self._one(connections, pool, replica) for pool, replica in replicas))
         finally:
@@ -130,8 +133,13 @@ class EngineCounters:
         if not isinstance(driver, Counting):
             return None
         try:
-            status, body = await connections.fetch(replica.url, driver.counts(), ASK_TIMEOUT_S, METRICS_BYTES)
-            return driver.parse_counts(body) if status == 200 else None
+            status, body = await connections.fetch(
+                replica.url, driver.counts(), ASK_TIMEOUT_S, METRICS_BYTES, pool_name=pool.name
+            )
+            if status != 200:
+                logger.warning("reconciliation: %s answers %d when asked for its counters", replica.id, status)
+                return None
+            return driver.parse_counts(body)
         except SlipstreamError as error:
             logger.warning("reconciliation: %s does not tell its counters: %s", replica.id, error.message)
             return None

@@ -91,9 +91,15 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tru
 
 
 def engine_request_id(request_id: str, attempt: int) -> str:
-    """The engine's id for one attempt: `req_…` for the first, `req_…-1` for the next.
+    """The engine's id for one attempt: `req_…` for the first, `1-req_…` for the next.
 
     Two attempts of one request may meet on one engine and must not share an id there: aborting or asking after one
-    would hit the other.
+    would hit the other. Engines abort every id that begins with the one given (SGLang, and ours), so none may be the
+    beginning of another either.
     """
+    return request_id if attempt == 0 else f"{attempt}-{request_id}"
+
+
+def earlier_engine_request_id(request_id: str, attempt: int) -> str:
+    """The same as releases before named it; an attempt that one of them left open is still known by it."""
     return request_id if attempt == 0 else f"{request_id}-{attempt}"

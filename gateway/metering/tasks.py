@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from celery import Celery
 
+from engines.keys import EngineKeys
 from gateway.metering.partitions import ensure_days, retire_days
 from gateway.metering.reconciliation import EngineCounters, reconcile
 from gateway.metering.rollup import roll_up
@@ -44,8 +45,8 @@ def schedule(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, dict[str
     }
 
 
-def add_tasks(app: Celery, database_url: str, token: Callable[[], str], config: UpkeepConfig) -> None:
-    """Make the tasks known to the worker's application. token: what engines expect."""
+def add_tasks(app: Celery, database_url: str, keys: Callable[[], EngineKeys], config: UpkeepConfig) -> None:
+    """Make the tasks known to the worker's application. keys: what engines expect."""
 
     @app.task(name=ROLL_UP, **_RETRIED)  # type: ignore[untyped-decorator]
     def roll_up_usage() -> int:
@@ -75,5 +76,5 @@ def add_tasks(app: Celery, database_url: str, token: Callable[[], str], config: 
 
     @app.task(name=RECONCILE, **_RETRIED)  # type: ignore[untyped-decorator]
     def reconcile_usage() -> int:
-        found = reconcile(database_url, EngineCounters(token), window_s=config.window_s, settle_s=config.settle_s)
+        found = reconcile(database_url, EngineCounters(keys), window_s=config.window_s, settle_s=config.settle_s)
         return len(found)

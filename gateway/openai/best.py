@@ -51,6 +51,8 @@ def best_of(sampling: Sampling) -> BestOf | None:
 def likelihood(choice: Choice, output_tokens: int | None) -> float:
     """Mean log probability of a choice's generated tokens; the worst there is where none is known."""
     values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+    if isinstance(values, msgspec.Raw):
+        values = msgspec.json.decode(values)
     if output_tokens is not None:
         values = values[len(values) - min(output_tokens, len(values)) :]
     known = [value for value in values if value is not None]

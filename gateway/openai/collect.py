@@ -9,31 +9,59 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
+from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
+from engines.answers import engine_error
 from gateway.openai.best import BestOf
-from gateway.relay import EventSplitter, decoded, error_in, has_text, usage_json
+from gateway.openai.whole_choice import WholeChoice
+from gateway.relay import EventSplitter, ReadError, decoded, error_in, has_text, usage_json
 from gateway.usage_seen import UsageSeen
 
-CHOICE_LISTS = ("content", "refusal")
+
+def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
+    """Raises InvalidField when a whole answer could hold more than `most` log probabilities: unlike a stream's, they
+    all wait in memory for the last. prompt_tokens: of all prompts together."""
+    alternatives, prompt = generation.sampling.logprobs, generation.prompt
+    if generation.stream or alternatives is None:
+        return
+    tokens = generation.choices * generation.sampling.max_tokens
+    if isinstance(prompt, TextPrompt) and prompt.echo:
+        tokens += generation.sampling.n * prompt_tokens
+    wanted = tokens * (1 + alternatives)
+    if wanted > most:
+        raise InvalidField(
+            f"{tokens} tokens in all choices x {1 + alternatives} log probabilities each are {wanted}; an answer that "
+            f"is not streamed holds at most {most}. Lower the choices, max_tokens or logprobs, or set 'stream'.",
+            param="logprobs",
+        )
 
 
 class Collector:
     """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
 
     def __init__(
-        self, response_id: str, model: str, choices: int, prompts: int = 1, best_of: BestOf | None = None
+        self,
+        response_id: str,
+        model: str,
+        choices: int,
+        prompts: int = 1,
+        best_of: BestOf | None = None,
+        *,
+        seen: UsageSeen | None = None,
+        read_error: ReadError = engine_error,
     ) -> None:
-        """best_of: None: all choices are answered with."""
+        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s."""
+        self._read_error = read_error
         self._best_of = best_of
         self._id = response_id
         self._model = model
         self._expected = choices
         self._splitter = EventSplitter()
-        self._choices: dict[int, dict[str, Any]] = {}
+        self._choices: dict[int, WholeChoice] = {}
         self._chat = True
         self._created = 0
-        self._usage = UsageSeen(choices, prompts)
+        self._usage = seen or UsageSeen(choices, prompts)
         self.events = 0
         self.text_seen = False
         self.done = False
@@ -42,7 +70,7 @@ class Collector:
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
-        return sum(1 for choice in self._choices.values() if choice["finish_reason"]) >= self._expected
+        return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected
 
     @property
     def complete(self) -> bool:
@@ -80,16 +108,21 @@ class Collector:
 
     def _require_comparable(self) -> None:
         """An engine that leaves log probabilities out would make the best of several any of them."""
-        if self._best_of is not None and self.text_seen and not any(c["logprobs"] for c in self._choices.values()):
-            self.error = self.error or EngineFailed("The engine gave nothing to compare its choices by.")
+        if self._best_of is not None and self.text_seen and not any(c.has_logprobs for c in self._choices.values()):
+            self.error = self.error or UnsupportedField(
+                "'best_of' above 'n' is not available for this model here: its engine tells no log probabilities to "
+                "compare the choices by.",
+                param="best_of",
+            )
 
     def _answered(self) -> list[dict[str, Any]]:
+        choices = {index: self._choices[index].json() for index in sorted(self._choices)}
         if self._best_of is None:
-            return [self._choices[index] for index in sorted(self._choices)]
-        return self._best_of.pick(self._choices, self._usage.output_tokens)
+            return list(choices.values())
+        return self._best_of.pick(choices, self._usage.output_tokens)
 
     def _chunk(self, chunk: dict[str, Any]) -> None:
-        self.error = self.error or error_in(chunk)
+        self.error = self.error or error_in(chunk, self._read_error)
         if self.error is not None:
             return
         if not self.events:
@@ -99,52 +132,9 @@ class Collector:
         self._usage.chunk(chunk)
         self.text_seen = self.text_seen or has_text(chunk)
         for part in chunk.get("choices") or ():
-            choice = self._choice(int(part.get("index") or 0))
-            if self._chat:
-                _merge_delta(choice["message"], part.get("delta") or {})
-                choice["logprobs"] = _merge_chat_logprobs(choice["logprobs"], part.get("logprobs"))
-            else:
-                choice["text"] += part.get("text") or ""
-                choice["logprobs"] = _merge_text_logprobs(choice["logprobs"], part.get("logprobs"))
-            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
+            self._choice(int(part.get("index") or 0)).add(part)
 
-    def _choice(self, index: int) -> dict[str, Any]:
+    def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:
-            content: dict[str, Any] = (
-                {"message": {"role": "assistant", "content": None}} if self._chat else {"text": ""}
-            )
-            self._choices[index] = {"index": index, **content, "logprobs": None, "finish_reason": None}
+            self._choices[index] = WholeChoice(index, chat=self._chat)
         return self._choices[index]
-
-
-def _merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
-    for name in ("content", "reasoning_content", "refusal"):
-        if delta.get(name) is not None:
-            message[name] = (message.get(name) or "") + delta[name]
-    for call in delta.get("tool_calls") or ():
-        calls: list[dict[str, Any]] = message.setdefault("tool_calls", [])
-        position = int(call.get("index") or 0)
-        while len(calls) <= position:
-            calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        target, function = calls[position], call.get("function") or {}
-        target["id"] = call.get("id") or target["id"]
-        target["function"]["name"] += function.get("name") or ""
-        target["function"]["arguments"] += function.get("arguments") or ""
-
-
-def _merge_chat_logprobs(have: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any] | None:
-    if not more:
-        return have
-    have = have or {"content": None, "refusal": None}
-    for name in CHOICE_LISTS:
-        if more.get(name):
-            have[name] = (have.get(name) or []) + more[name]
-    return have
-
-
-def _merge_text_logprobs(have: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any] | None:
-    if not more:
-        return have
-    if have is None:
-        return dict(more)
-    return {name: (have.get(name) or []) + (more.get(name) or []) for name in {*have, *more}}

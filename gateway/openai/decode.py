@@ -16,29 +16,86 @@ from contracts.errors import (
     UnknownField,
     UnsupportedField,
 )
-from gateway.openai.schema import UNSUPPORTED_CHAT, ChatRequest, CompletionRequest
+from gateway.openai.config import RequestConfig
+from gateway.openai.schema import (
+    TOKEN_ID_TEXT,
+    UNSUPPORTED_CHAT,
+    AssistantMessage,
+    ChatRequest,
+    Common,
+    CompletionRequest,
+)
+from gateway.openai.shape import BodyShape
 
+MOST_QUOTED = 200
+"""Characters of a client's own text that an error repeats."""
 RequestT = TypeVar("RequestT")
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_TOKEN_ID = re.compile(TOKEN_ID_TEXT)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
 class Decoder:
-    """Holds the compiled msgspec decoders: making one costs milliseconds, using it microseconds."""
+    """Holds the compiled msgspec decoders: making one costs milliseconds, using it microseconds.
 
-    def __init__(self) -> None:
+    A decoder builds whatever a body holds before it looks at any bound of a list: give the body's bytes to a `shape`
+    first.
+    """
+
+    def __init__(self, config: RequestConfig | None = None) -> None:
+        """config: None: the defaults."""
+        self._config = config or RequestConfig()
         self._chat = msgspec.json.Decoder(ChatRequest)
         self._completion = msgspec.json.Decoder(CompletionRequest)
 
+    def shape(self) -> BodyShape:
+        """Counts one body."""
+        return BodyShape(self._config)
+
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._chat, body, ChatRequest)
+        request = decode(self._chat, body, ChatRequest)
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                message.annotations = None
+        self._require_plain_arguments(request)
+        _require_token_ids(request)
+        return request
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._completion, body, CompletionRequest)
+        request = decode(self._completion, body, CompletionRequest)
+        _require_token_ids(request)
+        return request
+
+    def _require_plain_arguments(self, request: ChatRequest) -> None:
+        """Templates and prefix chains see a call's `arguments` decoded, so that their structure counts like the body's;
+        the calls of one request are counted together."""
+        shape = self.shape()
+        for at, message in enumerate(request.messages):
+            if not isinstance(message, AssistantMessage):
+                continue
+            for number, call in enumerate(message.tool_calls or ()):
+                try:
+                    shape.feed(call.function.arguments.encode())
+                except RequestError as error:
+                    param = f"messages[{at}].tool_calls[{number}].function.arguments"
+                    if isinstance(error, InvalidJson):
+                        raise InvalidField(f"'{param}' is nested too deeply.", param=param) from None
+                    error.param = param
+                    raise
+                shape.end()
+
+
+def _require_token_ids(request: Common) -> None:
+    for name in request.logit_bias or ():
+        if not _TOKEN_ID.match(name):
+            raise InvalidField(
+                f"'logit_bias' has {_shortened(repr(name))} for a token id; ids are decimal numbers.",
+                param="logit_bias",
+            )
 
 
 def decode(decoder: msgspec.json.Decoder[RequestT], body: bytes, kind: type[RequestT]) -> RequestT:
@@ -69,7 +126,7 @@ def _syntax_error(text: str, body: bytes) -> InvalidJson:
 def validation_error(text: str, kind: type) -> RequestError:
     """What msgspec says, as our error; kind: the struct that was decoded."""
     message, _, where = text.partition(" - at ")
-    path = where.strip("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
+    path = where.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(message):
         return _unknown_field(unknown.group(1), path, kind)
     if missing := _MISSING.fullmatch(message):
@@ -77,11 +134,18 @@ def validation_error(text: str, kind: type) -> RequestError:
         return MissingField(f"Missing required parameter: '{name}'.", param=name)
     if not path:
         return InvalidField(f"The body must be a JSON object: {message.lower()}.")
-    message = message.replace("`", "'")
+    message = _shortened(message.replace("`", "'"))
     return InvalidField(f"Invalid value for '{path}': {message[0].lower()}{message[1:]}.", param=path)
 
 
+def _shortened(text: str) -> str:
+    """A value of megabytes has no place in an error, a log line or a trace."""
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+
+
 def _unknown_field(name: str, path: str, kind: type) -> RequestError:
+    # before anything is compared with it: looking for the nearest name is slow for a long one
+    name = _shortened(name)
     full = f"{path}.{name}" if path else name
     if not path and kind is ChatRequest and name in UNSUPPORTED_CHAT:
         return UnsupportedField(f"Unsupported parameter: '{name}' is not available on this deployment.", param=name)

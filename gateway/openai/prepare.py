@@ -6,6 +6,7 @@ same numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ import msgspec
 from contracts.desired_state import Model
 from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
-from contracts.prefix import PrefixChain, of_generation
+from contracts.prefix import PrefixChain, holds_more_than_text, of_generation
 from engines.base import Capabilities
+from engines.tokenizer.json_value import parsed_arguments
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.openai.schema import (
     MAX_CHOICES,
@@ -78,7 +81,8 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         )
     messages = tuple(_message(message, index) for index, message in enumerate(request.messages))
     tools = tuple(msgspec.to_builtins(tool) for tool in request.tools) if request.tools else None
-    ids = await _encode_chat(messages, _tools_in_prompt(tools, request.tool_choice, target.capabilities), target)
+    counted_tools = _tools_in_prompt(tools, request.tool_choice, target.capabilities)
+    ids = await _encode_chat(messages, counted_tools, target, caller.organization_id)
     prompt_tokens = _estimate(_json_bytes(messages, tools)) if ids is None else len(ids)
     asked = request.max_completion_tokens or request.max_tokens
     param = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
@@ -105,9 +109,14 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         include_usage=_include_usage(request),
         cache_salt=salt,
     )
-    exact = target.tokenizer is not None
-    # What a template adds is unknown here, but no engine takes more than the model's context.
-    bound = prompt_tokens if exact else max(target.model.context_tokens, _json_bytes(messages, tools))
+    exact = target.tokenizer is not None and not any(map(holds_more_than_text, messages))
+    # What a template, an image or an engine's own way with tools adds is unknown here, but no engine takes more than
+    # the model's context.
+    bound = max(prompt_tokens, target.model.context_tokens)
+    if target.tokenizer is None:
+        bound = max(bound, _json_bytes(messages, tools))
+    elif exact and _renders_all(request, target.tokenizer.tokenizer, target.capabilities):
+        bound = prompt_tokens
     session = request.prompt_cache_key or request.user or ""
     return Prepared(generation, prompt_tokens, exact, bound, session, of_generation(generation, ids))
 
@@ -122,11 +131,11 @@ async def prepare_completion(
         raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', {wanted}.", param="best_of")
     if tried > wanted and request.stream:
         raise InvalidField("'best_of' above 'n' cannot be streamed: all choices are compared.", param="best_of")
-    prompts = _prompts(request)
+    prompts = _prompts(request, target.model.context_tokens)
     if len(prompts) * tried > MAX_CHOICES:
         field = "best_of" if tried > wanted else "n"
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
-    prompt, longest, total = await _encode_prompts(prompts, request, target)
+    prompt, longest, total = await _encode_prompts(prompts, request, target, caller.organization_id)
     max_tokens = _max_tokens(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, longest, target, "max_tokens")
     sampling = _sampling(request, max_tokens, request.logprobs)
     if tried > wanted:
@@ -229,47 +238,62 @@ def _tools_in_prompt(
     return None if choice == "none" else tools
 
 
+def _renders_all(request: ChatRequest, tokenizer: Tokenizer, capabilities: Capabilities) -> bool:
+    """Whether the conversation as counted holds all that the engine may put into its prompt.
+
+    The embedded engine renders the same template from the same folder. Others have ways of their own with tools for
+    which the template has no place, and with a schema or a reasoning effort, which the count leaves out.
+    """
+    if capabilities.literal_text:
+        return True
+    if request.reasoning_effort is not None or not isinstance(request.response_format, TextFormat | None):
+        return False
+    return not request.tools or "tools" in (tokenizer.tool_template_source or "")
+
+
 async def _encode_chat(
-    messages: tuple[dict[str, Any], ...], tools: tuple[dict[str, Any], ...] | None, target: Target
+    messages: tuple[dict[str, Any], ...], tools: tuple[dict[str, Any], ...] | None, target: Target, organization_id: str
 ) -> list[int] | None:
     """The conversation's ids, or None where there is no tokenizer."""
-    tokenizer = target.tokenizer
-    if tokenizer is None:
+    if target.tokenizer is None:
         return None
-    if not tokenizer.tokenizer.has_chat_template:
+    tokenizer = target.tokenizer.tokenizer
+    if not tokenizer.has_chat_template:
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
-    if not target.capabilities.literal_text:
-        for index, message in enumerate(messages):
-            for name, value in message.items():
-                _require_no_special(tokenizer.tokenizer, _texts(value), f"messages[{index}].{name}")
-        _require_no_special(tokenizer.tokenizer, _texts(tools), "tools")
-    return await tokenizer.chat_ids(list(messages), list(tools) if tools else None)
+
+    def ids() -> list[int]:
+        if not target.capabilities.literal_text:
+            for index, message in enumerate(messages):
+                for name, value in message.items():
+                    _require_no_special(tokenizer, value, f"messages[{index}].{name}")
+            _require_no_special(tokenizer, tools, "tools")
+        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens)
+
+    return await target.tokenizer.run(organization_id, (messages, tools), ids)
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: Any, param: str) -> list[str]:
     """Every text in a JSON value that a chat template may put into the prompt; text parts also as one, joined."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        texts = [text for name, inner in value.items() if name != "image_url" for text in (name, *_texts(inner))]
-        return texts + _texts(_parsed(value.get("arguments")))
-    if not isinstance(value, list | tuple):
-        return []
-    parts = [part.get("text") for part in value if isinstance(part, dict)]
-    joined = "".join(part for part in parts if isinstance(part, str))
-    return [joined, *(text for inner in value for text in _texts(inner))]
-
-
-def _parsed(arguments: Any) -> Any:
-    """Arguments of a call as templates see them: JSON's escapes are undone by then."""
-    try:
-        return msgspec.json.decode(arguments) if isinstance(arguments, str) else None
-    except msgspec.DecodeError:
-        return None
+    found: list[str] = []
+    left = [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, str):
+            found.append(inner)
+        elif isinstance(inner, dict):
+            left += [part for name, held in inner.items() if name != "image_url" for part in (name, held)]
+            # as templates see them: JSON's escapes are undone by then
+            if isinstance(arguments := inner.get("arguments"), str):
+                left.append(parsed_arguments(arguments, param))
+        elif isinstance(inner, list | tuple):
+            parts = [part.get("text") for part in inner if isinstance(part, dict)]
+            found.append("".join(part for part in parts if isinstance(part, str)))
+            left += inner
+    return found
 
 
 async def _encode_prompts(
-    prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target
+    prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target, organization_id: str
 ) -> tuple[TextPrompt, int, int]:
     """The prompts as the engine shall get them, the longest one's tokens and the sum."""
     tokenizer, echo = target.tokenizer, bool(request.echo)
@@ -285,46 +309,66 @@ async def _encode_prompts(
         counts[0] += _estimate(len((request.suffix or "").encode()))
         return TextPrompt(tuple(prompts), request.suffix, echo=echo), max(counts), sum(counts)
     _require_known_ids(prompts, tokenizer.tokenizer)
-    if request.suffix is not None:
-        if echo:
-            raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
-        prefix = prompts[0]
-        assert isinstance(prefix, str)
-        ids = tuple(await tokenizer.fill_ids(prefix, request.suffix))
-        if target.capabilities.token_prompts:
-            return TextPrompt((ids,), filled_gap=True), len(ids), len(ids)
-        _require_no_special(tokenizer.tokenizer, [prefix], "prompt")
-        _require_no_special(tokenizer.tokenizer, [request.suffix], "suffix")
-        return TextPrompt(tuple(prompts), request.suffix), len(ids), len(ids)
-    encoded = [tuple(await tokenizer.encode(p)) if isinstance(p, str) else p for p in prompts]
+    if request.suffix is not None and echo:
+        raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
+    # before it takes a turn: what cannot fit need not wait
+    texts = [text for text in (*prompts, request.suffix) if isinstance(text, str)]
+    for text in texts:
+        tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
+    encoded = await tokenizer.run(organization_id, texts, lambda: _ids(prompts, request, target, tokenizer.tokenizer))
     counts = [len(ids) for ids in encoded]
     if target.capabilities.token_prompts:
-        return TextPrompt(tuple(encoded), echo=echo), max(counts), sum(counts)
-    _require_no_special(tokenizer.tokenizer, [p for p in prompts if isinstance(p, str)], "prompt")
-    return TextPrompt(tuple(prompts), echo=echo), max(counts), sum(counts)
+        prompt = TextPrompt(tuple(encoded), echo=echo, filled_gap=request.suffix is not None)
+    else:
+        prompt = TextPrompt(tuple(prompts), request.suffix, echo=echo)
+    return prompt, max(counts), sum(counts)
 
 
-def _prompts(request: CompletionRequest) -> list[str | tuple[int, ...]]:
-    """One entry per prompt, whichever of the four shapes the client used."""
+def _ids(
+    prompts: list[str | tuple[int, ...]], request: CompletionRequest, target: Target, tokenizer: Tokenizer
+) -> list[tuple[int, ...]]:
+    """Each prompt's ids, the gap's if there is one."""
+    limit = target.model.context_tokens
+    if request.suffix is not None:
+        assert isinstance(prompts[0], str)
+        encoded = [tuple(tokenizer.fill_ids(prompts[0], request.suffix, limit))]
+    else:
+        encoded = [tuple(tokenizer.encode(p, limit)) if isinstance(p, str) else p for p in prompts]
+    if not target.capabilities.token_prompts:
+        _require_no_special(tokenizer, [prompt for prompt in prompts if isinstance(prompt, str)], "prompt")
+        _require_no_special(tokenizer, request.suffix, "suffix")
+    return encoded
+
+
+def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:
+    """One entry per prompt, whichever of the four shapes the client used. Ids that cannot fit are not looked at."""
     prompt = request.prompt
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
         raise InvalidField("'prompt' must not be an empty list.", param="prompt")
+    if isinstance(prompt[0], int):
+        _require_fitting_ids(prompt, context_tokens, "prompt")
+    elif len(prompt) > MAX_PROMPTS:
+        raise InvalidField(f"'prompt' has {len(prompt)} entries; at most {MAX_PROMPTS} are taken.", param="prompt")
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) == len(prompt):
         return [tuple(ids)]
-    if len(prompt) > MAX_PROMPTS:
-        raise InvalidField(f"'prompt' has {len(prompt)} entries; at most {MAX_PROMPTS} are taken.", param="prompt")
     prompts: list[str | tuple[int, ...]] = []
     for index, item in enumerate(prompt):
         if isinstance(item, str):
             prompts.append(item)
         elif isinstance(item, list) and item:
+            _require_fitting_ids(item, context_tokens, f"prompt[{index}]")
             prompts.append(tuple(item))
         else:
             raise InvalidField("Each prompt must be text or a non-empty list of token ids.", param=f"prompt[{index}]")
     return prompts
+
+
+def _require_fitting_ids(ids: Sequence[object], context_tokens: int, param: str) -> None:
+    if len(ids) > context_tokens:
+        raise ContextTooLong(limit_tokens=context_tokens, prompt_tokens=len(ids), output_tokens=1, param=param)
 
 
 def _require_known_ids(prompts: list[str | tuple[int, ...]], tokenizer: Tokenizer) -> None:
@@ -336,8 +380,8 @@ def _require_known_ids(prompts: list[str | tuple[int, ...]], tokenizer: Tokenize
             )
 
 
-def _require_no_special(tokenizer: Tokenizer, texts: list[str], param: str) -> None:
-    for text in texts:
+def _require_no_special(tokenizer: Tokenizer, value: Any, param: str) -> None:
+    for text in _texts(value, param):
         found = tokenizer.special_in(text)
         if found is not None:
             raise SpecialToken(

@@ -16,6 +16,12 @@ MAX_CHOICES = 16
 MAX_STOP = 16
 MAX_LOGIT_BIAS = 300
 MAX_PROMPTS = 64
+MAX_MESSAGES = 10_000
+MAX_PARTS = 10_000
+"""Of one message. A body's shape is bounded as a whole too: gateway/openai/shape.py."""
+MAX_TOOLS = 128
+MAX_CALLS = 128
+MAX_ANNOTATIONS = 1_000
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -27,7 +33,12 @@ Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
-LogitBias = Annotated[dict[str, Bias], Meta(max_length=MAX_LOGIT_BIAS)]
+TOKEN_ID_TEXT = "^[0-9]{1,10}$"
+LogitBias = Annotated[
+    dict[str, Bias],
+    Meta(max_length=MAX_LOGIT_BIAS, extra_json_schema={"propertyNames": {"pattern": TOKEN_ID_TEXT}}),
+]
+"""Names are looked at once there are few: a pattern is tried before anything is counted."""
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Tag = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]
@@ -61,23 +72,23 @@ class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", ta
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     """Name and JSON arguments of a call the assistant made."""
 
-    name: str
+    name: Tag
     arguments: Text
 
 
 class ToolCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A call the assistant made earlier."""
 
-    id: str
+    id: Tag
     function: FunctionCall
     type: Literal["function"] = "function"
-    index: int | None = None
+    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | None = None
 
 
 class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="system"):
     """Instructions."""
 
-    content: Text | list[TextPart]
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
 
 
@@ -86,14 +97,14 @@ class DeveloperMessage(
 ):
     """Instructions, by OpenAI's newer name; engines know `system`."""
 
-    content: Text | list[TextPart]
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
 
 
 class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="user"):
     """What the user said."""
 
-    content: Text | list[TextPart | ImagePart]
+    content: Text | Annotated[list[TextPart | ImagePart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
 
 
@@ -102,21 +113,22 @@ class AssistantMessage(
 ):
     """What the assistant said; takes what our own answers contain, so that clients can append them unchanged."""
 
-    content: Text | list[TextPart | RefusalPart] | None = None
+    content: Text | Annotated[list[TextPart | RefusalPart], Meta(max_length=MAX_PARTS)] | None = None
     name: Tag | None = None
     refusal: Text | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_CALLS)] | None = None
     reasoning_content: Text | None = None
     audio: None = None
-    annotations: list[Any] | None = None
+    annotations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_ANNOTATIONS)] | None = None
+    """Taken back, never decoded and left out: the decoder makes it None."""
     function_call: None = None
 
 
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
     """What a tool answered."""
 
-    content: Text | list[TextPart]
-    tool_call_id: str
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    tool_call_id: Tag
     name: Tag | None = None
 
 
@@ -127,7 +139,7 @@ class FunctionDefinition(msgspec.Struct, forbid_unknown_fields=True, omit_defaul
     """A function the model may call; `parameters` is a JSON schema."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
-    description: str | None = None
+    description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
@@ -142,7 +154,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
 class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
     """Names one function."""
 
-    name: str
+    name: Tag
 
 
 class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,9 +167,9 @@ class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
 class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"schema_": "schema"}):
     """A named schema."""
 
-    name: str
+    name: Tag
     schema_: dict[str, Any] | None = None
-    description: str | None = None
+    description: Text | None = None
     strict: bool | None = None
 
 
@@ -203,11 +215,11 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class ChatRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None

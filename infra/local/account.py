@@ -11,6 +11,9 @@ import msgspec
 
 from contracts.errors import ConfigError
 
+OWN = "slipstream"
+SHARED = "nobody"
+
 
 class Account(msgspec.Struct, frozen=True):
     """A user of this machine, by number: children drop to it and lose every supplementary group."""
@@ -40,13 +43,16 @@ class Account(msgspec.Struct, frozen=True):
         return status.st_mode & wanted == wanted
 
 
-def account_for_postgres(name: str) -> Account | None:
+def account_for_postgres(name: str, cluster: Path) -> Account | None:
     """The account PostgreSQL must drop to, or None when we are an ordinary user and simply stay who we are.
 
-    Raises ConfigError when we are root and `name` does not exist or is root itself.
+    name: empty for the owner of an existing cluster, else an account of our own where the machine has one: every other
+    process of the account can reach the cluster, through /proc if not by path. Raises ConfigError when we are root and
+    the account does not exist or is root itself.
     """
     if os.geteuid() != 0:
         return None
+    name = name or _owner_of(cluster) or (OWN if _exists(OWN) else SHARED)
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -61,3 +67,20 @@ def account_for_postgres(name: str) -> Account | None:
             param="local.postgres_account",
         )
     return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def _exists(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _owner_of(cluster: Path) -> str | None:
+    """Who an existing cluster was given to; an account made since does not take it over."""
+    try:
+        owner = (cluster / "PG_VERSION").stat().st_uid
+        return pwd.getpwuid(owner).pw_name if owner != 0 else None
+    except (FileNotFoundError, KeyError):
+        return None

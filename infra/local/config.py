@@ -17,7 +17,12 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gateways: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Gateway processes; each is one core's worth of relaying."""
     database_url: str | None = None
-    """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started."""
+    """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started. Gateways, workers and commands work
+    as the role it names."""
+    migration_database_url: str | None = None
+    """The same database as the role that owns the tables, for `slipstream migrate`; the role of `database_url` is then
+    given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and could
+    alter the audit log and the ledger."""
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None
@@ -30,8 +35,11 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Embedded engine processes for the autocomplete tier."""
     engine_nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
     """Niceness of embedded engines, so that gateways win the processor when both want it."""
-    postgres_account: str = "nobody"
-    """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root."""
+    postgres_account: str = ""
+    """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root.
+    Empty: who owns the database already, else `slipstream` where there is such an account, else `nobody`. Whatever else
+    runs under it can reach the database, so make one of its own before the first start: `useradd --system slipstream`.
+    """
     ready_timeout_s: Seconds = 90.0
     """How long one process may take from start to ready before `up` gives up."""
     stop_timeout_s: Seconds = 10.0

@@ -13,6 +13,8 @@ from infra.local.private import claim_folder, folder_error, secret_text
 SOCKET_PATH_BYTES = 107
 """Longest unix socket path Linux takes (macOS: 103, which the longest name below still leaves room for)."""
 LONGEST_SOCKET_NAME = "postgres/.s.PGSQL.5432.lock.x"
+APPLICATION_ROLE = "slipstream_app"
+"""As which gateways, workers and commands use the embedded PostgreSQL. It owns nothing."""
 PATH_BYTES = 900
 """PostgreSQL takes data paths below 1,024 bytes; room is left for the names below it."""
 
@@ -23,6 +25,9 @@ class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links the user put there on purpose
         self.token_file = self.path / "token"
+        self.router_token_file = self.path / "router.token"
+        self.reader_token_file = self.path / "router.reader.token"
+        self.metrics_token_file = self.path / "engine.metrics.token"
         self.pepper_file = self.path / "pepper"
         self.postgres = self.path / "postgres"
         self.valkey = self.path / "valkey"
@@ -39,8 +44,24 @@ class DataFolder:
         self.settings_file = self.run / "settings.toml"
 
     @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Every secret of the deployment, each in a file of its own."""
+        return (
+            self.token_file,
+            self.router_token_file,
+            self.reader_token_file,
+            self.metrics_token_file,
+            self.pepper_file,
+        )
+
+    @property
     def database_url(self) -> str:
-        """URL of the embedded PostgreSQL."""
+        """URL of the embedded PostgreSQL, for the application."""
+        return f"postgresql://{APPLICATION_ROLE}@/slipstream?host={self.postgres_socket}"
+
+    @property
+    def migration_database_url(self) -> str:
+        """URL of the embedded PostgreSQL, for the role that owns its tables."""
         return f"postgresql://slipstream@/slipstream?host={self.postgres_socket}"
 
     @property
@@ -63,8 +84,8 @@ class DataFolder:
         self._require_writable()
         for folder in (self.journal, self.logs, self.metrics, self.valkey, self.run):
             claim_folder(folder)
-        secret_text(self.token_file)
-        secret_text(self.pepper_file)
+        for secret in self.secret_files:
+            secret_text(secret)
 
     def _run(self) -> Path:
         beside = self.path / "run"

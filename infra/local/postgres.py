@@ -19,7 +19,7 @@ from infra.local.account import Account, account_for_postgres
 from infra.local.binaries import postgres_binaries
 from infra.local.child import ChildSpec
 from infra.local.config import LocalConfig
-from infra.local.folders import DataFolder
+from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.leftovers import clear_postgres
 from infra.local.postgres_wire import NotReady, execute
 from infra.local.private import claim_folder, folder_error
@@ -27,6 +27,9 @@ from infra.local.spawn import Launch
 
 NAME = "postgres"
 MAJOR = "18"
+ENSURE_ROLE = f"""
+do $$ begin create role {APPLICATION_ROLE} login; exception when duplicate_object then null; end $$
+"""
 # PostgreSQL reads these from the environment and would listen somewhere else than we look.
 ENVIRONMENT = {"LC_ALL": "C", "PGPORT": "5432", "PGOPTIONS": "", "PGDATA": ""}
 
@@ -39,7 +42,7 @@ class Postgres:
         self._data = data
         self._config = config
         self._durable = durable
-        self._account = account_for_postgres(config.postgres_account)
+        self._account = account_for_postgres(config.postgres_account, data.postgres)
         self._binaries = postgres_binaries(self._account)
         self._descriptors: tuple[int, ...] = ()
 
@@ -119,13 +122,14 @@ class Postgres:
         await clear_postgres(self._data.postgres, self._data.postgres_socket)
 
     async def _probe(self) -> bool:
-        """Ready means: our database exists and answers."""
+        """Ready means: our database and the application's role exist and answer."""
         try:
             exists = await execute(
                 self._data.postgres_socket, "postgres", "select 1 from pg_database where datname = 'slipstream'"
             )
             if not exists:
                 await execute(self._data.postgres_socket, "postgres", "create database slipstream", timeout_s=60)
+            await execute(self._data.postgres_socket, "postgres", ENSURE_ROLE)
         except NotReady:
             return False
         return True

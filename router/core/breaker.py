@@ -1,16 +1,26 @@
 """A replica's circuit breaker: faults of requests, which a healthy `/health` may hide, take it out for a while.
 
-closed ──faults in a row, or far slower than its pool──► open ──pause over──► trial: one lease at a time
-   ▲                                                      ▲                      │
-   └───────────────── it answered well ───────────────────┼──────────────────────┤
-                                                          └── it failed again, pause doubled
+closed ──faults of several organizations, a failed probe of ours, or far too slow──► open ──pause over──► trial
+   ▲                                                                                  ▲                    │
+   └────── a request ended well, or a probe of ours did ──────────────────────────────┼────────────────────┤
+                                       two organizations failed, or a probe did: pause doubled ◄───────────┘
+
+What one organization sends can make an engine fail it, again and again. So its faults alone never open a breaker, nor
+keep it from closing: they lead it elsewhere (avoidance.py), and have the router probe the engine itself.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-FAULTS_IN_A_ROW = 5
+FAULTS_TO_OPEN = 5
+"""In a row, nobody's request ended well in between."""
+FAULTS_COUNTED = 3
+"""Of one organization: fewer than it takes."""
+ORGANIZATIONS_TO_REOPEN = 2
+"""That failed since the trial began."""
+TRIALS_AT_ONCE = 3
+"""Leases of a trial, each of another organization: one that holds its lease for long keeps nobody else out."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
@@ -24,14 +34,14 @@ class State(Enum):
 
 
 class Breaker:
-    """One replica's. Opening is decided by the caller for outliers, here for faults."""
+    """One replica's. Opening is decided by the caller for outliers, here for faults and probes."""
 
     __slots__ = ("faults", "opens_again_at", "pause_s", "reason", "state")
 
     def __init__(self) -> None:
         self.state = State.CLOSED
-        self.faults = 0
-        """Requests in a row that the engine failed."""
+        self.faults: dict[str, int] = {}
+        """By organization, since a request ended well or the state changed; each up to `FAULTS_COUNTED`."""
         self.pause_s = FIRST_PAUSE_S
         self.opens_again_at = 0.0
         self.reason = ""
@@ -41,36 +51,59 @@ class Breaker:
         """It takes nothing."""
         return self.state is State.OPEN
 
-    def places(self, most: int) -> int:
-        """Leases it may hold at once."""
-        return min(most, 1) if self.state is State.TRIAL else most
+    @property
+    def tries(self) -> bool:
+        """It takes a few, to find out."""
+        return self.state is State.TRIAL
 
-    def failed(self, now: float) -> bool:
-        """The engine failed a request. True when the breaker opens by it."""
-        self.faults += 1
-        if self.state is State.TRIAL or (self.state is State.CLOSED and self.faults >= FAULTS_IN_A_ROW):
-            self.trip(f"{self.faults} requests in a row failed", now)
-            return True
-        return False
+    def failed(self, organization_id: str, now: float) -> bool:
+        """The engine failed a request of this organization. True when the breaker opens by it."""
+        if self.state is State.OPEN:
+            return False
+        self.faults[organization_id] = min(self.faults.get(organization_id, 0) + 1, FAULTS_COUNTED)
+        if self.state is State.TRIAL:
+            opens = len(self.faults) >= ORGANIZATIONS_TO_REOPEN
+        else:
+            opens = sum(self.faults.values()) >= FAULTS_TO_OPEN
+        if opens:
+            self.trip(f"requests of {len(self.faults)} organizations in a row failed", now)
+        return opens
 
     def trip(self, reason: str, now: float) -> None:
         """Open it. Each time without a good answer in between lasts twice as long."""
         self.state = State.OPEN
         self.reason = reason
+        self.faults.clear()
         self.opens_again_at = now + self.pause_s
         self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
 
     def rested(self) -> None:
-        """The pause is over: one lease at a time may try."""
+        """The pause is over: a few leases may try."""
         if self.state is State.OPEN:
             self.state = State.TRIAL
 
-    def answered(self) -> bool:
-        """A request ended well. True when the breaker closes by it."""
-        self.faults = 0
-        if self.state is State.TRIAL:
-            self.state = State.CLOSED
+    def answered(self) -> None:
+        """A request ended well. One that was sent before it opened does not close it."""
+        self.faults.clear()
+        if self.state is not State.OPEN:
+            self._close()
             self.pause_s = FIRST_PAUSE_S
-            self.reason = ""
-            return True
-        return False
+
+    def probed(self, well: bool, now: float) -> bool:
+        """A generation of our own ended. True when the breaker opens by it.
+
+        One that went well ends a trial, but neither forgets faults, for an engine may fail all but the shortest, nor
+        shortens the next pause.
+        """
+        if well:
+            if self.state is State.TRIAL:
+                self._close()
+            return False
+        if self.state is State.OPEN:
+            return False
+        self.trip("a probe of the router failed", now)
+        return True
+
+    def _close(self) -> None:
+        self.state = State.CLOSED
+        self.reason = ""

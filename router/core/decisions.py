@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.generation import Tier
 from contracts.lease import Lease
 
 
@@ -44,6 +45,17 @@ class ProbeNow(msgspec.Struct, frozen=True):
     replica_id: str
 
 
+class ProbeGeneration(msgspec.Struct, frozen=True):
+    """Have this replica generate one token for the router: requests fail there, and its health may not show why.
+
+    model: as the engine calls it. tier: what kind of prompt the model is for. Answered by `GenerationProbed`.
+    """
+
+    replica_id: str
+    model: str
+    tier: Tier
+
+
 class ReplayKvEvents(msgspec.Struct, frozen=True):
     """Ask this replica to repeat its KV events from a number on: some were missed."""
 
@@ -51,4 +63,4 @@ class ReplayKvEvents(msgspec.Struct, frozen=True):
     first: int
 
 
-Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow | ReplayKvEvents
+Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow | ProbeGeneration | ReplayKvEvents

@@ -20,7 +20,16 @@ from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
 from router.core import learning
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
+from router.core.decisions import (
+    Decision,
+    Disconnect,
+    Granted,
+    ProbeGeneration,
+    ProbeNow,
+    Refused,
+    ReplayKvEvents,
+    Welcomed,
+)
 from router.core.events import (
     Acquire,
     Cancel,
@@ -29,8 +38,10 @@ from router.core.events import (
     FirstToken,
     GatewayConnected,
     GatewayDisconnected,
+    GenerationProbed,
     HeldLease,
     KvBatch,
+    Probe,
     Release,
     ReplicaProbed,
     StatePublished,
@@ -53,6 +64,10 @@ OUTLIER_RATIO = 8.0
 OUTLIER_REPORTS = 24
 OUTLIERS_AT_MOST = 1 / 3
 """Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
+PROBE_PAUSE_S = 1.0
+"""Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
+PROBE_LOST_S = 60.0
+"""A generation probe without an outcome for so long is asked for again."""
 
 
 class Dispatcher:
@@ -75,6 +90,8 @@ class Dispatcher:
         """Of replicas that publish KV events."""
         self._resting: dict[str, Replica] = {}
         """Replicas whose breaker is open."""
+        self._avoided: list[tuple[float, str, str]] = []
+        """Heap of when an organization's avoidance of a replica ends."""
         self._handlers: dict[type, Callable[[Any, float, list[Decision]], None]] = {
             GatewayConnected: self._connected,
             GatewayDisconnected: self._disconnected,
@@ -84,6 +101,7 @@ class Dispatcher:
             Release: self._release,
             StatePublished: self._published,
             ReplicaProbed: self._probed,
+            GenerationProbed: self._generation_probed,
             KvBatch: self._kv_events,
             DrainReplica: self._drain,
             Tick: self._tick,
@@ -104,6 +122,8 @@ class Dispatcher:
             heapq.heappop(deadlines)
         times = [session.grace_ends_at for session in self.sessions.values() if session.grace_ends_at is not None]
         times += [replica.breaker.opens_again_at for replica in self._resting.values()]
+        if self._avoided:
+            times.append(self._avoided[0][0])
         if deadlines:
             times.append(deadlines[0][0])
             times += [pool.open_at for pool in self.fleet.pools.values() if len(pool.queue)]
@@ -227,6 +247,7 @@ class Dispatcher:
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
         replica.began((session.gateway_id, live.lease_id), now)
+        replica.answered_at = now
         replica.worked_s += live.work_s
         live.worked_before_s = replica.worked_s
         pool = self._pool_of(replica)
@@ -251,12 +272,12 @@ class Dispatcher:
         replica = self.fleet.held(live.replica_id)
         pool = self._pool_of(replica)
         if end.engine_fault:
-            if replica.suspected("a gateway met a fault; being polled"):
-                out.append(ProbeNow(replica.id))
-            if replica.breaker.failed(now):
-                self._resting[replica.id] = replica
+            self._failed(replica, pool, live, now, out)
         elif end.finish is Finish.COMPLETE:
+            replica.answered_at = now
             replica.breaker.answered()
+            if pool is not None:
+                pool.avoidance.answered(_organization_of(live), replica.id)
         if pool is not None:
             if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 pool.pace.ended(now - live.since)
@@ -269,6 +290,31 @@ class Dispatcher:
         if pool is not None:
             pool.refresh(replica)
         self.placer.serve(pool, now, out)
+
+    def _failed(
+        self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
+    ) -> None:
+        """An engine failed a request. Whether that is the engine's doing, other tenants and a probe will tell."""
+        organization_id = _organization_of(live)
+        if replica.suspected(organization_id, "a gateway met a fault; being polled"):
+            out.append(ProbeNow(replica.id))
+        if replica.breaker.failed(organization_id, now):
+            self._resting[replica.id] = replica
+        if pool is None:
+            return
+        ends_at = pool.avoidance.failed(organization_id, replica.id, now)
+        if ends_at is not None:
+            heapq.heappush(self._avoided, (ends_at, replica.id, organization_id))
+        if replica.breaker.tries or replica.id in pool.avoidance.of(organization_id):
+            self._probe_generation(pool, replica, now, out)
+
+    def _probe_generation(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
+        """Ask the engine ourselves, one probe at a time."""
+        served = self.fleet.served_by(pool.name)
+        if served is None or now - replica.probe_asked_at < (PROBE_LOST_S if replica.probing else PROBE_PAUSE_S):
+            return
+        replica.probing, replica.probe_asked_at = True, now
+        out.append(ProbeGeneration(replica.id, *served))
 
     def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
         """The tenant pays what was used instead of what was expected."""
@@ -310,10 +356,8 @@ class Dispatcher:
         running = replica.decoding
         token_s = replica.ratio.value * pool.rates.token_s(running)
         replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
-        if event.load is not None and event.load.retracted > replica.retractions:
-            if replica.retractions:
-                pool.retracted(event.load.retracted - replica.retractions)
-            replica.retractions = event.load.retracted
+        if event.load is not None:
+            pool.retracted(replica.retracted(event.load.retracted))
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
             # what died comes back empty; what was only unreachable is learnt again from its first answers
             pool.index.forget(replica.slot)
@@ -323,13 +367,29 @@ class Dispatcher:
     def _reconsider(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
         """A replica may be used now, or no longer: serve who waits, or refuse them when nobody is left to wait for."""
         pool.refresh(replica)
-        if replica.usable:
-            self.placer.serve(pool, now, out)
-        elif not replica.hopeful:
+        if not replica.hopeful:
             for waiting in pool.queue:
                 if not self.placer.hopeful(pool, waiting.ask):
                     self.placer.unqueue(waiting)
                     self.placer.refuse_no_engine(pool, waiting, now, out)
+        # also when it is gone: whoever kept away from the others for its sake does so no more
+        self.placer.serve(pool, now, out)
+
+    def _generation_probed(self, event: GenerationProbed, now: float, out: list[Decision]) -> None:
+        replica = self.fleet.replicas.get(event.replica_id)
+        pool = None if replica is None else self._pool_of(replica)
+        if replica is None or pool is None or not replica.probing:
+            return
+        replica.probing = False
+        # an engine that answers others meanwhile has much to do; its users must not take it out by that
+        hangs = event.probe is Probe.LATE and replica.answered_at < replica.probe_asked_at
+        if event.probe is Probe.FAILED or hangs:
+            if replica.breaker.probed(False, now):
+                self._resting[replica.id] = replica
+        elif event.probe is Probe.WELL:
+            replica.breaker.probed(True, now)
+        pool.refresh(replica)
+        self.placer.serve(pool, now, out)
 
     def _drain(self, event: DrainReplica, now: float, out: list[Decision]) -> None:
         replica = self.fleet.replicas.get(event.replica_id)
@@ -395,10 +455,23 @@ class Dispatcher:
                 pool = self._pool_of(replica)
                 if pool is not None:
                     pool.refresh(replica)
+                    self._probe_generation(pool, replica, now, out)
                     self.placer.serve(pool, now, out)
+        while self._avoided and self._avoided[0][0] <= now:
+            _, replica_id, organization_id = heapq.heappop(self._avoided)
+            avoided = self.fleet.replicas.get(replica_id)
+            pool = None if avoided is None else self._pool_of(avoided)
+            if pool is not None:
+                pool.avoidance.rested(organization_id, replica_id, now)
+                self.placer.serve(pool, now, out)
         for pool in self.fleet.pools.values():
             if pool.open_at <= now:
                 self.placer.serve(pool, now, out)
         for session in list(self.sessions.values()):
             if session.grace_ends_at is not None and session.grace_ends_at <= now:
                 self._end_session(session, now, out)
+
+
+def _organization_of(live: LiveLease) -> str:
+    """Whose it is; of leases adopted from a hello nobody knows, and all of them count as one organization's."""
+    return live.ask.organization_id if live.ask is not None else ""

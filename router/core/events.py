@@ -6,6 +6,8 @@ its number and ignored.
 
 from __future__ import annotations
 
+from enum import Enum
+
 import msgspec
 
 from contracts.desired_state import DesiredState
@@ -100,6 +102,25 @@ class ReplicaProbed(msgspec.Struct, frozen=True):
     load: Load | None = None
 
 
+class Probe(Enum):
+    """How a generation of the router's own ended."""
+
+    WELL = "well"
+    FAILED = "failed"
+    LATE = "late"
+    """Not in time: the engine hangs, or has much to do."""
+    UNCLEAR = "unclear"
+    """It was refused: by an engine at its limit, or because the probe is nothing for this model."""
+
+
+class GenerationProbed(msgspec.Struct, frozen=True):
+    """The answer to a ProbeGeneration."""
+
+    replica_id: str
+    probe: Probe
+    detail: str = ""
+
+
 class KvBatch(msgspec.Struct, frozen=True):
     """One message of an engine's KV events, as it came: number, and the MessagePack payload SGLang and vLLM publish.
 
@@ -132,6 +153,7 @@ Event = (
     | Release
     | StatePublished
     | ReplicaProbed
+    | GenerationProbed
     | KvBatch
     | DrainReplica
     | Tick

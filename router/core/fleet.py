@@ -55,6 +55,16 @@ class Fleet:
         waiting.engine_model = canary.engine_model or waiting.engine_model
         return self.pools[canary.pool]
 
+    def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
+        """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none."""
+        for model in self.state.models if self.state is not None else ():
+            name = model.engine_model or model.name
+            if model.pool == pool_name:
+                return name, model.tier
+            if model.canary is not None and model.canary.pool == pool_name:
+                return model.canary.engine_model or name, model.tier
+        return None
+
     def promise(self, ask: Ask) -> Stratum | None:
         """What prompts of this tier and length are promised; None: nothing."""
         strata = self._promises.get(ask.tier, ())
@@ -112,6 +122,9 @@ class Fleet:
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
             replica.breaker, replica.ratio, replica.fill = Breaker(), Ratio(wanted.speed), 1.0
+            replica.accusers.clear()
+            replica.probing, replica.retractions = False, None
+            self.pools[pool.name].avoidance.forget(replica.id)
             if replica.slot >= 0:
                 self.pools[pool.name].index.forget(replica.slot)
         replica.wanted = True

@@ -35,6 +35,8 @@ def _check_counts(dispatcher: Dispatcher) -> None:
         _require(replica.tokens == tokens[replica.id], f"{replica.id}: counted tokens are those of the live leases")
         _require(replica.prefill_tokens == prefill[replica.id], f"{replica.id}: counted prefill is that of its leases")
         _require(len(replica.live) == replica.leases, f"{replica.id}: knows its leases")
+        tried = {one.ask.organization_id for one in replica.live.values() if one.trial and one.ask is not None}
+        _require(replica.trials == tried, f"{replica.id}: knows whose leases are trials")
         _require(replica.peak >= replica.leases, f"{replica.id}: the peak is at least the present")
         _require(replica.wanted or replica.leases > 0, f"{replica.id}: unwanted and unused replicas are forgotten")
     _require(set(leases) <= set(replicas), "every lease is on a replica that is remembered")
@@ -86,8 +88,16 @@ def _check_queues(dispatcher: Dispatcher) -> None:
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )
             others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
+            away = pool.kept_away_from(ask)
             bored = [
-                one for one in others if one.free and not one.leases and not one.foreign and not one.context_tokens
+                one
+                for one in others
+                if one.free
+                and not one.leases
+                and not one.foreign
+                and not one.context_tokens
+                and one.id not in away
+                and not one.bars(ask.organization_id)
             ]
             _require(not bored, f"{ask.lease_id}: nobody waits beside an idle engine")
             _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")

@@ -145,6 +145,8 @@ class Placer:
         replica = self.fleet.held(live.replica_id)
         replica.drop((session.gateway_id, live.lease_id), now)
         pool = self.fleet.pools.get(replica.pool)
+        if pool is not None and live.ask is not None:
+            pool.avoidance.ended(live.ask.organization_id, replica.id, live.lease_id)
         if pool is not None and replica.slot >= 0:
             pool.leases -= 1
             pool.refresh(replica)
@@ -193,6 +195,7 @@ class Placer:
             work_ahead_pairs=prospect.ahead_pairs,
             running=replica.decoding,
             predicted_s=prospect.predicted_s,
+            trial=replica.breaker.tries,
             waits_for_first_token=True,
             pool=pool,
             stratum=waiting.stratum,
@@ -207,6 +210,7 @@ class Placer:
         pool.queue.charge(tenant, waiting.stratum, prospect.uncached_tokens, question.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
+        pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
         pool.owe(work_s, waiting.tempo_s, pool.queue.over_share(tenant), now)
         self.sheds.granted(ask.tier.value)
         pool.served.count(waiting.length, True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from contracts.lease import Ask
 from contracts.prefix import BLOCK_TOKENS
+from router.core.avoidance import Avoidance
 from router.core.fair_queue import FairQueue
 from router.core.outputs import Outputs
 from router.core.pace import Pace
@@ -59,6 +63,7 @@ class PoolState:
         self.queue = FairQueue()
         self.served = Served()
         self.returns = Returns()
+        self.avoidance = Avoidance()
         self.relieved_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
         self.pace = Pace()
@@ -104,6 +109,21 @@ class PoolState:
     def places(self) -> int:
         """Leases its usable replicas can hold together."""
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
+
+    def kept_away_from(self, ask: Ask) -> Collection[str]:
+        """Ids of the replicas that an ask goes to no more, because they failed its organization and others have not."""
+        away = self.avoidance.of(ask.organization_id)
+        if not away:
+            return ()
+        tokens = ask.prompt_tokens + ask.max_output_tokens
+        others = any(
+            replica.usable
+            and replica.id not in away
+            and replica.id not in ask.excluded_replicas
+            and (not replica.context_tokens or tokens <= replica.context_tokens)
+            for replica in self.replicas
+        )
+        return away if others else ()
 
     @property
     def ring(self) -> Ring:
@@ -226,6 +246,7 @@ class PoolState:
 
     def leave(self, replica: Replica) -> None:
         """It is no longer part of the pool; nothing is known about its cache."""
+        self.avoidance.forget(replica.id)
         if self.by_slot.get(replica.slot) is replica:
             del self.by_slot[replica.slot]
             self.index.forget(replica.slot)

@@ -53,7 +53,7 @@ class Question:
     """Made for one attempt to place one ask; short-lived."""
 
     __slots__ = (
-        "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
+        "_away", "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
         "pool", "tokens_per_block", "waiting", "why",
     )  # fmt: skip
 
@@ -64,6 +64,7 @@ class Question:
         self.pool = pool
         self.now = now
         self.kv_reserve = kv_reserve
+        self._away = pool.kept_away_from(ask)
         self.match: Match = pool.index.match(ask.prefix_hashes)
         self.considered: dict[str, Prospect] = {}
         """By replica id: everything the policy looked at."""
@@ -91,6 +92,13 @@ class Question:
             self.why = "every place is taken"
             return False
         if replica.id in ask.excluded_replicas:
+            return False
+        if replica.id in self._away:
+            self.why = "engines that did not fail its tenant are busy"
+            return False
+        barred = replica.bars(ask.organization_id)
+        if barred:
+            self.why = barred
             return False
         if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
             self.why = "no replica with a context that long is free"

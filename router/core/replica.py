@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from contracts.lease import Engine
 from engines.base import Load
-from router.core.breaker import Breaker
+from router.core.breaker import TRIALS_AT_ONCE, Breaker
 from router.core.rates import Ratio
 
 if TYPE_CHECKING:
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 
 class Health(Enum):
-    """What is known of a replica. Only HEALTHY ones are given leases."""
+    """What is known of a replica."""
 
     UNKNOWN = "unknown"
     """Not polled yet. Asks wait for the answer, they are not refused."""
     HEALTHY = "healthy"
     SUSPECT = "suspect"
-    """A gateway met a fault on it and the poll that decides is under way. Asks wait."""
+    """A gateway met a fault on it and the poll that decides is under way. Whoever was failed waits for it, the others
+    do not: one tenant's fault withholds it from nobody else."""
     UNHEALTHY = "unhealthy"
+
+
+_IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 
 
 class Replica:
@@ -36,6 +40,8 @@ class Replica:
         "_kv_free",
         "_kv_growth",
         "_kv_since",
+        "accusers",
+        "answered_at",
         "at_free",
         "breaker",
         "chosen",
@@ -61,6 +67,8 @@ class Replica:
         "prefill_pairs",
         "prefill_tokens",
         "prefilling",
+        "probe_asked_at",
+        "probing",
         "progress_at",
         "ratio",
         "retractions",
@@ -68,6 +76,7 @@ class Replica:
         "speculation",
         "speed",
         "tokens",
+        "trials",
         "url",
         "wanted",
         "weight",
@@ -104,7 +113,17 @@ class Replica:
         self.detail = "not polled yet"
         self.failures = 0
         """Polls failed in a row."""
+        self.accusers: set[str] = set()
+        """Organizations that met a fault on it since the last poll."""
         self.breaker = Breaker()
+        self.trials: set[str] = set()
+        """Organizations with a lease that was granted as a trial of the breaker: one each."""
+        self.probing = False
+        """It is generating something for the router itself."""
+        self.probe_asked_at = float("-inf")
+        """When it was last asked to."""
+        self.answered_at = 0.0
+        """When it last began to answer a request."""
         self.load = Load()
         self.foreign = 0
         """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
@@ -128,8 +147,8 @@ class Replica:
         self.fill = 1.0
         """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
         none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
-        self.retractions = 0
-        """Requests the engine said it had thrown out of memory, in all."""
+        self.retractions: int | None = None
+        """Requests the engine said it had thrown out of memory, in all; None: it has not been asked yet."""
         self._kv_free = 0
         self._kv_growth = 0
         self._kv_since = 0
@@ -141,12 +160,22 @@ class Replica:
     @property
     def usable(self) -> bool:
         """It may be given leases now, as far as health, weight, draining and breaker go."""
-        return self._in_use and self.health is Health.HEALTHY and not self.breaker.open
+        return self._in_use and self.health in _IN_SERVICE and not self.breaker.open
 
     @property
     def free(self) -> bool:
         """It is usable and has a place left."""
-        return self.leases < self.breaker.places(self.max_concurrency) and self.usable
+        if self.breaker.tries and len(self.trials) >= TRIALS_AT_ONCE:
+            return False
+        return self.leases < self.max_concurrency and self.usable
+
+    def bars(self, organization_id: str) -> str:
+        """Why this organization has to wait for it, though others need not; empty: it does not."""
+        if organization_id in self.accusers:
+            return "an engine that failed its tenant is being polled"
+        if self.breaker.tries and organization_id in self.trials:
+            return "an engine that was taken out is tried by one request of each tenant"
+        return ""
 
     @property
     def hopeful(self) -> bool:
@@ -184,6 +213,8 @@ class Replica:
         """Count a lease, from the moment it is granted."""
         self.live[key] = live
         self.leases += 1
+        if live.trial and live.ask is not None:
+            self.trials.add(live.ask.organization_id)
         self.peak = max(self.peak, self.leases)
         self.tokens += live.tokens
         self._kv_since += live.prompt_tokens + live.growth_tokens
@@ -205,6 +236,8 @@ class Replica:
         self.began(key, now)
         live = self.live.pop(key)
         self.leases -= 1
+        if live.trial and live.ask is not None:
+            self.trials.discard(live.ask.organization_id)
         self.tokens -= live.tokens
         if live.polled:
             self._kv_growth -= live.growth_left
@@ -219,6 +252,7 @@ class Replica:
 
         token_s: the pool's time per token, to tell how far the live answers have got.
         """
+        self.accusers.clear()
         if healthy:
             if self.health in (Health.UNKNOWN, Health.UNHEALTHY):
                 self.healthy_since = now
@@ -248,8 +282,17 @@ class Replica:
             else:
                 self._kv_since += live.prompt_tokens + live.growth_tokens
 
-    def suspected(self, detail: str) -> bool:
+    def retracted(self, total: int) -> int:
+        """Requests it threw out of memory since the last poll. What it counted before it was first asked is old."""
+        before, self.retractions = self.retractions, total
+        if before is None:
+            return 0
+        return total - before if total >= before else total  # it counts from 0 when it is started again
+
+    def suspected(self, organization_id: str, detail: str) -> bool:
         """A gateway met a fault on it. True when this is news, and a poll is wanted."""
+        if self.health in _IN_SERVICE:
+            self.accusers.add(organization_id)
         if self.health is not Health.HEALTHY:
             return False
         self.health, self.detail = Health.SUSPECT, detail

@@ -51,6 +51,8 @@ class LiveLease(msgspec.Struct):
     running: int = 0
     """Streams that were decoding then."""
     predicted_s: float = 0.0
+    trial: bool = False
+    """Granted while the replica's breaker was trying."""
     waits_for_first_token: bool = False
     first_token_at: float = 0.0
     work_s: float = 0.0

@@ -18,8 +18,18 @@ from contracts.lease import Ask, LeaseEnd
 from contracts.usage import Finish, Usage
 from engines.performance.engine import Ended, FirstToken, Retracted
 from engines.performance.job import Job
-from router.core.decisions import Decision, Granted, ProbeNow, Refused
-from router.core.events import Acquire, Event, GatewayConnected, Release, ReplicaProbed, StatePublished, Tick
+from router.core.decisions import Decision, Granted, ProbeGeneration, ProbeNow, Refused
+from router.core.events import (
+    Acquire,
+    Event,
+    GatewayConnected,
+    GenerationProbed,
+    Probe,
+    Release,
+    ReplicaProbed,
+    StatePublished,
+    Tick,
+)
 from router.core.events import FirstToken as FirstTokenReported
 from router.simulator.arrival import Arrival
 from router.simulator.config import SimulatorConfig
@@ -199,6 +209,10 @@ class Simulation:
                 return
             outcome.refused_at = self.now
             self._count_over()
+        elif isinstance(decision, ProbeGeneration):
+            self._push(
+                self.now + self.config.network_s, _Kind.REPORT, GenerationProbed(decision.replica_id, Probe.WELL)
+            )
         elif isinstance(decision, ProbeNow):
             replica = self._by_name[decision.replica_id]
             self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))

@@ -29,15 +29,15 @@ def create(
     from gateway.admin.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
     from gateway.admin.call import AdminCall
     from gateway.admin.members import NewMember, create_member
-    from gateway.tenants.operator import operating_organization
-    from slipstream.administration import administer, converted, organization_named
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import ensure_operating_organization, organization_named
 
     member = converted({"email": email, "name": email, "role": role}, NewMember)
 
     async def work(call: AdminCall) -> AdminKeyWithSecret:
         connection = call.connection
         if organization is None:
-            organization_id = await operating_organization(connection)
+            organization_id = await ensure_operating_organization(call)
         else:
             organization_id = await organization_named(connection, organization)
         principal_id = await connection.fetchval(
@@ -47,7 +47,7 @@ def create(
         )
         if principal_id is None:
             principal_id = (await create_member.handler(call, organization_id, member)).id
-        body = NewAdminKey(principal_id=principal_id, name=name)
+        body = converted({"principal_id": principal_id, "name": name}, NewAdminKey)
         made: AdminKeyWithSecret = await create_admin_key.handler(call, organization_id, body)
         return made
 
@@ -63,19 +63,22 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
     from gateway.admin.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
-    from gateway.tenants.operator import operating_organization
-    from slipstream.administration import administer, organization_named
+    from slipstream.administration import administer
+    from slipstream.tenants import operating_organization, organization_named
 
-    async def work(call: AdminCall) -> Page[AdminKey]:
+    async def work(call: AdminCall) -> list[AdminKey]:
         if organization is None:
             organization_id = await operating_organization(call.connection)
         else:
             organization_id = await organization_named(call.connection, organization)
+        if organization_id is None:
+            return []
         page: Page[AdminKey] = await list_admin_keys.handler(call, organization_id, AdminKeyQuery(limit=100))
-        return page
+        return page.data
 
+    found = administer(config_file, data, work)
     print(f"{'id':<38}{'key':<22}{'state':<9}{'role':<11}{'owner':<38}name")
-    for key in administer(config_file, data, work).data:
+    for key in found:
         print(
             f"{key.id!s:<38}{key.display:<22}{key.state.value:<9}{key.role.value:<11}{key.principal_id!s:<38}{key.name}"
         )

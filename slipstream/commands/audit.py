@@ -30,39 +30,51 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
-    print(f"{'row':>8}  {'time':<24}{'who':<28}{'what':<28}which")
-    for entry in administer(config_file, data, lambda call: list_audit.handler(call, query)).data:
+    page = administer(config_file, data, lambda call: list_audit.handler(call, query))
+    print(f"{'row':>8}  {'time':<24}{'who':<36}{'what':<28}which")
+    for entry in page.data:
         at = entry.at.isoformat(sep=" ", timespec="milliseconds")[:23]
-        print(f"{entry.id:>8}  {at:<24}{entry.actor_name:<28}{entry.action:<28}{entry.subject_id}")
+        print(f"{entry.id:>8}  {at:<24}{entry.actor_name:<36}{entry.action:<28}{entry.subject_id}")
 
 
 @audit.command()
 @data_option
 @config_option
-@click.option("--head", metavar="ROW:HASH", help="What an earlier run printed: proves that nothing was cut off.")
-def verify(config_file: Path | None, data: str | None, head: str | None) -> None:
-    """Recompute the chain. Exit code 1 names the first broken row; keep the head it prints somewhere else."""
+@click.option("--head", metavar="ROW:HASH", help="What an earlier run printed, to be found again too.")
+@click.option(
+    "--heads",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the noted heads. Default: the worker's.",
+)
+def verify(config_file: Path | None, data: str | None, head: str | None, folder: Path | None) -> None:
+    """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
+    from gateway.admin.audit_chain import OWNED, Head, may_alter
     from gateway.admin.audit_chain import verify as verify_chain
+    from gateway.admin.audit_heads import noted
     from slipstream.database import connected
 
-    settings, remembered = running_settings(config_file, data), _head(head)
+    settings = running_settings(config_file, data)
+    heads = [Head(each.id, each.hash) for each in noted(folder or settings.audit_heads)]
+    given = [] if head is None else [_head(head)]
 
-    async def run() -> Verdict:
+    async def run() -> tuple[Verdict, bool]:
         async with connected(settings) as connection:
-            return await verify_chain(connection, remembered)
+            return await verify_chain(connection, *heads, *given), await may_alter(connection)
 
-    verdict = asyncio.run(run())
+    verdict, owned = asyncio.run(run())
+    if owned:
+        print(f"warning: {OWNED}", file=sys.stderr)
     if verdict.problem is not None:
         print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are whole", file=sys.stderr)
         sys.exit(1)
-    print(f"whole: {verdict.rows:,} rows; head {verdict.head or 'none, the log is empty'}")
+    compared = f"{len(heads):,} noted heads found again" if heads else "no head was noted yet"
+    print(f"whole: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")
 
 
-def _head(text: str | None) -> Head | None:
+def _head(text: str) -> Head:
     from gateway.admin.audit_chain import Head
 
-    if text is None:
-        return None
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:
         raise click.BadParameter("write it as it was printed, ROW:HASH", param_hint="--head")

@@ -62,7 +62,7 @@ def fleet(
 @control_address_option
 def drain(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
     """Give REPLICA_ID no new requests; running ones end by themselves. Until `resume`, or the router restarts."""
-    with _control(config_file, data, address) as control:
+    with _control(config_file, data, address, changing=True) as control:
         replica = control.drain(replica_id, True)
         click.echo(f"{replica.id} takes no new requests; {replica.leases} still run")
 
@@ -74,7 +74,7 @@ def drain(replica_id: str, config_file: Path | None, data: str | None, address: 
 @control_address_option
 def resume(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
     """Give REPLICA_ID requests again."""
-    with _control(config_file, data, address) as control:
+    with _control(config_file, data, address, changing=True) as control:
         click.echo(f"{replica_id} is {state(control.drain(replica_id, False))}")
 
 
@@ -115,8 +115,11 @@ def _row(replica: pb.Replica) -> tuple[str, ...]:
     )
 
 
-def _control(config_file: Path | None, data: str | None, address: str | None) -> ControlClient:
+def _control(
+    config_file: Path | None, data: str | None, address: str | None, *, changing: bool = False
+) -> ControlClient:
     from router.control.client import ControlClient
 
     settings = running_settings(config_file, data)
-    return ControlClient(address or settings.control_address, settings.token)
+    token = settings.router_token if changing else settings.reader_token
+    return ControlClient(address or settings.control_address, token)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from slipstream.commands.options import config_option, data_option, running_settings
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.keys import Key
 
 
 @click.group()
@@ -20,7 +25,7 @@ def keys() -> None:
 @data_option
 @config_option
 @click.option("--name", default="unnamed", show_default=True, help="What lists show.")
-@click.option("--organization", default="demo", show_default=True, help="Who pays; made when new.")
+@click.option("--organization", default="demo", show_default=True, help="Who pays, id or name; made when new.")
 @click.option("--project", default="default", show_default=True, help="Part of the organization; made when new.")
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
@@ -38,63 +43,60 @@ def create(
     expires_days: float | None,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
-    from gateway.admin.audit_log import Actor, Change, record
-    from gateway.limits.levels import Limits
-    from gateway.tenants.api_key import create_key
-    from gateway.tenants.organizations import ensure_organization, ensure_project
-    from slipstream.administration import account
-    from slipstream.database import connected
+    from gateway.admin.keys import KeyWithSecret, NewKey, create_key
+    from gateway.admin.limits import ALL_TIERS, NewLimits, put_key_limits
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import ensure_organization, ensure_project
 
-    settings = running_settings(config_file, data)
-    limits = Limits(
-        requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, max_concurrency=max_concurrency
-    )
     expires_at = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
+    body = converted({"name": name, "expires_at": expires_at}, NewKey)
+    given: dict[str, object] = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "max_concurrency": max_concurrency,
+    }
+    limits = converted(given, NewLimits)
 
-    async def run() -> str:
-        async with connected(settings) as connection, connection.transaction():
-            organization_id, _ = await ensure_organization(connection, organization)
-            project_id, _ = await ensure_project(connection, organization_id, project)
-            created = await create_key(connection, settings.pepper, project_id, name, limits, expires_at)
-            change = Change(
-                action="key.create",
-                subject_id=str(created.key.id),
-                organization_id=organization_id,
-                after=created.key,
-            )
-            await record(connection, Actor.command(account()), change)
-            return created.secret
+    async def work(call: AdminCall) -> str:
+        organization_id = await ensure_organization(call, organization)
+        project_id, _ = await ensure_project(call, organization_id, project)
+        made: KeyWithSecret = await create_key.handler(call, project_id, body)
+        if limits != NewLimits():
+            await put_key_limits.handler(call, made.key.id, ALL_TIERS, limits)
+        return made.secret
 
-    print(asyncio.run(run()))
+    print(administer(config_file, data, work))
 
 
 @keys.command(name="list")
 @data_option
 @config_option
-@click.option("--organization", help="Only this one's.")
+@click.option("--organization", help="Only this one's, id or name.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List keys, oldest first; never their secrets."""
-    from gateway.tenants.api_key import ApiKey, list_keys
+    from gateway.admin.keys import OVERVIEW
     from slipstream.database import connected
+    from slipstream.tenants import organization_named
 
     settings = running_settings(config_file, data)
 
-    async def run() -> list[ApiKey]:
+    async def run() -> list[Any]:
         async with connected(settings) as connection:
-            return await list_keys(connection, organization)
+            only = None if organization is None else await organization_named(connection, organization)
+            rows: list[Any] = await connection.fetch(OVERVIEW, only)
+            return rows
 
     found = asyncio.run(run())
-    now = datetime.now(UTC)
     print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}limits")
     for key in found:
         limits = (
-            (key.limits.requests_per_minute, "requests/min"),
-            (key.limits.tokens_per_minute, "tokens/min"),
-            (key.limits.max_concurrency, "at once"),
+            (key["requests_per_minute"], "requests/min"),
+            (key["tokens_per_minute"], "tokens/min"),
+            (key["max_concurrency"], "at once"),
         )
         spoken = ", ".join(f"{value:,} {unit}" for value, unit in limits if value is not None) or "none"
-        tenant = f"{key.organization:<16}{key.project:<16}{key.name:<16}"
-        print(f"{key.id!s:<38}{key.display:<16}{key.state(now):<9}{tenant}{spoken}")
+        tenant = f"{key['organization']:<16}{key['project']:<16}{key['name']:<16}"
+        print(f"{key['id']!s:<38}{key['display']:<16}{key['state']:<9}{tenant}{spoken}")
 
 
 @keys.command()
@@ -103,27 +105,16 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @click.argument("which")
 def revoke(config_file: Path | None, data: str | None, which: str) -> None:
     """Revoke the key WHICH (its id, its display form or its name), for good, everywhere within a second."""
-    from gateway.admin.audit_log import Actor, Change, record
-    from gateway.tenants.api_key import ApiKey, revoke_key
-    from slipstream.administration import account
-    from slipstream.database import connected
+    from gateway.admin.keys import revoke_key
+    from slipstream.administration import administer
+    from slipstream.tenants import key_named
 
-    settings = running_settings(config_file, data)
+    async def work(call: AdminCall) -> Key:
+        revoked: Key = await revoke_key.handler(call, await key_named(call.connection, which))
+        return revoked
 
-    async def run() -> ApiKey:
-        async with connected(settings) as connection, connection.transaction():
-            revoked = await revoke_key(connection, which)
-            organization_id = await connection.fetchval(
-                "SELECT id FROM gateway.organizations WHERE name = $1", revoked.organization
-            )
-            change = Change(
-                action="key.revoke", subject_id=str(revoked.id), organization_id=organization_id, after=revoked
-            )
-            await record(connection, Actor.command(account()), change)
-            return revoked
-
-    key = asyncio.run(run())
-    print(f"revoked {key.display} ({key.name}, {key.organization}/{key.project})")
+    key = administer(config_file, data, work)
+    print(f"revoked {key.display} ({key.name})")
 
 
 @keys.command()

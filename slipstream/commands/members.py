@@ -26,7 +26,8 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.members import Member, MemberQuery, list_members
-    from slipstream.administration import administer, organization_named
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
 
     async def work(call: AdminCall) -> Page[Member]:
         found = await organization_named(call.connection, organization)
@@ -53,7 +54,8 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
     """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
     from gateway.admin.call import AdminCall
     from gateway.admin.members import Member, NewMember, create_member
-    from slipstream.administration import administer, converted, organization_named
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
 
     body = converted({"email": email, "name": name or email, "role": role}, NewMember)
 

@@ -23,8 +23,9 @@ def upgrade(config_file: Path | None, data: str | None, revision: str) -> None:
     from migrations.run import current
     from migrations.run import upgrade as run
 
-    url = running_settings(config_file, data).database_url
-    run(url, revision)
+    settings = running_settings(config_file, data)
+    url = settings.migration_database_url
+    run(url, revision, application_url=settings.database_url)
     print(f"the database is at revision {current(url)}")
 
 
@@ -38,7 +39,7 @@ def downgrade(config_file: Path | None, data: str | None, revision: str, yes: bo
     from migrations.run import current
     from migrations.run import downgrade as run
 
-    url = running_settings(config_file, data).database_url
+    url = running_settings(config_file, data).migration_database_url
     if not yes:
         click.confirm(f"This deletes tables and their rows, down to {revision}. Go on?", abort=True)
     run(url, revision)

@@ -39,9 +39,9 @@ def list_command(config_file: Path | None, data: str | None) -> None:
 def create(config_file: Path | None, data: str | None, name: str) -> None:
     """Make an organization and print its id."""
     from gateway.admin.organizations import NewOrganization, create_organization
-    from slipstream.administration import administer
+    from slipstream.administration import administer, converted
 
-    body = NewOrganization(name=name)
+    body = converted({"name": name}, NewOrganization)
     print(administer(config_file, data, lambda call: create_organization.handler(call, body)).id)
 
 
@@ -66,7 +66,8 @@ def enable(config_file: Path | None, data: str | None, which: str) -> None:
 def _switch(config_file: Path | None, data: str | None, which: str, *, disabled: bool) -> None:
     from gateway.admin.call import AdminCall
     from gateway.admin.organizations import Organization, OrganizationChanges, update_organization
-    from slipstream.administration import administer, organization_named
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
 
     async def work(call: AdminCall) -> Organization:
         found = await organization_named(call.connection, which)

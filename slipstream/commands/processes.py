@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.descriptors import raise_descriptor_limit
+from slipstream.worker_config import Queue
 
 
 @click.command()
@@ -20,6 +22,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
     from gateway.main import GatewayPlace, main
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data)
     folder = settings.data
     place = GatewayPlace(
@@ -29,6 +32,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
         metrics_folder=folder.metrics,
         instance=instance,
         token=settings.token,
+        router_token=settings.router_token,
         pepper=settings.pepper,
         models=settings.models,
         pools=settings.pools,
@@ -48,19 +52,27 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     from engines.embedded.server import main
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data, **overrides)
-    main(settings.engine, token=settings.token)
+    main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
 
 
 @click.command()
 @config_option
 @data_option
-def worker(config_file: Path | None, data: str | None) -> None:
-    """Run the background worker with its schedule."""
+@click.option(
+    "--queue",
+    "queues",
+    type=click.Choice([queue.value for queue in Queue]),
+    multiple=True,
+    help="Queue to serve; may be given again. Default: every queue.",
+)
+def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...]) -> None:
+    """Run a background worker with its schedule."""
     from slipstream.worker import main
 
     log_to_stderr()
-    main(load_settings(config_file, local__data=data))
+    main(load_settings(config_file, local__data=data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
 
 
 def log_to_stderr() -> None:

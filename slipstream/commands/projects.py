@@ -25,7 +25,8 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.projects import Project, ProjectQuery, list_projects
-    from slipstream.administration import administer, organization_named
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
 
     async def work(call: AdminCall) -> Page[Project]:
         found = await organization_named(call.connection, organization)
@@ -62,7 +63,8 @@ def create(
 
     from gateway.admin.call import AdminCall
     from gateway.admin.projects import NewProject, Project, create_project
-    from slipstream.administration import administer, converted, organization_named
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
 
     body = converted({"name": name, "models": list(models) or None, "tiers": list(tiers) or None}, NewProject)
 
@@ -94,7 +96,8 @@ def update(
     """Change the project WHICH (id or name); gateways follow within a second."""
     from gateway.admin.call import AdminCall
     from gateway.admin.projects import Project, ProjectChanges, update_project
-    from slipstream.administration import administer, converted, project_named
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import project_named
 
     changes: dict[str, object] = {}
     for field, values in (("models", models), ("tiers", tiers)):

@@ -17,6 +17,7 @@ from slipstream.commands.options import (
     running_settings,
 )
 from slipstream.commands.processes import log_to_stderr
+from slipstream.descriptors import raise_descriptor_limit
 
 DIFFERENCES_SHOWN = 10
 
@@ -30,10 +31,12 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
     if context.invoked_subcommand is not None:
         return
     from router.service import main
+    from router.tokens import RouterTokens
 
     log_to_stderr()
+    raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data)
-    main(settings.router, token=settings.token)
+    main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
 
 
 @router.command()
@@ -51,7 +54,7 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     from router.explain import request_id_of, told
 
     settings = running_settings(config_file, data)
-    with ControlClient(address or settings.control_address, settings.token) as control:
+    with ControlClient(address or settings.control_address, settings.reader_token) as control:
         records = control.explain(request_id_of(request_id))
     click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
 
@@ -67,7 +70,7 @@ def watch(config_file: Path | None, data: str | None, address: str | None, as_js
     from router.explain import line
 
     settings = running_settings(config_file, data)
-    with ControlClient(address or settings.control_address, settings.token) as control:
+    with ControlClient(address or settings.control_address, settings.reader_token) as control:
         for record, missed in control.watch():
             if missed:
                 click.echo(f"… {missed:,} not shown", err=True)

@@ -30,6 +30,7 @@ class Row(msgspec.Struct, frozen=True):
     outcome: str
     finish: str
     billed: bool
+    model: str = ""
 
 
 class Comparison(msgspec.Struct):

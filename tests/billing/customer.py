@@ -32,7 +32,7 @@ class Customer(asyncio.Protocol):
         self._request = request
         self._leave_after = leave_after_events
         self._head = b""
-        self._events = 0
+        self.events = 0
         self._tail = b""
         self._whole = b""
         self._chunked = False
@@ -57,11 +57,11 @@ class Customer(asyncio.Protocol):
             if not found:
                 return
             self._read_head(head)
-        self._events += data.count(b"data: {")
+        self.events += data.count(b"data: {")
         self._tail = (self._tail + data)[-64:]
         if self.status != 200:
             self._whole += data
-        if self._leave_after is not None and self._events >= self._leave_after:
+        if self._leave_after is not None and self.events >= self._leave_after:
             self._finish(End.LEFT)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -95,7 +95,8 @@ class Customer(asyncio.Protocol):
 
 
 async def ask(port: int, request: bytes, leave_after_events: int | None, patience_s: float | None) -> Customer:
-    """One request from beginning to end. patience_s: leave after so long, whatever has come; None: never."""
+    """One request from beginning to end. patience_s: leave after so long, whatever has come; None: never.
+    Cancelling leaves at once."""
     loop = asyncio.get_running_loop()
     try:
         _, customer = await loop.create_connection(lambda: Customer(request, leave_after_events), "127.0.0.1", port)
@@ -103,10 +104,11 @@ async def ask(port: int, request: bytes, leave_after_events: int | None, patienc
         customer = Customer(request, None)
         customer.ended.set_result(End.BROKEN)
         return customer
-    if patience_s is None:
+    timer = None if patience_s is None else loop.call_later(patience_s, customer._finish, End.LEFT)
+    try:
         await customer.ended
-    else:
-        timer = loop.call_later(patience_s, customer._finish, End.LEFT)
-        await customer.ended
-        timer.cancel()
+    finally:
+        if timer is not None:
+            timer.cancel()
+        customer._transport.abort()
     return customer

@@ -7,6 +7,7 @@ import random
 import msgspec
 import pytest
 
+from gateway.metering.records import engine_request_id
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.doctored import MUTANTS, Mutant
 
@@ -16,8 +17,7 @@ def books(size: int = 50) -> tuple[list[Counted], list[Row]]:
     counted, rows = [], []
     for number in range(size):
         request_id, attempt = (f"req_{number}", 0) if number else ("req_1", 1)
-        engine_id = f"{request_id}-1" if attempt else request_id
-        counted.append(Counted(engine_id, 10 + number, number + 1))
+        counted.append(Counted(engine_request_id(request_id, attempt), 10 + number, number + 1))
         rows.append(Row(request_id, attempt, "r", 10 + number, number + 1, "exact", "complete", number > 0))
     rows.append(Row("req_nobody", 0, None, 0, 0, "exact", "not_placed", False))
     return counted, rows

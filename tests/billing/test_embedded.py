@@ -11,7 +11,9 @@ import httpx2
 import msgspec
 import pytest
 
+from engines.keys import EngineKeys
 from gateway.metering.reconciliation import EngineCounters, reconcile
+from gateway.metering.records import engine_request_id
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.customer import End, ask
 from tests.deployment import Deployment, deployment
@@ -41,7 +43,7 @@ def requests(key: str, seed: int) -> Iterator[tuple[bytes, int | None]]:
             f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         )
-        yield head.encode() + data, choose.randint(0, tokens) if choose.random() < 0.3 else None
+        yield head.encode() + data, choose.randint(0, tokens + 1) if choose.random() < 0.3 else None
 
 
 @pytest.mark.nightly
@@ -89,9 +91,9 @@ async def test_the_ledger_is_what_the_embedded_engines_counted() -> None:
 
 
 async def _sampled(running: Deployment) -> list[Any]:
-    token = (running.data / "token").read_text()
+    keys = EngineKeys(str, {}, (running.data / "engine.metrics.token").read_text)
     return await asyncio.to_thread(
-        reconcile, running.database_url, EngineCounters(lambda: token), window_s=0, settle_s=0, clocks_s=0
+        reconcile, running.database_url, EngineCounters(lambda: keys), window_s=0, settle_s=0, clocks_s=0
     )
 
 
@@ -122,7 +124,7 @@ async def _counted(running: Deployment, rows: list[Row]) -> list[Counted]:
     counted = []
     async with httpx2.AsyncClient(headers=headers) as client:
         for row in rows:
-            name = row.request_id if not row.attempt else f"{row.request_id}-{row.attempt}"
+            name = engine_request_id(row.request_id, row.attempt)
             for url in urls:
                 answer = await client.get(f"{url}/usage", params={"rid": name})
                 if answer.status_code == 200:

@@ -22,11 +22,17 @@ from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 TOKEN = "token-of-the-books"
-EXACT, CLOSED_ONLY = "exact", "closed-only"
+EXACT, ABORTED, CLOSED_ONLY, TELLING = MODELS = ("exact", "aborted", "closed-only", "telling")
+"""Models and pools. Engines of `exact` can be asked by id; that of `aborted` (`sglang`) counts when it is aborted;
+those of the others (`openai`) can only be closed, and that of `telling` counts with every event."""
+SHARES = (0.92, 0.04, 0.02, 0.02)
+PROMPT_TOKENS = 16
+"""What an engine says of a prompt: as many as the gateway estimates, for it has no tokenizer here."""
 AT_ONCE = 40
 MAX_TOKENS = 12
+TTFT_S, INTER_TOKEN_S = 0.004, 0.008
 LEAVING = 0.3
-"""Share of requests whose customer leaves before the end."""
+"""Share of requests whose customer leaves before the end: in the queue, during prefill, or at any event."""
 Kills = tuple[tuple[float, str], ...]
 """(share of the requests done, who is killed then)"""
 FEW_KILLS: Kills = ((0.2, "gateway-1"), (0.4, "postgres"), (0.7, "valkey"))
@@ -42,6 +48,38 @@ PRICE = """
 INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
 VALUES ('exact', '2020-01-01', 200000, 20000, 250000, 800000)
 """
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What an engine worked off and what of it is billed, for a dialect that does not say to the token."""
+
+    model: str
+    attempts: int
+    """That the engine has seen."""
+    prompt_tokens: int
+    output_tokens: int
+    billed_prompt_tokens: int
+    billed_output_tokens: int
+    read_tokens: int
+    """That reached customers in streams."""
+    crashed_bound: int
+    """The most that attempts could have come to whose gateway was killed: they are not billed."""
+    left_bound: int
+    """The most output of attempts that were left and have no final count: what was on its way is not known."""
+
+    @property
+    def missing(self) -> int:
+        """Worked off and not billed."""
+        return self.prompt_tokens + self.output_tokens - self.billed_prompt_tokens - self.billed_output_tokens
+
+    def table(self) -> str:
+        """For people."""
+        return (
+            f"{self.model}: {self.attempts:,} attempts; prompt {self.prompt_tokens:,} worked off, "
+            f"{self.billed_prompt_tokens:,} billed; output {self.output_tokens:,} worked off, "
+            f"{self.read_tokens:,} read in streams, {self.billed_output_tokens:,} billed; missing {self.missing:,}, "
+            f"bound {self.crashed_bound:,} of crashes + {self.left_bound:,} on their way"
+        )
 
 
 class Report(msgspec.Struct):
@@ -60,12 +98,10 @@ class Report(msgspec.Struct):
     """Recomputed from the engines' counts of the billed attempts."""
     without_engine_path: int
     """Rows of attempts that reached an engine, without its pool or driver."""
-    closed_engine_tokens: int
-    """On an engine that can only be stopped by closing the connection: what it generated,"""
-    closed_ledger_tokens: int
-    """what the ledger has,"""
-    closed_bound_tokens: int
-    """and how much may be missing: every attempt of unknown length could have run to its limit."""
+    unbilled: Counter[str]
+    """Tokens that an engine worked off and nobody pays, by how their attempt ended."""
+    works: list[Work]
+    """By model whose engines give no final count, or none after a crash."""
 
     def table(self) -> str:
         """For people."""
@@ -78,11 +114,9 @@ class Report(msgspec.Struct):
             lines.append(f"  {name.replace('_', ' '):<34}{len(getattr(self.comparison, name)):>10,}")
         lines.append(f"  {'tokens off, either way':<34}{self.comparison.error_tokens:>10,}")
         lines.append(f"  {'billed, micro-units':<34}{self.amount_micro:>10,}  of {self.expected_amount_micro:,}")
-        lines.append(
-            f"an engine that can only be closed: {self.closed_engine_tokens:,} tokens generated, "
-            f"{self.closed_ledger_tokens:,} in the ledger, "
-            f"{self.closed_engine_tokens - self.closed_ledger_tokens:,} fewer; bound {self.closed_bound_tokens:,}"
-        )
+        lines.append(f"  {'worked off, not billed':<34}{self.unbilled.total():>10,}")
+        lines += [f"    {name:<32}{count:>10,}" for name, count in sorted(self.unbilled.items())]
+        lines += [work.table() for work in self.works]
         return "\n".join(lines)
 
     def line(self) -> str:
@@ -94,18 +128,19 @@ class Report(msgspec.Struct):
                 "error_tokens": self.comparison.error_tokens,
                 "attempts": self.comparison.attempts,
                 "seconds": round(self.seconds, 1),
-                "closed_only_under_count": self.closed_engine_tokens - self.closed_ledger_tokens,
-                "closed_only_bound": self.closed_bound_tokens,
+                "unbilled_tokens": self.unbilled.total(),
+                "under_count": {work.model: work.missing for work in self.works},
+                "under_count_bound": {work.model: work.crashed_bound + work.left_bound for work in self.works},
             }
         ).decode()
 
 
 @asynccontextmanager
 async def billing_deployment(records: int) -> AsyncIterator[tuple[Deployment, list[FakeEngineProcess]]]:
-    """Two gateways; two engines that can be asked by id, and a third that can only be closed."""
+    """Two gateways; two engines that can be asked by id, and one behind each other dialect."""
     options = ["--brief", "--records", str(records)]
     async with AsyncExitStack() as stack:
-        engines = [await stack.enter_async_context(fake_engine(token=TOKEN, options=options)) for _ in range(3)]
+        engines = [await stack.enter_async_context(fake_engine(token=TOKEN, options=options)) for _ in range(5)]
         pools = [
             Pool(
                 EXACT,
@@ -113,7 +148,11 @@ async def billing_deployment(records: int) -> AsyncIterator[tuple[Deployment, li
                 tuple(Replica(f"exact-{n}", engine.url) for n, engine in enumerate(engines[:2])),
                 1_000,
             ),
-            Pool(CLOSED_ONLY, "openai", (Replica("closed-0", engines[2].url),), 1_000),
+            Pool(ABORTED, "sglang", (Replica("aborted-0", engines[2].url),), 1_000),
+            Pool(CLOSED_ONLY, "openai", (Replica("closed-0", engines[3].url),), 1_000),
+            Pool(
+                TELLING, "openai", (Replica("telling-0", engines[4].url),), 1_000, running_usage=True, cache_salt=True
+            ),
         ]
         models = [Model(pool.name, Tier.CHAT, pool.name, 4_096) for pool in pools]
         environment = {
@@ -125,7 +164,9 @@ async def billing_deployment(records: int) -> AsyncIterator[tuple[Deployment, li
         }
         for engine in engines:
             # a stream ends where its max_tokens say
-            await engine.control(tokens=10_000, inter_token_s=0.008, cached_tokens=3, prompt_tokens=17)
+            await engine.control(
+                tokens=10_000, ttft_s=TTFT_S, inter_token_s=INTER_TOKEN_S, cached_tokens=3, prompt_tokens=PROMPT_TOKENS
+            )
         running = await stack.enter_async_context(
             deployment(options=["--gateways", "2"], environment=environment, token=TOKEN)
         )
@@ -140,7 +181,8 @@ class Trial:
     ) -> None:
         self._running = running
         self._kills = kills
-        self._exact, self._closed_only = engines[:2], engines[2]
+        self._exact, self._others = engines[:2], dict(zip(MODELS[1:], engines[2:], strict=True))
+        self._read_tokens: Counter[str] = Counter()
         self._requests = requests
         self._choose = random.Random(seed)
         self._left_to_do = requests
@@ -164,9 +206,7 @@ class Trial:
         await self._engines_are_idle()
         counted = [count for engine in self._exact for count in await _counts(engine)]
         rows = await self._rows_of({count.engine_id for count in counted})
-        exact_rows = [row for row in rows if row.replica_id != "closed-0"]
-        closed_rows = [row for row in rows if row.replica_id == "closed-0"]
-        closed_counts = await _counts(self._closed_only)
+        exact_rows = [row for row in rows if row.model == EXACT]
         amount, expected = await self._amounts()
         return Report(
             requests=self._requests,
@@ -179,15 +219,31 @@ class Trial:
             amount_micro=amount,
             expected_amount_micro=expected,
             without_engine_path=await self._without_engine_path(),
-            closed_engine_tokens=sum(count.completion_tokens for count in closed_counts),
-            closed_ledger_tokens=sum(row.completion_tokens for row in closed_rows),
-            closed_bound_tokens=MAX_TOKENS * sum(row.outcome != "exact" for row in closed_rows),
+            unbilled=_unbilled(counted, exact_rows),
+            works=[await self._work(model, [row for row in rows if row.model == model]) for model in self._others],
+        )
+
+    async def _work(self, model: str, rows: list[Row]) -> Work:
+        counts = await _counts(self._others[model])
+        crashed = sum(row.finish == "gateway_crash" for row in rows)
+        left = sum(row.finish == "client_gone" and row.outcome != "exact" for row in rows)
+        billed = [row for row in rows if row.billed]
+        return Work(
+            model=model,
+            attempts=len(counts),
+            prompt_tokens=sum(count.prompt_tokens for count in counts),
+            output_tokens=sum(count.completion_tokens for count in counts),
+            billed_prompt_tokens=sum(row.prompt_tokens for row in billed),
+            billed_output_tokens=sum(row.completion_tokens for row in billed),
+            read_tokens=self._read_tokens[model],
+            crashed_bound=crashed * (PROMPT_TOKENS + MAX_TOKENS),
+            left_bound=left * MAX_TOKENS,
         )
 
     async def _customer(self) -> None:
         while self._left_to_do > 0:
             self._left_to_do -= 1
-            request, leave_after, patience_s = self._next()
+            model, request, leave_after, patience_s = self._next()
             while True:
                 customer = await ask(self._running.port, request, leave_after, patience_s)
                 end = customer.ended.result()
@@ -199,17 +255,20 @@ class Trial:
                     continue
                 assert end is not End.FAILED, (customer.status, customer._whole, customer._tail)
                 break
+            # the first event has no token; a customer that stays has the finishing one, too
+            if end in (End.ANSWERED, End.LEFT):
+                self._read_tokens[model] += max(0, customer.events - (2 if end is End.ANSWERED else 1))
             self._done += 1
             self._progress.set()
 
-    def _next(self) -> tuple[bytes, int | None, float | None]:
-        """A request and when its customer leaves: after so many events, or seconds."""
+    def _next(self) -> tuple[str, bytes, int | None, float | None]:
+        """A model, a request for it, and when its customer leaves: after so many events, or seconds."""
         choose = self._choose
+        [model] = choose.choices(MODELS, SHARES)
         stream, tokens = choose.random() < 0.8, choose.randint(2, MAX_TOKENS)
-        leaves = choose.random() < LEAVING
         body = msgspec.json.encode(
             {
-                "model": CLOSED_ONLY if choose.random() < 0.02 else EXACT,
+                "model": model,
                 "messages": [{"role": "user", "content": "Hello."}],
                 "max_tokens": tokens,
                 "stream": stream,
@@ -220,9 +279,17 @@ class Trial:
             f"Authorization: Bearer {choose.choice(self._keys)}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        leave_after = choose.randint(0, tokens) if leaves and stream else None
-        patience_s = choose.uniform(0, 0.1) if leaves and not stream else None
-        return head.encode() + body, leave_after, patience_s
+        leave_after = patience_s = None
+        if choose.random() < LEAVING:
+            if stream and choose.random() < 0.6:
+                # at once, in between, and with the last token: before the events that finish
+                leave_after = choose.randint(0, tokens + 1)
+            elif choose.random() < 0.5:
+                # on the way in, in the queue, or while the engine works on the prompt
+                patience_s = choose.uniform(0, 2 * TTFT_S)
+            else:
+                patience_s = choose.uniform(0, TTFT_S + tokens * INTER_TOKEN_S)
+        return model, head.encode() + body, leave_after, patience_s
 
     async def _kill(self) -> list[str]:
         killed = []
@@ -236,7 +303,7 @@ class Trial:
 
     async def _engines_are_idle(self) -> None:
         async def idle() -> bool:
-            recorded = [await engine.recorded() for engine in (*self._exact, self._closed_only)]
+            recorded = [await engine.recorded() for engine in (*self._exact, *self._others.values())]
             return all(record["finished"] or record["disconnected"] for records in recorded for record in records)
 
         await until(idle)
@@ -263,7 +330,8 @@ class Trial:
         async with self._running.database() as database:
             found: int = await database.fetchval(
                 "SELECT count(*) FROM gateway.usage_events WHERE replica_id IS NOT NULL AND ((pool, driver) IN "
-                f"(('{EXACT}', 'embedded'), ('{CLOSED_ONLY}', 'openai'))) IS NOT TRUE"
+                "(('exact', 'embedded'), ('aborted', 'sglang'), ('closed-only', 'openai'), ('telling', 'openai')))"
+                " IS NOT TRUE"
             )
         return found
 
@@ -281,6 +349,17 @@ class Trial:
                 exact = fresh * 200_000 + row["cached_tokens"] * 20_000 + row["completion_tokens"] * 800_000
                 expected += (exact + 500_000) // 1_000_000
         return sum(row["amount_micro"] for row in rows), expected
+
+
+def _unbilled(counted: Sequence[Counted], rows: Sequence[Row]) -> Counter[str]:
+    """Tokens of attempts that an engine counted and nobody pays, by how they ended."""
+    by_id = {engine_request_id(row.request_id, row.attempt): row for row in rows}
+    unbilled: Counter[str] = Counter()
+    for attempt in counted:
+        row = by_id.get(attempt.engine_id)
+        if row is None or not row.billed:
+            unbilled[row.finish if row else "no row"] += attempt.prompt_tokens + attempt.completion_tokens
+    return unbilled
 
 
 async def _counts(engine: FakeEngineProcess) -> list[Counted]:

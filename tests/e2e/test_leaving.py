@@ -71,7 +71,7 @@ async def test_leaving_a_whole_answer_bills_what_the_engine_made(
     assert (row["finish"], row["outcome"], row["billed"]) == ("client_gone", "exact", True)
 
 
-async def test_leaving_before_the_first_token_stops_the_engine_and_bills_no_output(
+async def test_leaving_before_the_first_token_stops_the_engine_and_bills_the_prompt_alone(
     fake_client: openai.AsyncOpenAI, faked: Deployment, fresh_engines: list[FakeEngineProcess]
 ) -> None:
     for engine in fresh_engines:
@@ -90,6 +90,8 @@ async def test_leaving_before_the_first_token_stops_the_engine_and_bills_no_outp
     assert (row["finish"], row["completion_tokens"], row["status"]) == ("client_gone", 0, 499)
     _, record = await record_of(fresh_engines, record["rid"])
     assert record["aborted"]
+    # the prompt was worked on
+    assert (row["prompt_tokens"], row["outcome"], row["billed"]) == (record["prompt_tokens"], "exact", True)
 
 
 async def test_a_client_that_stops_reading_is_cut(faked: Deployment, fresh_engines: list[FakeEngineProcess]) -> None:

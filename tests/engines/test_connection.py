@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import itertools
+import os
+import resource
 import shutil
 import socket
 import ssl
@@ -14,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.errors import ConfigError, EngineFailed, EngineTimeout
+from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.base import EngineRequest
 from engines.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
 from engines.origin import Origin
@@ -142,7 +146,7 @@ async def test_an_engine_that_is_faster_than_its_reader_is_paused() -> None:
 async def test_what_is_not_http_fails() -> None:
     connection, transport, stream = exchange()
     connection.data_received(b"SSH-2.0-OpenSSH\r\n")
-    with pytest.raises(EngineFailed, match="engine:1 failed: its answer is not valid HTTP"):
+    with pytest.raises(EngineFailed, match="The engine failed: its answer is not valid HTTP"):
         await stream.read()
     assert transport.closed
 
@@ -338,7 +342,7 @@ async def test_silence_is_a_timeout_and_closes_the_connection(server: Server, en
         server.gone.set()
 
     server.handle = stay_silent
-    with pytest.raises(EngineTimeout, match=r"127\.0\.0\.1:\d+ did not answer within 0.05 s"):
+    with pytest.raises(EngineTimeout, match=r"The engine did not answer within 0\.05 s"):
         await engines.open(server.url, POST, response_timeout_s=0.05)
     await asyncio.wait_for(server.gone.wait(), 30)
 
@@ -363,7 +367,7 @@ async def test_a_closed_port_is_an_engine_failure(engines: EngineConnections) ->
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    with pytest.raises(EngineFailed, match=f"127.0.0.1:{port} cannot be reached"):
+    with pytest.raises(EngineFailed, match="The engine cannot be reached"):
         await engines.open(f"http://127.0.0.1:{port}", GET)
 
 
@@ -409,7 +413,7 @@ async def test_https_checks_the_certificate(certificate: tuple[Path, Path]) -> N
     wary = EngineConnections("secret")
     try:
         assert await trusting.fetch(url, POST, 30) == (200, EVENTS)
-        with pytest.raises(EngineFailed, match="cannot be reached"):
+        with pytest.raises(EngineFailed, match="The engine cannot be reached"):
             await wary.fetch(url, POST, 30)
         assert len(raw.requests) == 1
     finally:
@@ -448,3 +452,76 @@ def test_urls_are_read(engines: EngineConnections) -> None:
 def test_a_token_that_could_smuggle_a_header_is_refused() -> None:
     with pytest.raises(ConfigError, match="token"):
         EngineConnections("a\r\nx: y")
+
+
+def _use_up_descriptors(stack: contextlib.ExitStack) -> None:
+    """Until the end of `stack` this process can open nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+    with contextlib.suppress(OSError):
+        while True:
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://127.0.0.1:1", "http://name.invalid:1"])
+def test_having_no_descriptors_left_is_no_fault_of_the_engine(
+    url: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def ask() -> None:
+        connections = EngineConnections("")
+        with contextlib.ExitStack() as stack:
+            _use_up_descriptors(stack)
+            with pytest.raises(ConnectionsExhausted) as error:
+                await connections.open(url, GET, connect_timeout_s=20)
+        assert error.value.retry_after_s is not None
+        assert not isinstance(error.value, EngineFailed | EngineTimeout)
+        with pytest.raises(EngineFailed):
+            await connections.open(url, GET, connect_timeout_s=20)
+        await connections.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(ask())
+
+
+def test_no_message_about_an_engine_says_where_it_is() -> None:
+    """Messages reach clients and their traces; where it was stands in `detail`. Every place that makes such an error:
+    what is put into its message must be one of these."""
+    harmless = {"timeout_s", "max_bytes", "reason", "status", "name"}
+    found = 0
+    for package in ("engines", "gateway"):
+        for file in Path(package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                    continue
+                if node.func.id not in ("EngineFailed", "EngineTimeout"):
+                    continue
+                found += 1
+                message = node.args[0]
+                assert isinstance(message, ast.Constant | ast.JoinedStr), (
+                    f"{file}:{node.lineno}: not to be seen through"
+                )
+                put_in = [part.value for part in ast.walk(message) if isinstance(part, ast.FormattedValue)]
+                assert {ast.unparse(value) for value in put_in} <= harmless, f"{file}:{node.lineno}"
+    assert found > 15
+
+
+async def test_where_an_engine_is_stands_in_the_log_line_only(server: Server) -> None:
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))
+    place = f"127.0.0.1:{closed.getsockname()[1]}"
+    connections = EngineConnections("")
+
+    async def never(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    server.handle = never
+    for url in (f"http://{place}", server.url):
+        with pytest.raises((EngineFailed, EngineTimeout)) as error:
+            await connections.fetch(url, GET, 0.2)
+        assert "127.0.0.1" not in error.value.message
+        assert url.removeprefix("http://") in str(error.value)
+    closed.close()
+    await connections.close()

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.desired_state import Pool
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
 from engines import drivers
-from engines.base import Driver, EngineRequest, Load
+from engines.answers import event_error
+from engines.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
 EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
@@ -289,6 +291,57 @@ def test_load_is_summed_over_the_ranks() -> None:
 def test_an_unknown_driver_stops_the_start() -> None:
     with pytest.raises(ConfigError, match="did you mean 'sglang'"):
         drivers.get("sglnag")
+
+
+def test_a_pools_options_reach_its_driver_and_nothing_is_sent_without_them() -> None:
+    asked = generation(cache_salt="salt")
+    plain, told = Pool("p", "openai"), Pool("p", "openai", running_usage=True, cache_salt=True)
+    body = body_of(drivers.of_pool(plain).generate(asked, "m"))
+    assert body["stream_options"] == {"include_usage": True}
+    assert "cache_salt" not in body
+    body = body_of(drivers.of_pool(told).generate(asked, "m"))
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert body["cache_salt"] == "salt"
+    assert "cache_salt" not in body_of(drivers.of_pool(told).generate(generation(), "m"))
+    capabilities = drivers.of_pool(plain).capabilities, drivers.of_pool(told).capabilities
+    assert [(each.running_count, each.salted_cache) for each in capabilities] == [(False, False), (True, True)]
+    for name in ("embedded", "sglang"):
+        assert drivers.of_pool(Pool("p", name)) is drivers.get(name)
+        assert drivers.get(name).capabilities.salted_cache
+    with pytest.raises(ConfigError, match="did you mean 'sglang'"):
+        drivers.of_pool(Pool("p", "sglnag"))
+
+
+@pytest.mark.parametrize("one", drivers.names())
+@pytest.mark.parametrize("other", drivers.names())
+def test_of_two_dialects_only_what_both_can_is_relied_upon(one: str, other: str) -> None:
+    first, second = drivers.get(one).capabilities, drivers.get(other).capabilities
+    both = strictest(first, second)
+    assert both == strictest(second, first)
+    assert strictest(first, first) == first
+    for field in msgspec.structs.fields(both):
+        if field.type is bool:
+            assert getattr(both, field.name) == (getattr(first, field.name) and getattr(second, field.name))
+    # a prompt is counted with at least the tools that either engine puts into it
+    assert TOOLS_IN_PROMPT.index(both.tools_in_prompt) == min(
+        TOOLS_IN_PROMPT.index(each.tools_in_prompt) for each in (first, second)
+    )
+
+
+@every_driver
+@pytest.mark.parametrize("wrap", [flat, lambda message, code: nested(message, code)])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, EngineRefused), ("422", EngineRefused), (413, EngineRefused), (429, Overloaded), (401, EngineFailed),
+        (500, EngineFailed), (503, EngineFailed), (None, EngineFailed), ("invalid_value", EngineFailed),
+        (4000, EngineFailed), ("4", EngineFailed), ("\u0664\u0660\u0660", EngineFailed),
+    ],
+)  # fmt: skip
+def test_an_error_event_is_a_refusal_only_when_it_says_so(name: str, wrap: Any, code: Any, kind: type) -> None:
+    error = event_error(wrap("The grammar is too complex.", code), drivers.get(name).error)
+    assert type(error) is kind
+    assert (error.message == "The grammar is too complex.") == (kind is EngineRefused)
 
 
 def test_every_driver_keeps_the_protocol() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigError, InvalidField, UnsupportedField
-from engines.tokenizer.off_loop import INLINE_CHARACTERS, OffLoopTokenizer
+from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 
 CONTROLS = ["<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>", "<|system|>"]
@@ -195,11 +195,32 @@ def test_a_gap_is_laid_out_in_the_models_order(tmp_path: Path, order: str) -> No
     assert tokenizer.fill_ids("if <|fim_middle|>", "else") == [*sides, middle]
 
 
+@pytest.mark.parametrize("order", ["psm", "spm"])
+@pytest.mark.parametrize("line", [None, "before_middle", "after_middle"])
+@pytest.mark.parametrize("prefix", ["", "def f(", "a\n", "a\nb\n  return <|fim_middle|>"])
+def test_the_half_typed_line_stands_where_the_model_learnt_it(
+    tmp_path: Path, order: str, line: str | None, prefix: str
+) -> None:
+    added = [{"content": text, "normalized": False} for text in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")]
+    config = {"fim_order": order} | ({} if line is None else {"fim_typed_line": line})
+    tokenizer = Tokenizer.load(write_model(tmp_path, added, config))
+    ids = tokenizer.fill_ids(prefix, "else")
+    middle = ids.index(chat_id(tokenizer, "<|fim_middle|>"))
+    typed = prefix[prefix.rfind("\n") + 1 :] if line == "after_middle" else ""
+    assert tokenizer.decode(ids[middle + 1 :]) == typed
+    above = prefix.removesuffix(typed)
+    assert tokenizer.decode(ids[:middle]) == (above + "else" if order == "psm" else "else" + above)
+    assert sum(id_ in tokenizer.control_ids for id_ in ids) == 3, "only the template's own"
+
+
 def test_the_shipped_models_encode_as_they_were_trained() -> None:
     models = Path(__file__).parents[2] / "models"
     code = Tokenizer.load(models / "slipstream-code")
     prefix, suffix, middle = (chat_id(code, f"<|fim_{name}|>") for name in ("prefix", "suffix", "middle"))
-    assert code.fill_ids("def f(", "pass") == [suffix, *code.encode("pass"), prefix, *code.encode("def f("), middle]
+    assert code.fill_ids("a = 1\ndef f(", "pass") == [
+        *(suffix, *code.encode("pass")), *(prefix, *code.encode("a = 1\n")), *(middle, *code.encode("def f(")),
+    ]  # fmt: skip
+    assert code.fill_ids("a = 1\n", "pass")[-1] == middle, "nothing is typed"
     chat = Tokenizer.load(models / "slipstream-chat")
     begin, user, assistant, end = (chat_id(chat, f"<|{name}|>") for name in ("endoftext", "user", "assistant", "end"))
     assert chat.chat_ids([{"role": "user", "content": "hi"}]) == [begin, user, *chat.encode("hi"), assistant]
@@ -324,6 +345,7 @@ def test_garbage_bytes_are_not_held_for_ever(sentencepiece: Tokenizer, ids: list
         ("tokenizer.json", "{}", "not a tokenizer"),
         ("tokenizer_config.json", "{", "not valid JSON"),
         ("tokenizer_config.json", '{"fim_order": "mps"}', "fim_order must be psm or spm; got 'mps'"),
+        ("tokenizer_config.json", '{"fim_typed_line": "x"}', "must be before_middle or after_middle; got 'x'"),
         ("tokenizer_config.json", '{"chat_template": "{% if %}"}', "chat_template does not parse, line 1"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template must be"),
         ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id must be"),
@@ -351,12 +373,11 @@ def test_generation_ends_at_every_end_token_the_folder_names(chat_folder: Path, 
 async def test_long_text_leaves_the_event_loop_and_gives_the_same_ids(chat: Tokenizer) -> None:
     off_loop = OffLoopTokenizer(chat)
     try:
-        for text in ("short", "long " * INLINE_CHARACTERS):
+        for text in ("short", "long " * INLINE_BYTES):
             assert await off_loop.encode(text) == chat.encode(text)
-            assert await off_loop.count(text) == chat.count(text)
             messages = [{"role": "user", "content": text}]
             assert await off_loop.chat_ids(messages) == chat.chat_ids(messages)
         with pytest.raises(UnsupportedField):
-            await off_loop.fill_ids("p" * INLINE_CHARACTERS, "s")
+            await off_loop.fill_ids("p" * INLINE_BYTES, "s")
     finally:
         off_loop.close()

@@ -256,7 +256,7 @@ class Generating:
         script = self._script
         if self._index == script.error_after_tokens:
             self._record.finished = True
-            self._finish([*events, self._writer.error("scripted failure", 500), DONE])
+            self._finish([*events, self._writer.error("scripted failure", script.error_code), DONE])
             return True
         self._send(events)
         self._flush()
@@ -442,10 +442,13 @@ class Connection(asyncio.Protocol):
         if path == "/health":
             self.answer(200 if engine.healthy else 503, {})
         elif path == "/abort_request":
-            generating = engine.live.get(msgspec.json.decode(self._body).get("rid", ""))
+            rid = msgspec.json.decode(self._body).get("rid", "")
+            # by prefix, as SGLang does
+            named = [generating for live, generating in engine.live.items() if rid and live.startswith(rid)]
             self.answer(200, {})
-            if generating is not None and generating.abortable:
-                generating.abort()
+            for generating in named:
+                if generating.abortable:
+                    generating.abort()
         elif path == "/usage":
             self._usage(query.get("rid", ""))
         elif path == "/v1/loads":

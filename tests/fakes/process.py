@@ -37,8 +37,9 @@ class FakeEngineProcess:
         await self._fetch("POST", "/control", msgspec.json.encode(fields))
 
     async def recorded(self, rid: str | None = None) -> list[dict[str, Any]]:
-        """What happened to every request, oldest first: fields of `Record`."""
-        return list(await self._fetch("GET", "/recorded" + ("" if rid is None else "?" + urlencode({"rid": rid}))))
+        """What happened to every request of a client, oldest first: fields of `Record`. Not the router's own."""
+        found = await self._fetch("GET", "/recorded" + ("" if rid is None else "?" + urlencode({"rid": rid})))
+        return [record for record in found if not record["rid"].startswith("probe_")]
 
     async def wait(self, **counts: int) -> list[dict[str, Any]]:
         """The records, once so many requests were received, `ended`, `finished`, `aborted`, `disconnected`, or so many

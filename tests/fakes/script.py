@@ -42,6 +42,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Close the socket after so many, 0 before the first byte of the answer; -1: never."""
     error_after_tokens: int = -1
     """Send an error event instead of going on; -1: never."""
+    error_code: int = 500
+    """What that event says it is."""
 
 
 def of_request(default: Script, body: bytes) -> Script:

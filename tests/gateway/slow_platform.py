@@ -201,9 +201,10 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
         environment = {
             **plain_environment(),
             **_fleet(f"http://127.0.0.1:{to_engine}"),
-            "SLIPSTREAM_LOCAL__DATABASE_URL": f"postgresql://slipstream@{parts.path}?host={folder}",
+            "SLIPSTREAM_LOCAL__DATABASE_URL": f"postgresql://{parts.netloc}{parts.path}?host={folder}",
             "SLIPSTREAM_LOCAL__VALKEY_URL": f"unix://{folder / 'valkey.sock'}",
             "SLIPSTREAM_ROUTER__PORT": str(router_port),
+            "SLIPSTREAM_ROUTER__CONTROL_PORT": "0",
             "SLIPSTREAM_GATEWAY__PORT": str(gateway_port),
             "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{to_router}",
             # what is slow here must not be taken for broken

@@ -9,13 +9,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-import uvicorn
 
-from gateway.channel import SCOPE_KEY, Channel, ClientProtocol
-from gateway.http_server import HttpServer
-from gateway.main import listen
+from gateway.channel import SCOPE_KEY, Channel
+from tests.gateway.served import served
 
-GUARD_S = 20.0
 Serve = Callable[[Channel], Awaitable[None]]
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
@@ -29,16 +26,8 @@ async def serving(serve: Serve) -> AsyncIterator[int]:
             pass
         await serve(scope[SCOPE_KEY])
 
-    config = uvicorn.Config(app, http=ClientProtocol, lifespan="off", log_config=None, server_header=False)
-    with contextlib.closing(listen("127.0.0.1", 0)) as listener:
-        server = HttpServer(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            async with asyncio.timeout(GUARD_S):
-                yield listener.getsockname()[1]
-        finally:
-            server.should_exit = server.force_exit = True
-            await task
+    async with served(app) as server:
+        yield server.port
 
 
 async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.errors import EngineFailed
+from contracts.errors import EngineFailed, EngineRefused
 from contracts.usage import Usage
 from gateway.openai.collect import Collector
 from gateway.relay import Relay, rewrite_decoded
+from gateway.usage_seen import UsageSeen
 
 OURS, MODEL = "chatcmpl-ours", "public-model"
 
@@ -196,6 +197,53 @@ def test_an_error_event_is_not_passed_on() -> None:
     assert isinstance(relay.error, EngineFailed)
     assert "secret" not in relay.error.message
     assert not relay.complete
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_an_error_event_with_a_4xx_code_is_a_refusal(kind: Any) -> None:
+    state = kind(OURS, MODEL, 1, False) if kind is Relay else kind(OURS, MODEL, 1)
+    state.feed(sse(chunk("a"), {"error": {"object": "error", "message": "No such grammar.", "code": 400}}))
+    assert isinstance(state.error, EngineRefused)
+    assert state.error.message == "No such grammar."
+    assert not state.complete
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
+    for running_usage in (False, True):
+        for salted, cached in ((True, 2), (False, 0)):
+            seen = UsageSeen(1, salted_cache=salted)
+            state: Relay | Collector
+            state = Relay(OURS, MODEL, 1, True, seen=seen) if kind is Relay else Collector(OURS, MODEL, 1, seen=seen)
+            state.feed(engine_stream(running_usage, role_first=True))
+            assert seen.total is not None
+            assert (seen.total.prompt_tokens, seen.total.cached_tokens) == (5, cached)
+            told = state.closing_events() if isinstance(state, Relay) else state.body()
+            assert b'"cached_tokens":%d' % cached in told
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject) -> None:
+    """Both readers keep the same, whatever path an event takes and however it is cut."""
+    running_usage = data.draw(st.booleans())
+    stream = engine_stream(running_usage, role_first=data.draw(st.booleans()), usage_event=False)
+    whole = [event + b"\n\n" for event in stream.split(b"\n\n") if event]
+    number = data.draw(st.integers(0, len(whole)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, 200), max_size=4)))
+    sent = b"".join(whole[:number])
+    pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
+    texts = [
+        event["choices"][0]["delta"].get("content")
+        for event in events(sent)
+        if event != "data: [DONE]" and event["choices"]
+    ]
+    for state in (Relay(OURS, MODEL, 1, False, seen=UsageSeen(1)), Collector(OURS, MODEL, 1, seen=UsageSeen(1))):
+        for piece in pieces:
+            state.feed(piece)
+        delivered = state._usage.delivered
+        assert (delivered is None) == (running_usage and number > 0)
+        assert delivered is None or delivered.events == len([text for text in texts if text])
 
 
 def test_comments_and_event_fields_are_skipped() -> None:

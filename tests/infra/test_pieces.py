@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -99,6 +100,29 @@ def test_secrets_are_private_and_made_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_every_secret_has_a_private_file_of_its_own(data_folder: Path) -> None:
+    folder = DataFolder(data_folder)
+    folder.prepare()
+    assert {path.name for path in folder.secret_files} == {
+        "token", "router.token", "router.reader.token", "engine.metrics.token", "pepper",
+    }  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.secret_files} == {0o600}
+    assert len({path.read_text() for path in folder.secret_files}) == len(folder.secret_files)
+
+
+def test_a_data_folder_of_an_older_release_keeps_what_it_has(data_folder: Path) -> None:
+    data_folder.mkdir(mode=0o700)
+    for name in ("token", "pepper"):
+        (data_folder / name).write_text(f"older {name}")
+    folder = DataFolder(data_folder)
+    folder.prepare()
+    assert [path.read_text() for path in (folder.token_file, folder.pepper_file)] == ["older token", "older pepper"]
+    assert all(len(path.read_text()) == 64 for path in folder.secret_files if not path.read_text().startswith("older"))
+    made = [path.read_text() for path in folder.secret_files]
+    folder.prepare()
+    assert [path.read_text() for path in folder.secret_files] == made
+
+
 def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pepper").touch()
     with pytest.raises(ConfigError, match="is empty"):
@@ -173,7 +197,34 @@ def test_reach_is_judged_by_every_folder_above(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["root", "no-such-account"])
 def test_postgres_never_gets_an_account_it_cannot_use(name: str) -> None:
     with pytest.raises(ConfigError, match="postgres_account"):
-        account_for_postgres(name)
+        account_for_postgres(name, Path("none"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user never changes account")
+def test_postgres_gets_an_account_of_its_own_where_there_is_one_and_keeps_the_one_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"slipstream": 64_001, "nobody": 65_534}
+    made = {name: pwd.struct_passwd((name, "x", uid, uid, "", "/", "/bin/false")) for name, uid in known.items()}
+    monkeypatch.setattr(pwd, "getpwnam", made.__getitem__)
+    monkeypatch.setattr(pwd, "getpwuid", {entry.pw_uid: entry for entry in made.values()}.__getitem__)
+    cluster = tmp_path / "postgres"
+
+    def chosen(name: str = "") -> str:
+        account = account_for_postgres(name, cluster)
+        assert account is not None
+        return account.name
+
+    assert chosen() == "slipstream"
+    assert chosen("nobody") == "nobody"
+    cluster.mkdir()
+    (cluster / "PG_VERSION").write_text("18")
+    os.chown(cluster / "PG_VERSION", 65_534, 65_534)
+    assert chosen() == "nobody"  # a cluster does not change hands because somebody made an account
+    del made["slipstream"]
+    assert chosen() == "nobody"
+    (cluster / "PG_VERSION").unlink()
+    assert chosen() == "nobody"
 
 
 def test_logs_rotate_by_size_and_keep_some(tmp_path: Path) -> None:

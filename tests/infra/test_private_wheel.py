@@ -17,9 +17,10 @@ from infra.local.binaries import postgres_binaries
 
 PROGRAM = """
 import sys
+from pathlib import Path
 from infra.local.account import account_for_postgres
 from infra.local.binaries import postgres_binaries
-print(postgres_binaries(account_for_postgres("nobody")))
+print(postgres_binaries(account_for_postgres("nobody", Path("none"))))
 """
 
 

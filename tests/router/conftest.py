@@ -11,7 +11,7 @@ from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.server import RouterServer
-from tests.router.fakes import TOKEN, Connect, FakeDriver, FakeEngines, StartRouter
+from tests.router.fakes import TOKEN, TOKENS, Connect, FakeDriver, FakeEngines, StartRouter
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def start_router(engines: FakeEngines) -> AsyncIterator[StartRouter]:
             "recovery_interval_s": 0.02,
         }
         config = RouterConfig(**{**defaults, **settings})  # type: ignore[arg-type]
-        router = RouterServer(config, TOKEN, engines, lambda name: FakeDriver())
+        router = RouterServer(config, TOKENS, engines, lambda name: FakeDriver())
         await router.start()
         running.append(router)
         return router

@@ -14,8 +14,11 @@ from contracts.usage import Usage
 from engines.base import Capabilities, EngineRequest, Load
 from router.client import RouterClient
 from router.server import RouterServer
+from router.tokens import RouterTokens
 
 TOKEN = "token-of-the-tests"
+READER_TOKEN = "readers-token-of-the-tests"
+TOKENS = RouterTokens(TOKEN, READER_TOKEN)
 
 
 class FakeDriver:
@@ -60,7 +63,9 @@ class FakeEngines:
         self.gate: asyncio.Event | None = None
         """While set aside, health polls hang on it."""
 
-    async def fetch(self, url: str, request: EngineRequest, timeout_s: float) -> tuple[int, bytes]:
+    async def fetch(
+        self, url: str, request: EngineRequest, timeout_s: float, *, pool_name: str = ""
+    ) -> tuple[int, bytes]:
         if request.path == "/load":
             return 200, str(self.running.get(url, 0)).encode()
         self.polls.append(url)

@@ -63,7 +63,12 @@ class Chaos:
         self.stack = stack
         self.connect = connect
         self.config = RouterConfig(
-            port=free_port(), poll_interval_s=0.1, recovery_interval_s=0.05, probe_timeout_s=0.3, grace_s=0.5
+            control_port=0,
+            port=free_port(),
+            poll_interval_s=0.1,
+            recovery_interval_s=0.05,
+            probe_timeout_s=0.3,
+            grace_s=0.5,
         )
         self.outcomes: Counter[str] = Counter()
         self.late: list[Lease] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.prefix import BLOCK_TOKENS
-from router.core.breaker import FAULTS_IN_A_ROW, State
+from router.core.breaker import FAULTS_TO_OPEN, State
 from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, Tick
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import ask, fleet
@@ -13,8 +13,8 @@ THREE = ("r1", "r2", "r3")
 
 def test_requests_that_fail_behind_a_healthy_poll_open_the_breaker_and_one_that_succeeds_closes_it() -> None:
     core = Core(fleet(replicas=("r1",)))
-    for number in range(FAULTS_IN_A_ROW):
-        assert core.placed(f"l{number}") == "r1"
+    for number in range(FAULTS_TO_OPEN):
+        assert core.placed(f"l{number}", organization_id=f"o{number % 2}") == "r1"
         core.over(f"l{number}", fault=True)
         core.do(ReplicaProbed("r1", True))
     replica = core.core.fleet.replicas["r1"]
@@ -24,7 +24,7 @@ def test_requests_that_fail_behind_a_healthy_poll_open_the_breaker_and_one_that_
     assert wakeup is not None
     core.now = wakeup
     assert granted(core.do(Tick())) == ["waits"]
-    assert core.ask("second") == [], "one at a time"
+    assert core.ask("second") == [], "one of each tenant at a time"
     assert granted(core.over("waits")) == ["second"]
     assert replica.breaker.state is State.CLOSED
 
@@ -32,15 +32,14 @@ def test_requests_that_fail_behind_a_healthy_poll_open_the_breaker_and_one_that_
 def test_a_trial_that_fails_doubles_the_pause() -> None:
     core = Core(fleet(replicas=("r1",)))
     pauses = []
-    for number in range(FAULTS_IN_A_ROW + 2):
-        core.placed(f"l{number}")
+    for number in range(FAULTS_TO_OPEN + 4):
+        core.placed(f"l{number}", organization_id=f"o{number % 2}")
         core.over(f"l{number}", fault=True)
         core.do(ReplicaProbed("r1", True))
-        if core.core.fleet.replicas["r1"].breaker.open:
-            wakeup = core.core.next_wakeup()
-            assert wakeup is not None
-            pauses.append(wakeup - core.now)
-            core.now = wakeup
+        breaker = core.core.fleet.replicas["r1"].breaker
+        if breaker.open:
+            pauses.append(breaker.opens_again_at - core.now)
+            core.now = breaker.opens_again_at
             core.do(Tick())
     assert [round(pause, 6) for pause in pauses] == [1.0, 2.0, 4.0]
 

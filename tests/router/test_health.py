@@ -59,6 +59,16 @@ async def test_a_failing_replica_is_polled_until_it_recovers(engines: FakeEngine
     await heard.poller.stop()
 
 
+async def test_a_refused_key_is_said_with_where_to_set_it(engines: FakeEngines) -> None:
+    engines.status[R1] = 401
+    heard = Heard(engines)
+    heard.poller.follow({"r1": Target(R1, "fake", "upstream")})
+    report = await heard.next()
+    assert not report.healthy
+    assert report.detail == "it refuses our key (401); see api_key_file and api_key_env of pool 'upstream'"
+    await heard.poller.stop()
+
+
 async def test_a_fault_is_looked_into_without_waiting_for_the_next_turn(engines: FakeEngines) -> None:
     heard = Heard(engines, poll_interval_s=60.0)
     heard.poller.follow({"r1": Target(R1, "fake")})

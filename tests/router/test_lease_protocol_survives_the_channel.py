@@ -21,7 +21,7 @@ from engines.base import Load
 from router import codec, wire
 from router.book import Crossing, Ending, LeaseBook
 from router.config import RouterConfig
-from router.core.decisions import Disconnect, Granted, ProbeNow, Refused, ReplayKvEvents, Welcomed
+from router.core.decisions import Disconnect, Granted, ProbeGeneration, ProbeNow, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaProbed, Tick
 from router.core.integrity import check_integrity
@@ -100,7 +100,7 @@ class LeaseProtocol(RuleBasedStateMachine):
 
     def to_core(self, event: Event) -> None:
         for decision in self.router.handle(event, self.now):
-            if isinstance(decision, ProbeNow | ReplayKvEvents):
+            if isinstance(decision, ProbeNow | ProbeGeneration | ReplayKvEvents):
                 continue
             held = self.wires.get(decision.connection)
             if held is None:

@@ -21,9 +21,15 @@ from router.config import RouterConfig
 from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
 
-START = "import sys, msgspec; from router.config import RouterConfig; from router.service import main; " + (
-    "main(msgspec.json.decode(sys.argv[1], type=RouterConfig), sys.argv[2])"
-)
+START = """
+import sys, msgspec
+from engines.keys import EngineKeys
+from router.config import RouterConfig
+from router.service import main
+from router.tokens import RouterTokens
+config = msgspec.json.decode(sys.argv[1], type=RouterConfig)
+main(config, RouterTokens(sys.argv[2], "reader"), EngineKeys(lambda: "engines", {}))
+"""
 
 
 async def run(config: RouterConfig) -> asyncio.subprocess.Process:
@@ -86,7 +92,12 @@ async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on
     engine: Engine, engine_url: str, connect: Connect
 ) -> None:
     config = RouterConfig(
-        port=free_port(), policy="prefix", poll_interval_s=0.05, recovery_interval_s=0.05, probe_timeout_s=0.2
+        control_port=0,
+        port=free_port(),
+        policy="prefix",
+        poll_interval_s=0.05,
+        recovery_interval_s=0.05,
+        probe_timeout_s=0.2,
     )
     router = await run(config)
     client = await connect(config.port, patience_s=GUARD_S)
@@ -122,7 +133,7 @@ async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on
 async def test_a_killed_router_leaves_nobody_waiting_beyond_the_deadline(
     engine: Engine, engine_url: str, connect: Connect
 ) -> None:
-    config = RouterConfig(port=free_port(), policy="prefix", poll_interval_s=0.05)
+    config = RouterConfig(port=free_port(), control_port=0, policy="prefix", poll_interval_s=0.05)
     router = await run(config)
     client = await connect(config.port, patience_s=0.5)
     client.publish(two(engine, engine_url))
@@ -144,7 +155,7 @@ async def test_a_killed_router_leaves_nobody_waiting_beyond_the_deadline(
 
 
 async def test_a_router_process_is_killed_restarted_and_stopped(engine_url: str, connect: Connect) -> None:
-    config = RouterConfig(port=free_port(), metrics_port=free_port(), poll_interval_s=0.05)
+    config = RouterConfig(port=free_port(), control_port=0, metrics_port=free_port(), poll_interval_s=0.05)
     state = DesiredState(
         4,
         (Model("m", Tier.CHAT, "pool", 2048),),

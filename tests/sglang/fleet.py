@@ -30,6 +30,7 @@ from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.core.record import Record
 from router.server import RouterServer
+from router.tokens import RouterTokens
 from tests.router.fakes import until
 from tests.sglang.server import SGLangServer
 
@@ -92,8 +93,8 @@ class SGLangFleet:
         self.token = servers[0].token
         self.connections = EngineConnections(self.token)
         # two servers on two busy cores may take seconds to answer a poll, and are healthy
-        config = RouterConfig(port=0, policy=policy, probe_timeout_s=30.0)
-        self.router = RouterServer(config, self.token, self.connections, drivers.get)
+        config = RouterConfig(port=0, control_port=0, policy=policy, probe_timeout_s=30.0)
+        self.router = RouterServer(config, RouterTokens(self.token, "reader"), self.connections, drivers.get)
         tokenizer = OffLoopTokenizer(Tokenizer.load(servers[0].folder))
         self.target = Target(MODEL, DRIVER.capabilities, tokenizer)
         self.salt = f"{policy}-{next(_numbers)}-{os.urandom(4).hex()}"

@@ -8,44 +8,22 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from click.testing import CliRunner
 
-from contracts.errors import SlipstreamError
-from gateway.admin.audit_chain import verify
+from gateway.admin.audit_chain import OWNED, verify
+from gateway.admin.audit_heads import FILE
 from gateway.admin.principal import authenticate
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from slipstream.__main__ import cli
+from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.settings import Settings
-
-
-class Shell:
-    """Runs `slipstream` commands on one database, each on a thread of its own: they bring their own event loop."""
-
-    def __init__(self, url: str, data: Path) -> None:
-        self._environment = {"SLIPSTREAM_LOCAL__DATABASE_URL": url}
-        self._data = data
-
-    async def run(self, *arguments: str) -> tuple[int, str]:
-        result = await asyncio.to_thread(
-            CliRunner().invoke, cli, [*arguments, "--data", str(self._data)], env=self._environment
-        )
-        if isinstance(result.exception, SlipstreamError):
-            return 1, result.exception.message
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.exit_code, result.output.strip()
-
-    async def must(self, *arguments: str) -> str:
-        code, output = await self.run(*arguments)
-        assert code == 0, output
-        return output
+from tests.database import as_owner
+from tests.gateway.admin.tampering import note_now, rewrite, tamper
+from tests.slipstream.shell import Shell
 
 
 @pytest.fixture
 def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
-    DataFolder(data_folder).prepare()
     return Shell(fresh_postgres_url, data_folder)
 
 
@@ -60,7 +38,10 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
     connection = await asyncpg.connect(fresh_postgres_url)
     try:
         rows = await connection.fetch("SELECT action, actor_kind, after FROM gateway.audit_log ORDER BY id")
-        assert sorted(row["action"] for row in rows) == ["key.create", "member.create"]
+        assert sorted(row["action"] for row in rows) == [
+            "admin_key.create", "key.create", "member.create", "organization.create", "organization.create",
+            "project.create",
+        ]  # fmt: skip
         assert {row["actor_kind"] for row in rows} == {"command"}
         assert not [row for row in rows if secret in row["after"] or admin in row["after"]]
         assert (await verify(connection)).problem is None
@@ -93,19 +74,50 @@ async def test_a_deployment_is_administered_from_the_command_line(shell: Shell, 
         await shell.must("keys", "revoke", key_id)
         actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")]
         assert sorted(actions) == sorted(
-            ["member.create", "admin_key.create", "organization.create", "project.create", "member.create",
-             "key.create", "key.rotate", "project.update", "key.revoke"]
+            ["organization.create", "member.create", "admin_key.create", "organization.create", "project.create",
+             "member.create", "key.create", "key.rotate", "project.update", "key.revoke"]
         )  # fmt: skip
         whole = await shell.must("audit", "verify")
         head = whole.rpartition("head ")[2]
-        assert whole.startswith("whole: 9 rows")
+        assert whole.startswith("whole: 10 rows, no head was noted yet; head 10:")
         assert (await verify(connection)).problem is None
-        await connection.execute("ALTER TABLE gateway.audit_log DISABLE TRIGGER USER")
-        await connection.execute("DELETE FROM gateway.audit_log WHERE id = 9")
+        await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
         cut = await shell.run("audit", "verify", "--head", head)
         assert cut[0] == 1
-        assert "broken: row 9 is missing" in cut[1]
-        await connection.execute("UPDATE gateway.audit_log SET actor_name = 'x' WHERE id = 5")
+        assert "broken: row 10 is missing" in cut[1]
+        await tamper(fresh_postgres_url, "UPDATE gateway.audit_log SET actor_name = 'x' WHERE id = 5")
         assert "row 5 was altered" in (await shell.run("audit", "verify"))[1]
     finally:
         await connection.close()
+
+
+async def test_verification_compares_with_the_heads_that_were_noted(
+    shell: Shell, fresh_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for number in range(3):
+        await shell.must("organizations", "create", f"o{number}")
+        for folder in (data_folder / "audit", elsewhere):
+            await note_now(fresh_postgres_url, folder)
+    assert (await shell.must("audit", "verify")).startswith("whole: 3 rows, 3 noted heads found again; head 3:")
+    # All of it computed anew from the second row on, as only the tables' owner could: the chain itself is whole.
+    await rewrite(fresh_postgres_url, from_row=2)
+    for options in ((), ("--heads", str(elsewhere))):
+        code, said = await shell.run("audit", "verify", *options)
+        assert code == 1
+        assert said.startswith("broken: row 2 is not the one that was the head once: the log was written anew; 1 rows")
+    assert (await shell.must("audit", "verify", "--heads", str(tmp_path / "none"))).startswith("whole: 3 rows, no head")
+    (elsewhere / FILE).write_text("{}\n")
+    code, said = await shell.run("audit", "verify", "--heads", str(elsewhere))
+    assert (code, f"{elsewhere / FILE}: line 1 is no head" in said) == (1, True)
+
+
+async def test_verification_says_when_the_application_could_alter_the_log(
+    fresh_postgres_url: str, data_folder: Path
+) -> None:
+    said = await Shell(as_owner(fresh_postgres_url), data_folder).must("audit", "verify")
+    assert f"warning: {OWNED}" in said
+    assert "whole: 0 rows" in said
+    assert OWNED not in await Shell(fresh_postgres_url, data_folder).must("audit", "verify")
+    settings = Settings(local=LocalConfig(data=str(data_folder), database_url=as_owner(fresh_postgres_url)))
+    assert await ownership_warning(settings) == OWNED

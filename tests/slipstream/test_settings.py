@@ -63,6 +63,15 @@ def test_pools_without_models_are_refused(tmp_path: Path) -> None:
         settings.load(file)
 
 
+def test_the_owner_of_the_tables_alone_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[local]\nmigration_database_url = "postgresql://owner@db/slipstream"\n')
+    with pytest.raises(ConfigError, match=r"local\.migration_database_url: .*local\.database_url must name the role"):
+        settings.load(file)
+    owned = Settings(local=LocalConfig(database_url="postgresql://one@db/slipstream"))
+    assert owned.migration_database_url == owned.database_url
+
+
 def test_the_example_file_is_valid_and_says_the_defaults() -> None:
     example = Path(settings.__file__).parent.parent / "slipstream.example.toml"
     assert settings.load(example) == Settings()

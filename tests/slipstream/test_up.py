@@ -15,11 +15,13 @@ import asyncpg
 import psutil
 import pytest
 
-from infra.local.folders import DataFolder
+from gateway.admin.audit_chain import OWNED
+from gateway.admin.audit_heads import FILE
+from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, run, wait_until
 
-EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
+EXPECTED = {"router", "valkey", "postgres", "worker-upkeep", "worker-webhooks", "gateway-1"}
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def _one_line(result: subprocess.CompletedProcess[str]) -> str:
 
 
 async def _commit_a_row(data: Path) -> None:
-    connection = await asyncpg.connect(DataFolder(data).database_url)
+    connection = await asyncpg.connect(DataFolder(data).migration_database_url)
     try:
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
             assert await connection.fetchval(f"SHOW {setting}") == "on"
@@ -55,7 +57,7 @@ async def _commit_a_row(data: Path) -> None:
 
 
 async def _kept(data: Path) -> int:
-    connection = await asyncpg.connect(DataFolder(data).database_url)
+    connection = await asyncpg.connect(DataFolder(data).migration_database_url)
     try:
         return int(await connection.fetchval("SELECT id FROM kept"))
     finally:
@@ -148,21 +150,51 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
 
 
 async def test_servers_given_by_url_are_used_and_none_is_started(
-    data_folder: Path, fresh_postgres_url: str, valkey_url: str
+    data_folder: Path, empty_postgres_url: str, valkey_url: str
 ) -> None:
-    urls = f'[local]\ndatabase_url = "{fresh_postgres_url}"\nvalkey_url = "{valkey_url}"\n'
+    owner, application = empty_postgres_url, empty_postgres_url.replace("//slipstream@", f"//{APPLICATION_ROLE}@")
+    urls = f'[local]\ndatabase_url = "{application}"\nmigration_database_url = "{owner}"\nvalkey_url = "{valkey_url}"\n'
     deployment = Deployment(data_folder, settings=urls)
     try:
         deployment.up()
         assert deployment.processes().keys() == EXPECTED - {"postgres", "valkey"}
         assert not (data_folder / "postgres").exists()
+        assert "warning" not in deployment.errors.read_text()
     finally:
         deployment.close()
-    connection = await asyncpg.connect(fresh_postgres_url)
+    connection = await asyncpg.connect(application)
     try:
         assert await connection.fetchval("SELECT count(*) FROM gateway.api_keys") == 1
     finally:
         await connection.close()
+    # One role for everything: as it was, and said.
+    alone = Deployment(data_folder, settings=f'[local]\ndatabase_url = "{owner}"\nvalkey_url = "{valkey_url}"\n')
+    try:
+        alone.up()
+        assert f"warning: {OWNED}" in alone.errors.read_text()
+    finally:
+        alone.close()
+
+
+async def test_gateways_and_worker_use_a_role_that_owns_nothing_and_the_log_is_noted(deployment: Deployment) -> None:
+    deployment.up()
+    data = DataFolder(deployment.data)
+    connection = await asyncpg.connect(data.migration_database_url)
+    try:
+        roles = await connection.fetch(
+            "SELECT DISTINCT usename FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        assert [row["usename"] for row in roles] == [APPLICATION_ROLE]
+        owners = await connection.fetch("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'gateway'")
+        assert [row["tableowner"] for row in owners] == ["slipstream"]
+    finally:
+        await connection.close()
+    heads = data.path / "audit" / FILE
+    wait_until(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
+    verified = deployment.run("audit", "verify")
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert "1 noted heads found again" in verified.stdout
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(deployment: Deployment) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,12 @@ import asyncpg
 import pytest
 
 from contracts.usage import Finish
+from gateway.admin.config import AdminConfig, WebhooksConfig
+from gateway.admin.sealed import seal
+from gateway.admin.webhooks.courier import use_of
+from gateway.admin.webhooks.outbox import EventType, emit
+from gateway.admin.webhooks.signature import new_secret
+from gateway.config import GatewayConfig
 from gateway.metering.request_id import mint
 from gateway.metering.rollup import roll_up
 from infra.local.config import LocalConfig
@@ -24,7 +30,10 @@ from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
+from tests.database import as_owner
+from tests.gateway.admin.receiver import receiver, tar_pits
 
+TAR_PITS = 20
 HOUR = datetime(2026, 3, 1, 14, tzinfo=UTC)
 TENANT = (uuid.uuid4(), uuid.uuid4(), uuid.uuid4())
 INSERT = """
@@ -87,7 +96,9 @@ async def test_rows_that_arrive_late_are_still_counted(database: tuple[str, asyn
 
 async def test_hours_are_utc_whatever_the_session_thinks(database: tuple[str, asyncpg.Connection[Any]]) -> None:
     url, connection = database
-    await connection.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} SET timezone = 'Asia/Kolkata'")
+    owner = await asyncpg.connect(as_owner(url))
+    await owner.execute(f"ALTER DATABASE {url.partition('@/')[2].partition('?')[0]} SET timezone = 'Asia/Kolkata'")
+    await owner.close()
     await _use(connection, HOUR + timedelta(minutes=45), 3)
     roll_up(url)
     assert [row[0] for row in await _hours(connection)] == [HOUR]
@@ -99,19 +110,33 @@ def test_broker_urls() -> None:
 
 
 @pytest.fixture
-def worker(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterator[Callable[..., Any]]:
+    """Starts workers of one deployment."""
     data_folder.mkdir()
     file = data_folder / "settings.toml"
     local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
-    file.write_text(toml.dump(Settings(local=local, worker=WorkerConfig(rollup_every_s=1.0))))
+    webhooks = WebhooksConfig(allow_private_addresses=True, timeout_s=60)
+    gateway = GatewayConfig(admin=AdminConfig(webhooks=webhooks))
+    file.write_text(toml.dump(Settings(local=local, gateway=gateway, worker=WorkerConfig(rollup_every_s=1.0))))
     (data_folder / "run").mkdir(mode=0o700)
-    with (data_folder / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream", "worker", "--config", file], stderr=log, stdout=log, cwd=data_folder
-        )
-    yield process
-    process.kill()
-    process.wait()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        with (data_folder / "worker.log").open("ab") as log:
+            command = [sys.executable, "-m", "slipstream", "worker", "--config", str(file), *options]
+            running.append(subprocess.Popen(command, stderr=log, stdout=log, cwd=data_folder))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def worker(start: Callable[..., Any]) -> Any:
+    """One for everything."""
+    return start()
 
 
 async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_behind(
@@ -119,16 +144,104 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
 ) -> None:
     _, connection = database
 
-    async def until(expected: list[tuple[datetime, int, int, int]]) -> None:
-        async with asyncio.timeout(60):
-            while await _hours(connection) != expected:
-                assert worker.poll() is None
-                await asyncio.sleep(0.1)
-
     await _use(connection, HOUR, 5)
-    await until([(HOUR, 1, 10, 5)])  # the run at its start
+    await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])  # the run at its start
     await _use(connection, HOUR, 6)
-    await until([(HOUR, 2, 20, 11)])  # a scheduled one
+    await _until_hours(connection, worker, [(HOUR, 2, 20, 11)])  # a scheduled one
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, 30) == 0
     assert sorted(await asyncio.to_thread(os.listdir, data_folder)) == ["run", "settings.toml", "worker.log"]
+
+
+async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
+    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+) -> None:
+    _, connection = database
+    async with tar_pits(TAR_PITS) as pits, receiver() as server:
+        await _events(connection, data_folder, [pit.url for pit in pits])
+        worker = start()
+        await _until(worker, lambda: sum(len(pit.came) for pit in pits) == WebhooksConfig().organization_concurrency)
+        await _use(connection, HOUR, 5)
+        await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])
+        await _use(connection, HOUR, 6)
+        await _until_hours(connection, worker, [(HOUR, 2, 20, 11)])
+        await _events(connection, data_folder, [server.url])
+        await _until(worker, lambda: len(server.came) == 1)
+        assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_attempts") <= 1  # the pits still hang
+        worker.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+async def test_each_queue_has_a_worker_of_its_own(
+    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+) -> None:
+    """Two of a kind do the work once; neither kind does the other's."""
+    _, connection = database
+    async with receiver() as server:
+        await _use(connection, HOUR, 5)
+        upkeep = [start("--queue", "upkeep") for _ in range(2)]
+        await _until_hours(connection, upkeep[0], [(HOUR, 1, 10, 5)])
+        await _events(connection, data_folder, [server.url])
+        await _use(connection, HOUR, 6)
+        await _until_hours(connection, upkeep[0], [(HOUR, 2, 20, 11)])
+        assert server.came == []
+        for worker in upkeep:
+            worker.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.wait, 30) == 0
+        webhooks = [start("--queue", "webhooks") for _ in range(2)]
+        await _until(webhooks[0], lambda: len(server.came) == 1)
+        await _use(connection, HOUR, 7)
+        await _events(connection, data_folder, [server.url])
+        await _until(webhooks[0], lambda: len(server.came) == 2)
+        assert await _hours(connection) == [(HOUR, 2, 20, 11)]
+        for worker in webhooks:
+            worker.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert len({came.headers["webhook-id"] for came in server.came}) == 2
+
+
+def test_an_unknown_queue_is_refused_by_name() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "slipstream", "worker", "--queue", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "'upkeep', 'webhooks'" in result.stderr
+
+
+async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[str]) -> None:
+    """An organization of its own with a webhook for each URL, and one event for all of them."""
+    pepper = Settings(local=LocalConfig(data=str(data))).pepper
+    organization = await connection.fetchval(
+        "INSERT INTO gateway.organizations (name) VALUES ('customer') RETURNING id"
+    )
+    for url in urls:
+        webhook = uuid.uuid4()
+        await connection.execute(
+            "INSERT INTO gateway.webhooks (id, organization_id, url, description, secret) VALUES ($1, $2, $3, '', $4)",
+            webhook,
+            organization,
+            url,
+            seal(pepper, use_of(webhook), new_secret().encode()),
+        )
+    await emit(connection, organization, EventType.BUDGET_EXHAUSTED, {})
+
+
+async def _until(worker: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            assert worker.poll() is None
+            await asyncio.sleep(0.05)
+
+
+async def _until_hours(
+    connection: asyncpg.Connection[Any],
+    worker: subprocess.Popen[bytes],
+    expected: list[tuple[datetime, int, int, int]],
+) -> None:
+    async with asyncio.timeout(60):
+        while await _hours(connection) != expected:
+            assert worker.poll() is None
+            await asyncio.sleep(0.1)

@@ -66,11 +66,14 @@ def test_a_laid_out_gap_reads_back_exactly(tokenizer: Tokenizer, line_after: boo
 
 
 def test_training_and_serving_lay_a_gap_out_alike(tokenizer: Tokenizer) -> None:
-    gap = single_line(TEXT[:1500], random.Random(3))
-    assert gap is not None
-    ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), False, 4000).ids
-    middle = ids.index(fim_tokens(tokenizer).middle)
-    assert ids[: middle + 1] == serving.Tokenizer.load(MODEL).fill_ids(gap.prefix, gap.suffix)
+    """What is served is the window up to what the model shall write, for every cursor."""
+    served = serving.Tokenizer.load(MODEL)
+    for seed in range(30):
+        gap = single_line(TEXT[:1500], random.Random(seed))
+        assert gap is not None
+        asked = served.fill_ids(gap.prefix, gap.suffix)
+        ids = lay_out(gap, lambda text: tokenizer.encode(text).ids, fim_tokens(tokenizer), True, 4000).ids
+        assert ids == [*asked, *served.encode(gap.middle), fim_tokens(tokenizer).end]
 
 
 def test_what_does_not_fit_is_cut_far_from_the_cursor(tokenizer: Tokenizer) -> None:

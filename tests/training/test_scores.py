@@ -13,7 +13,7 @@ from engines.tokenizer import tokenizer as serving
 from training import export
 from training.acceptance import measure
 from training.greedy import generate
-from training.line_scores import Cursor, draw, prompts, score_lines
+from training.line_scores import AS_ASKED, LEFT_TO_RIGHT, WHOLE_PREFIX, Cursor, draw, prompts, score_lines
 from training.model import Llama, Shape
 from training.text_scores import score_positions, score_texts
 
@@ -75,9 +75,10 @@ def test_the_ways_to_ask_hold_the_same_text() -> None:
     tokenizer = serving.Tokenizer.load(MODEL)
     cursor = draw(TEXTS, 1, seed=2)[0]
     asked = prompts(tokenizer, cursor)
-    assert tokenizer.decode(asked["left to right"]) == cursor.before
-    assert tokenizer.decode(asked["fill"]) == cursor.after + cursor.before
-    assert tokenizer.decode(asked["fill, line after"]) == cursor.after + cursor.before
+    assert tokenizer.decode(asked[LEFT_TO_RIGHT]) == cursor.before
+    assert tokenizer.decode(asked[AS_ASKED]) == tokenizer.decode(asked[WHOLE_PREFIX]) == cursor.after + cursor.before
+    assert asked[AS_ASKED] == tokenizer.fill_ids(cursor.before, cursor.after)
+    assert asked[AS_ASKED] != asked[WHOLE_PREFIX]
 
 
 def test_a_line_counts_when_the_engine_writes_it() -> None:
@@ -88,8 +89,8 @@ def test_a_line_counts_when_the_engine_writes_it() -> None:
     text = generate(MODEL, [tokenizer.fill_ids(own, "\n")], max_tokens=48, stop=("\n",)).texts[0]
     assert text.strip()
     scores = score_lines(MODEL, model, [Cursor(own, text, "\n"), Cursor(own, "never would it write this", "\n")])
-    assert scores["fill"].exact == 0.5
-    assert scores["fill"].bits_per_byte > 0
+    assert scores[AS_ASKED].exact == 0.5
+    assert scores[AS_ASKED].bits_per_byte > 0
 
 
 def test_acceptance_counts_checks_and_tokens(tokenizer: Tokenizer) -> None:

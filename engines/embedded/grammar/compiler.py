@@ -28,16 +28,18 @@ class GrammarCompiler:
         self._end_ids = sorted(end_ids)
         self._config = config
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._guides: OrderedDict[str, Guide] = OrderedDict()
+        self._guides: OrderedDict[tuple[str, str], Guide] = OrderedDict()
         self._tokens: LLTokenizer | None = None
 
-    async def compile(self, spec: GrammarSpec) -> Guide:
-        """Raises InvalidField naming what the grammar has that is wrong, not supported or too complex."""
-        guide = self._guides.get(spec.text)
-        if guide is None:
+    async def compile(self, spec: GrammarSpec, salt: str = "") -> Guide:
+        """salt: whose grammar it is; guides are not shared between two. Raises InvalidField naming what the grammar has
+        that is wrong, not supported or too complex."""
+        key = (salt, spec.text)
+        guide = self._guides.get(key)
+        if guide is None or guide.exhausted:
             guide = await asyncio.get_running_loop().run_in_executor(self._executor, self._compile, spec)
-            self._guides[spec.text] = guide
-        self._guides.move_to_end(spec.text)
+            self._guides[key] = guide
+        self._guides.move_to_end(key)
         while len(self._guides) > self._config.kept:
             self._guides.popitem(last=False)
         return guide
@@ -49,7 +51,11 @@ class GrammarCompiler:
         if matcher.is_error():
             reason = " ".join(matcher.get_error().split())
             raise InvalidField(f"{spec.field}: this cannot be enforced: {reason}", param=spec.field)
-        return Guide(matcher)
+        guide = Guide(matcher)
+        limit = guide.rehearse()
+        if limit is not None:
+            raise InvalidField(f"{spec.field}: too complex to be enforced: {limit}", param=spec.field)
+        return guide
 
     def _read_tokens(self) -> LLTokenizer:
         definition = TokenizerFolder.read(self._folder).definition

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from llguidance import LLMatcher
 from torch import Tensor
 
+REHEARSED_TOKENS = 32
+
 
 class Guide:
-    """A compiled grammar, shared by the sequences that follow it."""
+    """A compiled grammar, shared by the sequences that follow it.
+
+    They share its lexer too, whose states have a limit: what one of them adds, all of them have less room for.
+    """
 
     def __init__(self, matcher: LLMatcher) -> None:
         """matcher: at its beginning; never advanced here."""
@@ -18,6 +24,25 @@ class Guide:
     def start(self) -> GuideState:
         """A new sequence's place in the grammar."""
         return GuideState(self._matcher.deep_copy())
+
+    def rehearse(self) -> str | None:
+        """Follow the grammar for some tokens chosen by chance, always the same. Returns the limit it runs into, or
+        None. Finds what grows without bound from the start; what explodes later ends its sequence when it does."""
+        state, random = self._matcher.deep_copy(), np.random.default_rng(0)
+        for _ in range(REHEARSED_TOKENS):
+            bits = np.frombuffer(state.compute_bitmask(), dtype=np.uint8)
+            allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+            if state.is_error() or state.is_stopped() or not len(allowed):
+                break
+            state.consume_token(int(random.choice(allowed)))
+        return _error(state)
+
+    @property
+    def exhausted(self) -> bool:
+        """Its lexer is full: no sequence can begin any more."""
+        probe = self._matcher.deep_copy()
+        probe.compute_bitmask()
+        return probe.is_error()
 
 
 class GuideState:
@@ -34,7 +59,7 @@ class GuideState:
     @property
     def error(self) -> str | None:
         """Why the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
-        return self._matcher.get_error() or None if self._matcher.is_error() else None
+        return _error(self._matcher)
 
     def advance(self, id_: int) -> None:
         """Take in a sampled token. One that the mask forbids is an error."""
@@ -64,3 +89,7 @@ class GuideState:
 
     def _fill(self, row: Tensor) -> None:
         self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * 4)
+
+
+def _error(matcher: LLMatcher) -> str | None:
+    return " ".join(matcher.get_error().split()) or None if matcher.is_error() else None

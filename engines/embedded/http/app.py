@@ -7,7 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from contracts.errors import InternalError, InvalidKey, MethodNotAllowed, MissingKey, NotFound, SlipstreamError
+from contracts.errors import (
+    InternalError,
+    InvalidKey,
+    MethodNotAllowed,
+    MissingKey,
+    NotFound,
+    PermissionDenied,
+    SlipstreamError,
+)
 from engines.embedded.http.control import ControlHandlers
 from engines.embedded.http.errors import error_answer
 from engines.embedded.http.exchange import JSON, Exchange, Receive, Send
@@ -18,15 +26,19 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
 OPEN_PATHS = frozenset({"/health"})
 """Answered without the token."""
+METRICS_PATHS = frozenset({"/v1/loads", "/metrics"})
+"""Answered with the metrics token as well: totals only, nothing about any request."""
 
 
 class App:
     """Serves one engine over HTTP."""
 
-    def __init__(self, service: Service, token: str | None) -> None:
-        """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded."""
+    def __init__(self, service: Service, token: str | None, metrics_token: str | None = None) -> None:
+        """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded. metrics_token: opens
+        load and metrics only."""
         generate, control = GenerateHandlers(service), ControlHandlers(service)
         self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected_for_metrics = None if metrics_token is None else f"Bearer {metrics_token}".encode()
         self._routes: dict[str, dict[str, Handler]] = {
             "/v1/chat/completions": {"POST": generate.chat},
             "/v1/completions": {"POST": generate.completion},
@@ -78,8 +90,13 @@ class App:
         given = exchange.header(b"authorization")
         if not given:
             raise MissingKey("This engine needs `Authorization: Bearer` with the deployment's token.")
-        if not hmac.compare_digest(given.encode("latin-1"), self._expected):
+        sent = given.encode("latin-1")
+        if hmac.compare_digest(sent, self._expected):
+            return
+        if self._expected_for_metrics is None or not hmac.compare_digest(sent, self._expected_for_metrics):
             raise InvalidKey("The bearer token is not this deployment's.")
+        if exchange.path not in METRICS_PATHS:
+            raise PermissionDenied("The metrics token opens load and metrics only.")
 
     async def _refuse(self, exchange: Exchange, error: SlipstreamError) -> None:
         status, body = error_answer(error)

@@ -126,6 +126,8 @@ def decode_body(data: bytes, kind: type[BodyT]) -> BodyT:
         raise _field_error(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidJson(f"The body is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidJson("The body is nested too deeply.") from None
 
 
 def _field_error(message: str) -> RequestError:

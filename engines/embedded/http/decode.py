@@ -23,6 +23,8 @@ from engines.tokenizer.off_loop import OffLoopTokenizer
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default for /v1/completions."""
 
+MAX_ID_DIGITS = 10
+
 
 class _Asked(msgspec.Struct, frozen=True):
     """What the two endpoints spell differently."""
@@ -63,12 +65,14 @@ class Decoder:
                 param=form.field,
             )
         messages = [_plain(message, at) for at, message in enumerate(body.messages)]
-        ids = await self._tokenizer.chat_ids(messages, use.tools if use else None)
+        ids = await self._tokenizer.chat_ids(
+            messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or ""
+        )
         sampling = _Asked(
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             choices=body.n or 1,
-            guide=await self._guide(use.grammar if use else form),
+            guide=await self._guide(use.grammar if use else form, body),
         )
         return self._request(body, (tuple(ids),), sampling, "messages"), use
 
@@ -93,19 +97,20 @@ class Decoder:
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
             logprobs=logprobs,
             choices=tried,
-            guide=await self._guide(form_of(body, self._grammar_config)),
+            guide=await self._guide(form_of(body, self._grammar_config), body),
             score_prompt=bool(body.echo) and body.logprobs is not None,
         )
         return self._request(body, await self._prompts(body), asked, "prompt")
 
-    async def _guide(self, form: GrammarSpec | None) -> Guide | None:
-        return None if form is None else await self._compiler.compile(form)
+    async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> Guide | None:
+        return None if form is None else await self._compiler.compile(form, body.cache_salt or "")
 
     async def _prompts(self, body: CompletionBody) -> tuple[tuple[int, ...], ...]:
         if body.suffix is not None:
             if not isinstance(body.prompt, str):
                 raise InvalidField("suffix needs prompt to be one string.", param="suffix")
-            return (tuple(await self._tokenizer.fill_ids(body.prompt, body.suffix)),)
+            context, tenant = self._service.context_tokens, body.cache_salt or ""
+            return (tuple(await self._tokenizer.fill_ids(body.prompt, body.suffix, context, tenant)),)
         prompt = body.prompt
         if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and isinstance(prompt[0], int)):
             prompt = [prompt]
@@ -113,11 +118,11 @@ class Decoder:
             raise InvalidField(
                 "prompt must be a string, a list of strings, token ids or a list of them.", param="prompt"
             )
-        return tuple([await self._ids(entry) for entry in prompt])
+        return tuple([await self._ids(entry, body.cache_salt or "") for entry in prompt])
 
-    async def _ids(self, prompt: Any) -> tuple[int, ...]:
+    async def _ids(self, prompt: Any, tenant: str) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            ids = await self._tokenizer.encode(prompt)
+            ids = await self._tokenizer.encode(prompt, self._service.context_tokens, tenant)
         else:
             try:
                 ids = msgspec.convert(prompt, list[int])
@@ -178,8 +183,9 @@ class Decoder:
         vocabulary = self._service.model.vocab_size
         pairs: list[tuple[int, float]] = []
         for text, value in (bias or {}).items():
-            if not text.isdecimal() or int(text) >= vocabulary:
-                raise InvalidField(f"logit_bias: {text!r} is no token id below {vocabulary}.", param="logit_bias")
+            # the length first: Python reads no integer of more than 4,300 digits
+            if not text.isdecimal() or len(text) > MAX_ID_DIGITS or int(text) >= vocabulary:
+                raise InvalidField(f"logit_bias: {text[:32]!r} is no token id below {vocabulary}.", param="logit_bias")
             pairs.append((int(text), value))
         return tuple(pairs)
 

@@ -9,26 +9,34 @@ import msgspec
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
+    InternalError,
+    LimitError,
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
+    PermissionDenied,
     RequestError,
     ServiceError,
     SlipstreamError,
 )
 
 STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
+    (PermissionDenied, HTTPStatus.FORBIDDEN),
     (AuthError, HTTPStatus.UNAUTHORIZED),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (NotFound, HTTPStatus.NOT_FOUND),
     (ModelNotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
     (RequestError, HTTPStatus.BAD_REQUEST),
+    # a ServiceError too, and not one that another engine or a moment's patience would mend
+    (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
+    (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 TYPES = {
     HTTPStatus.BAD_REQUEST: "BadRequestError",
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
+    HTTPStatus.FORBIDDEN: "PermissionDeniedError",
     HTTPStatus.NOT_FOUND: "NotFoundError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -24,11 +26,13 @@ NEVER = tuple(
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
         "224.0.0.0/4", "240.0.0.0/4",
-        "::/127", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fc00::/7",
-        "fe80::/10", "fec0::/10", "ff00::/8",
+        "::/127", "::ffff:0:0:0/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20",
+        "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
     )
 )  # fmt: skip
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+ISATAP, ISATAP_MASK = 0x5EFE, 0xFDFFFFFF
+"""The interface's number above an IPv4 address in it, with or without the bit for 'globally unique' (RFC 5214)."""
 
 
 class ForbiddenAddress(OSError):
@@ -37,15 +41,18 @@ class ForbiddenAddress(OSError):
 
 def is_public(address: Address) -> bool:
     """Whether the address belongs to the public internet, whatever form an IPv4 address hides in."""
+    if any(address in network for network in NEVER if network.version == address.version):
+        return False
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if inner is None and address in NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        inner = address.ipv4_mapped or address.sixtofour or (last if address in NAT64 else None)
         if inner is not None:
             return is_public(inner)
         if int(address) >> 32 == 0:  # ::a.b.c.d, abandoned long ago and still understood by some stacks
             return False
-    return address.is_global and not any(address in network for network in NEVER if network.version == address.version)
+        if (int(address) >> 32) & ISATAP_MASK == ISATAP and not is_public(last):
+            return False
+    return address.is_global
 
 
 def check_url(url: str, *, allow_private: bool) -> None:
@@ -65,6 +72,8 @@ def check_url(url: str, *, allow_private: bool) -> None:
         problem = "it holds a user name or password; deliveries are signed instead"
     elif parts.fragment:
         problem = "it has a fragment, which is never sent"
+    elif is_number(host):
+        problem = f"{host} is a number in place of a name; write an IPv4 address as four decimal numbers"
     elif not allow_private and _is_forbidden_literal(host):
         problem = f"{host} is not an address of the public internet"
     if problem:
@@ -72,23 +81,48 @@ def check_url(url: str, *, allow_private: bool) -> None:
 
 
 def check_literal(host: str) -> None:
-    """Raises ForbiddenAddress for an address that may not be reached. aiohttp resolves names only."""
-    if _is_forbidden_literal(host):
-        raise ForbiddenAddress(f"{host} is not an address of the public internet")
+    """Raises ForbiddenAddress for an address that may not be reached, and for a number: neither is resolved first."""
+    if is_number(host) or _is_forbidden_literal(host):
+        raise ForbiddenAddress(_refusal(host))
+
+
+def is_number(host: str) -> bool:
+    """Whether the host is an IPv4 address in another form than four decimal numbers.
+
+    `127.1`, `0x7f.1` and `2130706433` are names to Python and addresses to the C library. No name ends in a number
+    (URL standard, "ends in a number"), so what does is an address, and one in a form that only hides it.
+    """
+    last = host.rstrip(".").rpartition(".")[2].lower()
+    if ":" in host or not (last.isdigit() or re.fullmatch("0x[0-9a-f]*", last)):
+        return False
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return True
+    return False
 
 
 class PublicResolver(AbstractResolver):
     """Resolves a name to addresses that may be reached. One forbidden address refuses the name: which of several a
-    connection takes is chance."""
+    connection takes is chance.
 
-    def __init__(self, *, allow_private: bool = False) -> None:
+    threads: names looked up at once; a name server that never answers holds one for as long as the system waits. They
+    are the resolver's own, for in the loop's few threads a handful of such names would keep everybody waiting.
+    """
+
+    def __init__(self, *, allow_private: bool = False, threads: int = 8) -> None:
         self._allow_private = allow_private
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="webhook-names")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """For aiohttp. Raises ForbiddenAddress, or OSError for a name that is not."""
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if is_number(host):
+            raise ForbiddenAddress(_refusal(host))
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
         results: list[ResolveResult] = []
         for kind, _, protocol, _, place in found:
             text = str(place[0]).partition("%")[0]
@@ -107,13 +141,16 @@ class PublicResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Lookups still under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _refusal(host: str) -> str:
+    return f"{host} is {'a number in place of a name' if is_number(host) else 'not an address of the public internet'}"
 
 
 def _is_forbidden_literal(host: str) -> bool:
     try:
         return not is_public(ipaddress.ip_address(host.strip("[]").partition("%")[0]))
     except ValueError:
-        # `127.1`, `0x7f000001` and `2130706433` are names to Python and addresses to the C library, which resolves
-        # them: the resolver checks what comes out. `localhost` never needs a look.
         return host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(".localhost")

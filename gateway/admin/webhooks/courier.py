@@ -1,4 +1,4 @@
-"""Takes due deliveries out of the database, sends them, and writes down how it went. Run by the worker.
+"""Sends due deliveries and writes down how it went. Run by the worker.
 
 A delivery that is taken is put off by a lease first: a worker that dies in between loses nothing, and the receiver may
 get an event twice (its id is the same). The pauses between attempts grow and are drawn at random from half to whole.
@@ -7,10 +7,13 @@ get an event twice (its id is the same). The pauses between attempts grow and ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import random
 import time
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -20,24 +23,19 @@ from gateway.admin.config import WebhooksConfig
 from gateway.admin.sealed import unseal
 from gateway.admin.tables import DeliveryState
 from gateway.admin.webhooks import signature
+from gateway.admin.webhooks.outbox import EventType
+from gateway.admin.webhooks.queue import Due, take_due
 from gateway.admin.webhooks.sender import Outcome, Sender
-from gateway.db.engine import connect
+from gateway.db.engine import FAILURES, borrow, connect, lazy_pool
 
-LEASE_MARGIN_S = 30.0
 GROWTH = 3
+CONNECTIONS = 4
+CONNECT_TIMEOUT_S = 5.0
+STOP_GRACE_S = 3.0
 
-TAKE = """
-UPDATE gateway.webhook_deliveries AS delivery SET next_attempt_at = now() + make_interval(secs => $2)
-  FROM (SELECT id FROM gateway.webhook_deliveries
-         WHERE state = 'pending' AND next_attempt_at <= now()
-         ORDER BY next_attempt_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS due,
-       gateway.webhooks AS webhook, gateway.webhook_events AS event
- WHERE delivery.id = due.id AND webhook.id = delivery.webhook_id AND event.id = delivery.event_id
-RETURNING delivery.id, delivery.attempts, webhook.id AS webhook_id, url, secret,
-          CASE WHEN previous_secret_expires_at > now() THEN previous_secret END AS previous_secret,
-          webhook.disabled_at IS NOT NULL AS disabled,
-          event.id AS event_id, event.type, event.organization_id, event.data::text AS data, event.created_at
-"""
+_log = logging.getLogger(__name__)
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
 NOTE = "INSERT INTO gateway.webhook_attempts (delivery_id, attempt, status, error, duration_ms) VALUES ($1,$2,$3,$4,$5)"
 SETTLE = """
 UPDATE gateway.webhook_deliveries SET state = $2, attempts = $3, next_attempt_at = now() + make_interval(secs => $4)
@@ -57,7 +55,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Courier:
-    """Several rounds may run at once, here and in other workers."""
+    """Several may run at once, here and in other workers.
+
+    A delivery takes a slot of this courier while it is under way. What is due is started as slots get free, by turns
+    among the organizations (queue.py), and none may hold more than its share: a receiver that never answers costs its
+    own organization slots and nobody else time.
+    """
 
     def __init__(self, url: str, pepper: bytes, config: WebhooksConfig) -> None:
         self._url = url
@@ -65,19 +68,29 @@ class Courier:
         self._config = config
 
     async def round(self) -> int:
-        """Try what is due, up to a batch; returns how many were tried. Raises what asyncpg raises."""
-        connection = await connect(self._url, name="slipstream-webhooks")
-        try:
-            lease_s = self._config.timeout_s + LEASE_MARGIN_S
-            rows = await connection.fetch(TAKE, self._config.batch, lease_s)
-            if rows:
-                async with Sender(self._config) as sender:
-                    outcomes = await asyncio.gather(*(self._try(sender, row) for row in rows))
-                for row, outcome in zip(rows, outcomes, strict=True):
-                    await self._note(connection, row, outcome)
-            return len(rows)
-        finally:
-            await connection.close()
+        """Deliver until nothing is due and nothing under way; returns how many were tried. Raises what asyncpg does."""
+        tried = 0
+        async with self._at_work() as shift:
+            while True:
+                tried += await shift.start_due()
+                if not await shift.one_ends():
+                    return tried
+
+    async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
+        """Deliver whatever becomes due, until `stop`; what is under way then has STOP_GRACE_S to end.
+
+        due: set when there may be something to start, which an ended delivery does too. A database that is away is met
+        again when it is set next.
+        """
+        async with self._at_work(due.set) as shift:
+            while not stop.is_set():
+                await due.wait()
+                due.clear()
+                try:
+                    await shift.start_due()
+                except FAILURES as error:
+                    _log.warning("webhooks wait for the database: %r", error)
+            await shift.end(STOP_GRACE_S)
 
     async def sweep(self) -> None:
         """Forget events past their time, with their deliveries."""
@@ -87,42 +100,117 @@ class Courier:
         finally:
             await connection.close()
 
-    async def _try(self, sender: Sender, row: asyncpg.Record) -> Outcome | None:
+    @contextlib.asynccontextmanager
+    async def _at_work(self, on_slot_free: Callable[[], None] = lambda: None) -> AsyncIterator[Shift]:
+        name = "slipstream-webhooks"
+        pool = await lazy_pool(self._url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name=name)
+        try:
+            async with Sender(self._config) as sender:
+                shift = Shift(pool, sender, self._pepper, self._config, on_slot_free)
+                try:
+                    yield shift
+                finally:
+                    await shift.end(0)
+        finally:
+            pool.terminate()
+
+
+class Shift:
+    """The slots of a courier at work, and the deliveries in them."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool[Any],
+        sender: Sender,
+        pepper: bytes,
+        config: WebhooksConfig,
+        on_slot_free: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._sender = sender
+        self._pepper = pepper
+        self._config = config
+        self._on_slot_free = on_slot_free
+        self._under_way: dict[asyncio.Task[None], Due] = {}
+
+    async def start_due(self) -> int:
+        """Start what is due and fits; returns how many. Raises what asyncpg raises."""
+        async with borrow(self._pool) as connection:
+            found = await take_due(connection, list(self._under_way.values()), self._config)
+        for delivery in found:
+            task = asyncio.create_task(self._deliver(delivery), name="webhook-delivery")
+            self._under_way[task] = delivery
+            task.add_done_callback(self._ended)
+        return len(found)
+
+    async def one_ends(self) -> bool:
+        """Wait for the next end; False when nothing is under way."""
+        if not self._under_way:
+            return False
+        await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        return True
+
+    async def end(self, grace_s: float) -> None:
+        """Wait for what is under way, then cancel it: its lease brings it back."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=grace_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a webhook delivery failed on our side and comes back after its lease", exc_info=error)
+        self._on_slot_free()
+
+    async def _deliver(self, delivery: Due) -> None:
+        outcome = await self._try(delivery)
+        try:
+            async with borrow(self._pool) as connection:
+                await self._note(connection, delivery, outcome)
+        except FAILURES as error:  # sent and not written down: it comes again after its lease, with the same id
+            _log.warning("a webhook delivery could not be noted: %r", error)
+
+    async def _try(self, delivery: Due) -> Outcome | None:
         """None: the webhook was disabled meanwhile."""
-        if row["disabled"]:
+        if delivery.disabled:
             return None
         envelope = Envelope(
-            id=row["event_id"],
-            type=row["type"],
-            created_at=row["created_at"].astimezone(UTC),
-            organization_id=row["organization_id"],
-            data=msgspec.Raw(row["data"].encode()),
+            id=delivery.event_id,
+            type=delivery.type,
+            created_at=delivery.created_at.astimezone(UTC),
+            organization_id=delivery.organization_id,
+            data=msgspec.Raw(delivery.data.encode()),
         )
         body = msgspec.json.encode(envelope)
-        use = use_of(row["webhook_id"])
+        use = use_of(delivery.webhook_id)
         try:
             live = [
                 unseal(self._pepper, use, sealed).decode()
-                for sealed in (row["secret"], row["previous_secret"])
+                for sealed in (delivery.secret, delivery.previous_secret)
                 if sealed is not None
             ]
         except ValueError as error:
             return Outcome(None, str(error), 0.0)
-        headers = signature.headers(str(row["event_id"]), int(time.time()), body, live)
-        return await sender.send(row["url"], body, headers)
+        headers = signature.headers(str(delivery.event_id), int(time.time()), body, live)
+        return await self._sender.send(delivery.url, body, headers)
 
-    async def _note(self, connection: asyncpg.Connection[Any], row: asyncpg.Record, outcome: Outcome | None) -> None:
-        attempt = row["attempts"] + 1
+    async def _note(self, connection: Connection, delivery: Due, outcome: Outcome | None) -> None:
+        attempt = delivery.attempts + 1
         if outcome is None:
-            await connection.execute(SETTLE, row["id"], DeliveryState.FAILED.value, row["attempts"], 0.0)
+            await connection.execute(SETTLE, delivery.id, DeliveryState.FAILED.value, delivery.attempts, 0.0)
             return
         state, pause_s = DeliveryState.DELIVERED, 0.0
         if not outcome.delivered:
-            state = DeliveryState.FAILED if attempt >= self._config.attempts else DeliveryState.PENDING
+            # A test is for somebody who looks: it fails at once, and can be sent again.
+            most = 1 if delivery.type == EventType.TEST else self._config.attempts
+            state = DeliveryState.FAILED if attempt >= most else DeliveryState.PENDING
             pause_s = pause_after(attempt, self._config) * random.uniform(0.5, 1.0)  # noqa: S311
         async with connection.transaction():
-            await connection.execute(NOTE, row["id"], attempt, outcome.status, outcome.error, outcome.duration_ms)
-            await connection.execute(SETTLE, row["id"], state.value, attempt, pause_s)
+            await connection.execute(NOTE, delivery.id, attempt, outcome.status, outcome.error, outcome.duration_ms)
+            await connection.execute(SETTLE, delivery.id, state.value, attempt, pause_s)
 
 
 def pause_after(attempt: int, config: WebhooksConfig) -> float:

@@ -14,6 +14,9 @@ from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks.address import ForbiddenAddress, PublicResolver, check_literal
 
 ERROR_CHARACTERS = 300
+LOOKUPS_FOR_EACH = 4
+"""Threads for each delivery under way: the system's resolver may wait for a name server longer than we for a delivery,
+and cannot be stopped."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -38,9 +41,14 @@ class Sender:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Sender:
-        resolver = self._resolver or PublicResolver(allow_private=self._config.allow_private_addresses)
-        # No connection outlives its delivery, and no answer of the resolver outlives its check.
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        if self._resolver is None:
+            self._resolver = PublicResolver(
+                allow_private=self._config.allow_private_addresses,
+                threads=LOOKUPS_FOR_EACH * self._config.concurrency,
+            )
+        # No connection outlives its delivery, and no answer of the resolver outlives its check. No limit of its own:
+        # a delivery that waited for another's connection would wait in nobody's share.
+        connector = aiohttp.TCPConnector(resolver=self._resolver, use_dns_cache=False, force_close=True, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -53,6 +61,8 @@ class Sender:
     async def __aexit__(self, *_: Any) -> None:
         if self._session is not None:
             await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
         """POST the body; whatever goes wrong is an Outcome. Only the status is read of the answer."""

@@ -20,7 +20,9 @@ class RouterView:
     @classmethod
     async def of(cls, deployment: Deployment) -> RouterView:
         """The router of a running deployment."""
-        return cls((await deployment.processes())["router"]["url"], (deployment.data / "token").read_text())
+        return cls(
+            (await deployment.processes())["router"]["url"], (deployment.data / "router.reader.token").read_text()
+        )
 
     async def describe(self) -> pb.FleetDescription | None:
         """The fleet as the router sees it; None while there is no router."""

@@ -31,7 +31,7 @@ import sys, msgspec
 from engines.embedded.config import EngineConfig
 from engines.embedded.server import main
 import logging; logging.basicConfig(level=logging.INFO)
-main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
+main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2], metrics_token="metrics")
 """
 
 
@@ -301,6 +301,22 @@ async def test_only_health_is_open_without_the_token(chat_engine: Process) -> No
                 assert answer.status == 401, path
         async with session.get(f"{chat_engine.url}/v1/models", headers={"authorization": "Bearer wrong"}) as answer:
             assert answer.status == 401
+
+
+async def test_the_metrics_token_opens_counters_and_nothing_that_computes_or_tells(chat_engine: Process) -> None:
+    await healthy(chat_engine)
+    body = {"model": "slipstream-chat", "messages": QUESTION, "max_tokens": 1}
+    async with aiohttp.ClientSession(headers={"authorization": "Bearer metrics"}) as session:
+        for path in ("/health", "/metrics", "/v1/loads"):
+            async with session.get(chat_engine.url + path) as answer:
+                assert answer.status == 200, path
+        for method, path in (
+            ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/abort_request"),
+            ("POST", "/flush_cache"), ("GET", "/usage?rid=x"), ("GET", "/v1/models"), ("GET", "/server_info"),
+        ):  # fmt: skip
+            async with session.request(method, chat_engine.url + path, json=body) as answer:
+                assert answer.status == 403, path
+                assert (await answer.json())["message"] == "The metrics token opens load and metrics only."
 
 
 async def stream_of(session: aiohttp.ClientSession, url: str, rid: str, **change: Any) -> aiohttp.ClientResponse:

@@ -9,6 +9,7 @@ import aiohttp
 import asyncpg
 import pytest
 
+from infra.local.folders import APPLICATION_ROLE
 from infra.local.postgres_wire import execute
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
@@ -19,7 +20,7 @@ async def admin_postgres_url(postgres_server: Path, _migrated_template: str) -> 
     """A database of these tests' own: a gateway writes its models into it, which others must not follow."""
     name = "test_administration"
     await execute(postgres_server, "postgres", f"create database {name} template {_migrated_template}", timeout_s=60)
-    return f"postgresql://slipstream@/{name}?host={postgres_server}"
+    return f"postgresql://{APPLICATION_ROLE}@/{name}?host={postgres_server}"
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
     )
     admin_key = await fetchval(
         "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
-        member,
+        account,  # a member's is rotated by that member alone
         admin.hash,
         admin.display,
     )

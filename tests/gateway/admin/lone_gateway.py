@@ -34,9 +34,9 @@ class LoneGateway(msgspec.Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def lone_gateway(
-    database_url: str, valkey_url: str, *, pepper: bytes | None = None, **settings: str
+    database_url: str, valkey_url: str, *, pepper: bytes | None = None, descriptors: int = 0, **settings: str
 ) -> AsyncIterator[LoneGateway]:
-    """Started and serving; settings: more environment."""
+    """Started and serving. descriptors: its hard limit of open files, when not 0. settings: more environment."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
@@ -56,8 +56,9 @@ async def lone_gateway(
         "SLIPSTREAM_POOLS": msgspec.json.encode([Pool("one", "sglang")]).decode(),
         **settings,
     }
+    limited = ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh") if descriptors else ()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "slipstream", "gateway", "--data", str(data.path), cwd=ROOT, env=environment
+        *limited, sys.executable, "-m", "slipstream", "gateway", "--data", str(data.path), cwd=ROOT, env=environment
     )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -64,3 +64,13 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield made
     finally:
         await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def tar_pits(count: int) -> AsyncIterator[list[Receiver]]:
+    """Servers that take a request and never answer."""
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(receiver()) for _ in range(count)]
+        for server in servers:
+            server.answers = [0] * 1_000
+        yield servers

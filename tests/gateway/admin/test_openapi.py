@@ -11,11 +11,14 @@ import pytest
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.handlers import PREFIX
 from gateway.tenants.roles import Role
-from tests.gateway.admin.fuzzing import fuzz
+from tests.gateway.admin.fuzzing import fuzz, fuzz_sequences
 from tests.gateway.admin.people import People
 from tests.gateway.slow_platform import SlowPlatform
 
-NIGHTLY = pytest.param(300, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])
+
+def nightly(*examples: int) -> Any:
+    """So many in the night: over 100,000 requests in the three tests together."""
+    return pytest.param(*examples, marks=[pytest.mark.nightly, pytest.mark.timeout(7_200)])
 
 
 async def fetch(url: str) -> dict[str, Any]:
@@ -57,7 +60,7 @@ async def stranger_of(people: People) -> str:
     return secret
 
 
-@pytest.mark.parametrize("examples", [2, NIGHTLY])
+@pytest.mark.parametrize("examples", [2, nightly(500)])
 async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
     sent = await asyncio.to_thread(fuzz, document, people.url, await stranger_of(people), examples)
@@ -78,7 +81,15 @@ async def test_a_document_that_lies_is_found_out(lie: str, people: People) -> No
     assert {"schema": "age", "status": "Undocumented status code"}[lie] in str(found.value.exceptions)
 
 
-@pytest.mark.parametrize("examples", [10, NIGHTLY])
+@pytest.mark.parametrize(("sequences", "steps"), [(3, 10), nightly(400, 50)])
+async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: int, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    secret = await stranger_of(people)
+    sent = await asyncio.to_thread(fuzz_sequences, document, people.url, secret, sequences, steps)
+    assert sent > sequences * steps / 4
+
+
+@pytest.mark.parametrize("examples", [10, nightly(10_000)])
 async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
     document = await fetch(f"{platform.url}/openapi.json")
     assert set(document["paths"]) == {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}"}

@@ -114,3 +114,15 @@ async def test_only_the_operating_organization_disables_organizations(people: Pe
     assert (await operator.change(f"/organizations/{made['id']}", {"disabled": True}))["disabled_at"] is not None
     itself = people.organizations["operator"]
     assert (await operator.ask("PATCH", f"/organizations/{itself}", {"disabled": True})).status == 409
+
+
+async def test_a_name_says_nothing_about_who_else_is_here(people: People) -> None:
+    """A refusal of a name that is taken would; and whoever takes a name must not take it from somebody."""
+    operator, owner = await people.operator(), await people.owner()
+    theirs = await operator.get(f"/organizations/{people.organizations['theirs']}")
+    before = await owner.get(f"/organizations/{people.organizations['ours']}")
+    renamed = await owner.change(f"/organizations/{before['id']}", {"name": theirs["name"]})
+    assert renamed["name"] == theirs["name"]
+    found = await operator.get(f"/organizations?name={URL.build(path=theirs['name']).raw_path}")
+    assert {each["id"] for each in found["data"]} == {before["id"], theirs["id"]}
+    await owner.change(f"/organizations/{before['id']}", {"name": before["name"]})

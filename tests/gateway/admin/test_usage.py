@@ -5,6 +5,7 @@ import csv
 import io
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -189,6 +190,12 @@ async def test_prices_follow_each_other(people: People) -> None:
     assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 200
     reopened = await operator.change(f"/prices/{first['version']}", {"valid_until": None})
     assert reopened["valid_until"] is None
+    # The ledger would know of the end at once, gateways with their limits in money seconds later.
+    soon = (datetime.now(UTC) + timedelta(seconds=30)).isoformat()
+    answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": soon})
+    assert (answer.status, answer.body["error"]["param"]) == (400, "valid_until")
+    in_time = (datetime.now(UTC) + timedelta(seconds=90)).isoformat()
+    assert (await operator.change(f"/prices/{first['version']}", {"valid_until": in_time}))["valid_until"] is not None
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
     assert answer.status == 400
     assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404

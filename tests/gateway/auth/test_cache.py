@@ -12,6 +12,13 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 
 MAX_KEYS, MAX_REFUSALS = 3, 2
 NUMBERS = st.integers(0, 6)
+CALLERS = [Caller("no"[number % 2], "pqr"[number % 3], str(number)) for number in range(7)]
+IN_TENANT = {
+    **{f"organization:{name}": [each for each in CALLERS if each.organization_id == name] for name in "no"},
+    **{f"project:{name}": [each for each in CALLERS if each.project_id == name] for name in "pqr"},
+}
+TENANTS = [*IN_TENANT, "project:nobody", "organization:p"]
+IN_TENANT |= {"project:nobody": [], "organization:p": []}
 
 
 def fingerprint(number: int) -> bytes:
@@ -34,15 +41,16 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS, limit=st.integers(1, 3))
     def put_record(self, number: int, limit: int) -> None:
         record = KeyRecord(
-            Caller("o", "p", str(number)),
+            CALLERS[number],
             Levels.of("o", [Rule(Level.KEY, str(number), None, Limits(requests_per_minute=limit))]),
         )
         self.cache.put(fingerprint(number), key_hash(number), record)
         self.forget(number)
         self.records = [*self.records, (number, record)][-MAX_KEYS:]
 
-    @rule(number=NUMBERS, refusal=st.sampled_from([Refusal(reason) for reason in Reason]))
-    def put_refusal(self, number: int, refusal: Refusal) -> None:
+    @rule(number=NUMBERS, reason=st.sampled_from(Reason))
+    def put_refusal(self, number: int, reason: Reason) -> None:
+        refusal = Refusal(reason, None if reason is Reason.UNKNOWN else CALLERS[number])
         self.cache.put(fingerprint(number), key_hash(number), refusal)
         self.forget(number)
         self.refusals = [*self.refusals, (number, refusal)][-MAX_REFUSALS:]
@@ -51,6 +59,13 @@ class CacheMachine(RuleBasedStateMachine):
     def drop(self, number: int) -> None:
         self.cache.drop(key_hash(number))
         self.forget(number)
+
+    @rule(tenant=st.sampled_from(TENANTS))
+    def drop_tenant(self, tenant: str) -> None:
+        self.cache.drop_tenant(tenant)
+        for number, answer in self.known():
+            if answer.caller in IN_TENANT[tenant]:
+                self.forget(number)
 
     @rule()
     def clear(self) -> None:
@@ -69,6 +84,12 @@ class CacheMachine(RuleBasedStateMachine):
         assert len(self.cache) == len(self.records) + len(self.refusals)
         assert {number for number, _ in self.records}.isdisjoint(number for number, _ in self.refusals)
         assert len(self.cache._fingerprints) == len(self.records)
+        named = [answer for _, answer in self.known() if answer.caller is not None]
+        assert sum(map(len, self.cache._of_tenant.values())) == 2 * len(named)
+        assert all(self.cache._of_tenant.values())
+
+    def known(self) -> list[tuple[int, KeyRecord | Refusal]]:
+        return [*self.records, *self.refusals]
 
     def forget(self, number: int) -> None:
         self.records = [entry for entry in self.records if entry[0] != number]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contracts.errors import AuthUnavailable, RevokedKey
+from contracts.errors import AuthUnavailable, RevokedKey, TenantDisabled
 from contracts.generation import Caller
 from gateway.auth.config import AuthConfig
-from gateway.auth.key_record import KeyRecord, Reason, Refusal
+from gateway.auth.key_record import KeyRecord, Reason, Refusal, tenants_of
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
 from gateway.limits.levels import Level, Levels, Limits, Rule
@@ -25,10 +26,13 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 PEPPER = b"p" * 32
 TRUST_S = LOOKUP_TIMEOUT_S = 10.0
 """Whole seconds, so that simulated time has exact edges."""
-KEYS = [mint(PEPPER) for _ in range(2)]
+KEYS = [mint(PEPPER) for _ in range(3)]
+CALLERS = [Caller("o", "p", "0"), Caller("o", "q", "1"), Caller("n", "r", "2")]
+TENANTS = ["project:p", "project:q", "project:r", "organization:o", "organization:n"]
 BY_HASH = {key.hash: number for number, key in enumerate(KEYS)}
+DISABLED = Reason.PROJECT_DISABLED
 NUMBERS = st.integers(0, len(KEYS) - 1)
-BEAT = b"beat"
+BEAT = "beat"
 
 
 class RevocationMachine(RuleBasedStateMachine):
@@ -43,24 +47,25 @@ class RevocationMachine(RuleBasedStateMachine):
         self.connected = False
         self.heard = [0] * len(KEYS)
         """For each key, which state of its history the gateway has been told of at least."""
-        self.stream: list[tuple[bytes, float]] = []
+        self.stream: list[tuple[str, float, dict[int, int]]] = []
+        """(payload, when the beat began, the state of each key it concerns)"""
         self.beat_began_s: float | None = None
         self.answers: list[tuple[asyncio.Future[bool], float]] = []
         self.callers: list[tuple[int, asyncio.Task[KeyRecord]]] = []
-        config = AuthConfig(cached_keys=1, trust_s=TRUST_S)
+        config = AuthConfig(cached_keys=2, trust_s=TRUST_S)
         self.keyring = Keyring("postgresql:///none", PEPPER, config, monotonic=lambda: self.now)
-        self.keyring._ask = self.ask  # type: ignore[method-assign]
+        self.keyring._lookups._read = self.ask
 
     def version(self, number: int) -> KeyRecord:
         return KeyRecord(
-            Caller("o", "p", str(number)),
+            CALLERS[number],
             Levels.of("o", [Rule(Level.KEY, str(number), None, Limits(requests_per_minute=self.changes + 1))]),
         )
 
-    async def ask(self, key_hash: bytes) -> Any:
-        """What the row holds now, delivered when `answer` says so."""
+    async def ask(self, hashes: Sequence[bytes]) -> Any:
+        """What the rows hold now, delivered when `answer` says so."""
         arrival = self.loop.create_future()
-        snapshot = self.truth[BY_HASH[key_hash]][-1][1]
+        snapshot = {key_hash: self.truth[BY_HASH[key_hash]][-1][1] for key_hash in hashes}
         self.answers.append((arrival, self.now))
         return snapshot if await arrival else None
 
@@ -70,16 +75,33 @@ class RevocationMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, revoke=st.booleans())
     def change(self, number: int, revoke: bool) -> None:
+        self.write([number], Reason.REVOKED if revoke else None, KEYS[number].hash.hex())
+
+    @rule(tenant=st.sampled_from(TENANTS), disable=st.booleans())
+    def change_all_of_a_tenant(self, tenant: str, disable: bool) -> None:
+        """Announced once, by the tenant's name."""
+        numbers = [number for number, caller in enumerate(CALLERS) if tenant in tenants_of(Refusal(DISABLED, caller))]
+        self.write(numbers, DISABLED if disable else None, tenant)
+
+    def write(self, numbers: list[int], refused: Reason | None, payload: str) -> None:
+        """A change of these keys in one transaction, and its announcement."""
         self.changes += 1
-        self.truth[number].append((self.now, Refusal(Reason.REVOKED) if revoke else self.version(number)))
+        for number in numbers:
+            new = self.version(number) if refused is None else Refusal(refused, CALLERS[number])
+            self.truth[number].append((self.now, new))
         if self.connected:
-            self.stream.append((KEYS[number].hash, len(self.truth[number]) - 1))
+            self.stream.append((payload, 0.0, {number: len(self.truth[number]) - 1 for number in numbers}))
 
     @precondition(lambda self: self.connected and self.callers)
-    @rule(revoke=st.booleans())
-    def change_what_is_being_read(self, revoke: bool) -> None:
+    @rule(refused=st.booleans(), which=st.sampled_from(["the key", "its project", "its organization"]))
+    def change_what_is_being_read(self, refused: bool, which: str) -> None:
         """The race worth meeting often: announced between a question and its answer."""
-        self.change(self.callers[-1][0], revoke)
+        number = self.callers[-1][0]
+        project, organization = tenants_of(Refusal(DISABLED, CALLERS[number]))
+        if which == "the key":
+            self.change(number, refused)
+        else:
+            self.change_all_of_a_tenant(project if which == "its project" else organization, refused)
         while self.stream:
             self.deliver()
 
@@ -109,18 +131,19 @@ class RevocationMachine(RuleBasedStateMachine):
     @rule()
     def server_answers_the_heartbeat(self) -> None:
         assert self.beat_began_s is not None
-        self.stream.append((BEAT, self.beat_began_s))
+        self.stream.append((BEAT, self.beat_began_s, {}))
         self.beat_began_s = None
 
     @precondition(lambda self: self.stream)
     @rule()
     def deliver(self) -> None:
-        what, value = self.stream.pop(0)
+        what, began_s, states = self.stream.pop(0)
         if what == BEAT:
-            self.keyring._listener.proven_at_s = value
+            self.keyring._listener.proven_at_s = began_s
         else:
-            self.heard[BY_HASH[what]] = int(value)
-            self.keyring._changed(what.hex())
+            for number, state in states.items():
+                self.heard[number] = state
+            self.keyring._changed(what)
         self.settle()
 
     @precondition(lambda self: self.connected and self.beat_began_s is None)
@@ -162,11 +185,13 @@ class RevocationMachine(RuleBasedStateMachine):
             try:
                 outcome: KeyRecord | Refusal = task.result()
             except RevokedKey:
-                outcome = Refusal(Reason.REVOKED)
+                outcome = Refusal(Reason.REVOKED, CALLERS[number])
+            except TenantDisabled:
+                outcome = Refusal(DISABLED, CALLERS[number])
             except AuthUnavailable:
                 continue
             assert outcome in self.recent(number)
-        assert len(self.keyring._flights) <= len(self.callers)
+        assert len(self.keyring._lookups._flights) <= len(self.callers)
 
     def recent(self, number: int) -> list[KeyRecord | Refusal]:
         """The row's states that held at some moment of the last TRUST_S seconds."""

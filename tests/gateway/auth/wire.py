@@ -29,7 +29,7 @@ class Wire:
         parts = urlsplit(url)
         self._target = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
         self._path = folder / ".s.PGSQL.5432"
-        self.url = f"postgresql://slipstream@{parts.path}?host={folder}"
+        self.url = f"postgresql://{parts.netloc}{parts.path}?host={folder}"
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.asked = asyncio.Event()

@@ -17,6 +17,7 @@ from contracts.generation import Tier
 from gateway.db.engine import connect
 from gateway.desired.config import DesiredConfig
 from gateway.desired.store import DesiredStateStore
+from tests.database import as_owner
 from tests.gateway.auth.wire import GUARD_S, Wire, until
 
 MODELS = (Model(name="slipstream-chat", tier=Tier.CHAT, pool="chat", context_tokens=2_048, aliases=("chat",)),)
@@ -125,7 +126,9 @@ async def test_polling_finds_a_version_whose_announcement_was_lost(
 ) -> None:
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(fresh_postgres_url, poll_s=0.05)
-    await connection.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
+    owner = await connect(as_owner(fresh_postgres_url))
+    await owner.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
+    await owner.close()
     await writer.put(STATE)
     await until(lambda: reader.current.version == 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Collection
@@ -27,6 +28,7 @@ class FakeLedger:
         self.joined: dict[str, str] = {}
         self.crossings: list[Crossing] = []
         self.away = False
+        self.clock_behind_ms = 0
 
     @property
     def total_micro(self) -> int:
@@ -46,6 +48,10 @@ class FakeLedger:
         for row in self.journals.pop(instance, []):
             self.rows[row[0]] = row
         return True
+
+    async def now_ms(self) -> int:
+        self._require()
+        return time.time_ns() // 1_000_000 - self.clock_behind_ms
 
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
         self._require()

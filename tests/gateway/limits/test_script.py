@@ -110,7 +110,7 @@ def test_a_refund_never_leaves_more_than_a_full_bucket(timed: TimedStore) -> Non
     assert (left[1], left[3]) == (50 * 60_000, 50 * 60_000)
 
 
-def test_days_and_months_only_go_forward(timed: TimedStore) -> None:
+def test_a_day_is_what_it_was_whichever_way_the_clock_comes_back_to_it(timed: TimedStore) -> None:
     midnight_ms = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000)
     plan = fresh(Limits(tokens_per_day=100, money_micro_per_month=100))
     key = plan.rules[0].key
@@ -118,12 +118,15 @@ def test_days_and_months_only_go_forward(timed: TimedStore) -> None:
     assert timed.seed(midnight_ms, key, "t", 40, 0, 2026 * 12 + 11) == 1
     timed.reserve(midnight_ms, plan, "e", "a", Cost(0, 60, 60))
     timed.settle(midnight_ms, plan, "a", 1, Cost(0, 60, 60))
-    before_ms = midnight_ms - 1_000  # the server's clock is set back: yesterday's page is not opened again
-    assert timed.look(before_ms, plan, "e")[5:] == (40, 0)
-    assert timed.reserve(before_ms, plan, "e", "b", Cost(0, 41, 0)).wait_ms == DAY_MS + 1_000
-    assert timed.reserve(before_ms, plan, "e", "b", Cost(0, 0, 1)).wait_ms == 31 * DAY_MS + 1_000
-    assert timed.look(midnight_ms + DAY_MS, plan, "e")[5:] == (100, 0)
-    assert timed.look(midnight_ms + 31 * DAY_MS, plan, "e")[5:] == (100, 100)
+    before_ms = midnight_ms - 1_000  # the server's clock is set back
+    assert timed.reserve(before_ms, plan, "e", "b", Cost(0, 0, 1)).status is Status.UNSEEDED, "the ledger is asked"
+    timed.reserve(before_ms, plan, "e", "b", Cost(0, 70, 0))
+    timed.settle(before_ms, plan, "b", 1, Cost(0, 70, 0))
+    assert timed.reserve(before_ms, plan, "e", "c", Cost(0, 31, 0)).wait_ms == 1_000, "until its own midnight"
+    assert timed.look(midnight_ms, plan, "e")[5] == 40
+    assert timed.look(before_ms, plan, "e")[5] == 30
+    assert timed.look(midnight_ms + DAY_MS, plan, "e")[5] == 100
+    assert timed.reserve(midnight_ms, plan, "e", "c", Cost(0, 0, 1)).status is Status.UNSEEDED, "and again"
 
 
 def test_what_runs_over_midnight_belongs_to_the_day_and_month_it_came_in(timed: TimedStore) -> None:

@@ -16,7 +16,6 @@ from gateway.limits.levels import Level, Limits
 from gateway.limits.spending import Crossing, LedgerSpending, Subject
 from gateway.limits.store import levels_of, put_rule
 from gateway.metering.request_id import mint
-from gateway.tenants.organizations import ensure_organization
 
 NOW_S = 1_795_000_000.0
 MONTH_MS = 1_793_491_200_000  # 2026-11-01
@@ -71,6 +70,7 @@ async def test_what_is_billed_is_summed_by_level_tier_and_month(
     assert await spent(Level.KEY, KEY, Tier.AUTOCOMPLETE) == 20
     assert await spent(Level.ORGANIZATION, ORGANIZATION, without=(first,)) == 23
     assert await spent(Level.ORGANIZATION, str(uuid4())) == 0
+    assert await spending.now_ms() == pytest.approx(time.time() * 1_000, abs=60_000), "one machine, one clock"
 
 
 async def test_gateways_join_and_leave(pool: asyncpg.Pool[Any]) -> None:
@@ -85,7 +85,9 @@ async def test_gateways_join_and_leave(pool: asyncpg.Pool[Any]) -> None:
 
 async def test_a_threshold_is_recorded_once_and_told_with_it(pool: asyncpg.Pool[Any]) -> None:
     async with pool.acquire() as connection:
-        organization_id, _ = await ensure_organization(connection, f"acme {time.time()}")
+        organization_id = await connection.fetchval(
+            "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"acme {time.time()}"
+        )
     spending = LedgerSpending(pool, tell_crossing)
     for spent_micro in (812, 830):
         await spending.crossed(

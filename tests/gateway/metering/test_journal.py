@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from contracts.errors import ConfigError, JournalUnavailable
 from gateway.metering import frames
 from gateway.metering.disk import Disk
-from gateway.metering.records import Closed, Opened, engine_request_id
+from gateway.metering.records import Closed, Opened, earlier_engine_request_id, engine_request_id
+from gateway.metering.request_id import mint
 from tests.gateway.metering.samples import FaultyDisk, closed, opened, placed, quick, rows, start, until, value
 
 
@@ -435,9 +436,12 @@ async def test_a_position_that_cannot_be_saved_is_no_error(tmp_path: Path) -> No
     await journal.stop()
 
 
-def test_attempts_have_engine_ids_of_their_own() -> None:
-    assert engine_request_id("req_a", 0) == "req_a"
-    assert engine_request_id("req_a", 1) == "req_a-1"
+def test_no_attempts_engine_id_is_the_beginning_of_anothers() -> None:
+    """Engines abort by prefix: stopping the first attempt must not stop the one that took its place."""
+    ids = [engine_request_id(request_id, attempt) for request_id in (mint(), mint()) for attempt in range(12)]
+    assert len(set(ids)) == len(ids)
+    assert not [(one, other) for one in ids for other in ids if one != other and other.startswith(one)]
+    assert earlier_engine_request_id("req_a", 1) == "req_a-1", "what a release before may have left open"
 
 
 def test_records_of_an_older_version_are_still_read() -> None:

@@ -29,6 +29,7 @@ from gateway.metering.request_id import arrived_at_s
 from gateway.metering.rollup import roll_up
 from gateway.metering.shipper import Shipper
 from gateway.metering.verification import verify
+from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start
 from tests.gateway.metering.test_rollup import DAYS, PRICE
@@ -58,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.open: dict[AttemptKey, Closed] = {}
         """Attempts under way, with the end they will have."""
         self.ended: dict[AttemptKey, Closed] = {}
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with psycopg.connect(as_owner(self.url), autocommit=True) as connection:
             connection.execute("ALTER TABLE gateway.usage_events DISABLE TRIGGER refuse_truncate")
             days = connection.execute("SELECT relname FROM pg_class WHERE relname ~ '^usage_events_[0-9]+$'").fetchall()
             for (name,) in days:

@@ -9,12 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.db.engine import lazy_pool
+from gateway.db.engine import connect, lazy_pool
 from gateway.metering import request_id
 from gateway.metering.ledger import Ledger
 from gateway.metering.partitions import ensure_days, retire_days
 from gateway.metering.rollup import roll_up
 from gateway.metering.verification import verify
+from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened
 
@@ -34,6 +35,14 @@ SELECT day, project_id, model, tier, requests, prompt_tokens, completion_tokens,
 async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
     async with lazy_pool(fresh_postgres_url, size=4, connect_timeout_s=5) as pool:
         yield pool
+
+
+@pytest.fixture
+async def owner(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """Of the tables, on the same database."""
+    connection = await connect(as_owner(fresh_postgres_url))
+    yield connection
+    await connection.close()
 
 
 def at(arrived_s: float, attempt: int = 0, name: str | None = None, *, billed: bool = True) -> Any:
@@ -111,11 +120,15 @@ async def test_attempts_over_midnight_share_a_day_and_one_is_billed(pool: asyncp
         "TRUNCATE gateway.usage_events_last",
     ],
 )
-async def test_rows_are_never_changed_or_deleted(pool: asyncpg.Pool[Any], change: str) -> None:
+async def test_rows_are_never_changed_or_deleted(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], change: str
+) -> None:
     ledger = Ledger(pool)
     await ledger.insert([at(NOON), at(0, name="req_x1")], "g")
-    with pytest.raises(asyncpg.RestrictViolationError, match="never changed or deleted"):
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await pool.execute(change)
+    with pytest.raises(asyncpg.RestrictViolationError, match="never changed or deleted"):
+        await owner.execute(change)
     assert await pool.fetchval("SELECT count(*) FROM gateway.usage_events") == 2
 
 
@@ -128,7 +141,7 @@ async def test_days_are_made_ahead(pool: asyncpg.Pool[Any], fresh_postgres_url: 
 
 
 async def test_retention_drops_whole_days_and_keeps_their_totals(
-    pool: asyncpg.Pool[Any], fresh_postgres_url: str
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
     choose, url = random.Random(1), fresh_postgres_url
     old, young = NOON, datetime.now(UTC).timestamp() - 2 * DAY_S
@@ -136,9 +149,9 @@ async def test_retention_drops_whole_days_and_keeps_their_totals(
     # what is old was also recorded then, but for the second day
     for day in (old, old + DAY_S, young):
         await pool.execute("SELECT gateway.ensure_usage_day($1)", datetime.fromtimestamp(day, UTC).date())
-    await pool.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
     await Ledger(pool).insert(rows[:20], "g")
-    await pool.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT now()")
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT now()")
     await Ledger(pool).insert(rows[20:], "g")
     await asyncio.to_thread(roll_up, url)
     daily = await pool.fetch(DAILY)
@@ -156,8 +169,29 @@ async def test_retention_drops_whole_days_and_keeps_their_totals(
     assert (await asyncio.to_thread(verify, url, date(2026, 3, 1), date(2026, 3, 3))).wrong_days == 0
 
 
-async def test_a_drop_that_was_interrupted_is_finished(pool: asyncpg.Pool[Any], fresh_postgres_url: str) -> None:
+async def test_a_drop_that_was_interrupted_is_finished(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
     await Ledger(pool).insert([at(NOON)], "g")
-    await pool.execute("ALTER TABLE gateway.usage_events DETACH PARTITION gateway.usage_events_20260301")
+    await owner.execute("ALTER TABLE gateway.usage_events DETACH PARTITION gateway.usage_events_20260301")
     assert await asyncio.to_thread(retire_days, fresh_postgres_url, 400) == [date(2026, 3, 1)]
     assert await pool.fetchval("SELECT to_regclass('gateway.usage_events_20260301')") is None
+
+
+async def test_a_day_that_somebody_reads_waits_for_the_next_run_and_holds_up_no_writer_for_long(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await Ledger(pool).insert([at(NOON)], "g")
+    async with pool.acquire() as reader:
+        async with reader.transaction():
+            assert await reader.fetchval("SELECT count(*) FROM gateway.usage_events") == 1
+            retiring = asyncio.create_task(asyncio.to_thread(retire_days, fresh_postgres_url, 35))
+            async with asyncio.timeout(60):
+                while not await owner.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await Ledger(pool).insert([at(NOON + 1)], "g")  # behind the one that waits, which gives up
+            assert await retiring == []
+        assert await pool.fetchval("SELECT count(*) FROM gateway.usage_retired_days") == 0
+    assert await asyncio.to_thread(retire_days, fresh_postgres_url, 35) == [date(2026, 3, 1)]
+    assert await pool.fetchval("SELECT rows FROM gateway.usage_retired_days") == 2

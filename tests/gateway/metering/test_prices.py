@@ -16,6 +16,7 @@ from gateway.db.engine import lazy_pool
 from gateway.metering.ledger import Ledger
 from gateway.metering.price import MAX_MICRO, PER_TOKENS, Price
 from gateway.metering.prices import PriceBook
+from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 
 DAY_S = 86_400.0
@@ -130,18 +131,21 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
 
 
 async def test_a_book_keeps_its_prices_while_the_database_is_away(fresh_postgres_url: str) -> None:
-    async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
+    async with (
+        lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool,
+        lazy_pool(as_owner(fresh_postgres_url), size=1, connect_timeout_s=5) as owner,
+    ):
         await add(pool, price(begin=0))
         book = PriceBook(pool, refresh_s=0.01)
         await book.start()
         assert book.bound_micro("m", 1_000_000, 0) == 100
-        await pool.execute("ALTER TABLE gateway.prices RENAME TO away")
+        await owner.execute("ALTER TABLE gateway.prices RENAME TO away")
         version = await pool.fetchval("SELECT max(version) FROM gateway.away")
         await asyncio.sleep(0.05)
         known = book.price("m")
         assert known is not None
         assert known.version == version
-        await pool.execute("ALTER TABLE gateway.away RENAME TO prices")
+        await owner.execute("ALTER TABLE gateway.away RENAME TO prices")
         await add(pool, price("new", begin=0))
         async with asyncio.timeout(30):
             while book.price("new") is None:  # noqa: ASYNC110

@@ -20,6 +20,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
 from engines.base import EngineRequest
 from engines.counting import EngineCounts
+from engines.keys import EngineKeys
 from engines.sglang import SGLangDriver
 from gateway.db.engine import lazy_pool
 from gateway.desired import document
@@ -130,7 +131,7 @@ class Deployment:
 
     async def reconcile(self, ask: Any = None) -> list[Finding]:
         """One run of the task, with nothing to wait for."""
-        ask = ask or EngineCounters(lambda: self.engine.token)
+        ask = ask or EngineCounters(lambda: EngineKeys(lambda: self.engine.token, {}))
         return await asyncio.to_thread(reconcile, self.url, ask, window_s=0, settle_s=0, clocks_s=0)
 
     async def point_at(self, engine: FakeEngineProcess, driver: str = "sglang") -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.db.engine import lazy_pool
+from gateway.db.engine import connect, lazy_pool
 from gateway.metering.ledger import Ledger
 from gateway.metering.records import Closed
 from gateway.metering.request_id import arrived_at_s
 from gateway.metering.rollup import roll_up
 from gateway.metering.verification import verify
+from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 
 BEGIN = moment("2026-03-01 21:00")
@@ -126,13 +127,15 @@ async def test_verification_finds_one_changed_total(
 async def test_verification_finds_a_changed_amount(pool: asyncpg.Pool[Any], fresh_postgres_url: str) -> None:
     choose = random.Random(9)
     await Ledger(pool).insert([row(choose, BEGIN, END) for _ in range(300)], "g")
-    await pool.execute("ALTER TABLE gateway.usage_events DISABLE TRIGGER USER")
-    await pool.execute("ALTER TABLE gateway.usage_events_20260302 DISABLE TRIGGER USER")
-    changed = await pool.fetchval(
+    owner = await connect(as_owner(fresh_postgres_url))
+    await owner.execute("ALTER TABLE gateway.usage_events DISABLE TRIGGER USER")
+    await owner.execute("ALTER TABLE gateway.usage_events_20260302 DISABLE TRIGGER USER")
+    changed = await owner.fetchval(
         "WITH one AS (SELECT request_id FROM gateway.usage_events_20260302 WHERE amount_micro > 0 LIMIT 1) "
         "UPDATE gateway.usage_events_20260302 SET amount_micro = amount_micro + 1 "
         "WHERE request_id = (SELECT request_id FROM one) RETURNING 1"
     )
+    await owner.close()
     assert changed == 1
     found = await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)
     assert (found.wrong_hours, found.wrong_days, found.wrong_amounts) == (0, 0, 1)

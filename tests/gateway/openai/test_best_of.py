@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.errors import EngineFailed
+from contracts.errors import UnsupportedField
 from contracts.generation import Sampling
 from gateway.openai.best import BestOf, best_of, likelihood
 from gateway.openai.collect import Collector
@@ -70,7 +70,9 @@ def test_the_answer_has_the_best_and_its_usage_has_all() -> None:
     assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (3, 3)
 
 
-def test_an_engine_that_tells_no_log_probabilities_is_an_error_and_not_a_guess() -> None:
+def test_an_engine_that_tells_no_log_probabilities_is_a_refusal_and_not_a_guess() -> None:
+    """Nor an engine's failure: whoever asks often enough would take its replica out of service."""
     collector = collected(logprobs=False)
     assert not collector.complete
-    assert isinstance(collector.error, EngineFailed)
+    assert isinstance(collector.error, UnsupportedField)
+    assert collector.error.param == "best_of"

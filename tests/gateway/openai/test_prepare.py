@@ -5,6 +5,7 @@ The tokenizers are those of the shipped models; what differs between engines is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from contracts.errors import ContextTooLong, InvalidField, SpecialToken, Unsuppo
 from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, of_generation, root
 from engines import drivers
+from engines.tokenizer.fair_executor import FairExecutor, ResultT
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.openai.decode import Decoder
@@ -155,6 +157,109 @@ async def test_what_budgets_reserve_is_never_less_than_any_tokenizer_counts(
 async def test_with_a_tokenizer_budgets_reserve_what_it_counts(chat_tokenizer: Tokenizer) -> None:
     prepared = await chat(target(chat_tokenizer))
     assert prepared.prompt_tokens_bound == prepared.prompt_tokens == len(chat_tokenizer.chat_ids(HI))
+
+
+@pytest.mark.parametrize("driver", ["embedded", "sglang", "openai"])
+async def test_pictures_are_reserved_as_the_whole_context(tmp_path: Path, driver: str) -> None:
+    """The engine alone counts their tokens: to a template each is a placeholder."""
+    source = with_tools_template(MODELS / "slipstream-chat", tmp_path)
+    (source / "chat_template.jinja").unlink(missing_ok=True)
+    (source / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for part in m.content %}"
+        "{{ '<image>' if part.type == 'image_url' else part.text }}{% endfor %}{% endfor %}"
+    )
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    parts = [{"type": "text", "text": "compare"}, *[picture] * 8]
+    where = target(Tokenizer.load(source), driver, context_tokens=4_096)
+    prepared = await chat(where, [{"role": "user", "content": parts}])
+    assert prepared.prompt_tokens < 100
+    assert prepared.prompt_tokens_bound == 4_096
+    assert not prepared.exact
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("fields", [{"tools": [TOOL]}, {"response_format": SCHEMA}, {"reasoning_effort": "low"}])
+async def test_what_an_engine_may_add_to_the_prompt_by_itself_is_reserved_as_the_whole_context(
+    chat_tokenizer: Tokenizer, fields: dict[str, Any]
+) -> None:
+    for driver in ("sglang", "openai"):
+        prepared = await chat(target(chat_tokenizer, driver, context_tokens=4_096), **fields)
+        assert prepared.prompt_tokens_bound == 4_096
+    ours = await chat(target(chat_tokenizer, "embedded", context_tokens=4_096), **fields)
+    assert ours.prompt_tokens_bound == ours.prompt_tokens, "it renders the same template"
+
+
+async def test_tools_that_the_template_writes_are_reserved_as_counted(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(with_tools_template(MODELS / "slipstream-chat", tmp_path))
+    prepared = await chat(target(tokenizer, "sglang", context_tokens=4_096), tools=[TOOL])
+    assert prepared.prompt_tokens_bound == prepared.prompt_tokens == len(tokenizer.chat_ids(HI, [TOOL]))
+
+
+# What cannot fit, and whose turn it is
+
+
+@pytest.mark.parametrize("fields", [{}, {"suffix": "x"}])
+async def test_texts_whose_bytes_cannot_fit_never_reach_a_thread(
+    code_tokenizer: Tokenizer, fields: dict[str, Any]
+) -> None:
+    class Closed:
+        async def run(self, *_: Any) -> Any:
+            raise AssertionError("took a turn")
+
+    where = target(code_tokenizer, context_tokens=100)
+    assert where.tokenizer is not None
+    where.tokenizer._executor = Closed()  # type: ignore[assignment]
+    assert code_tokenizer.longest_token_bytes is not None
+    with pytest.raises(ContextTooLong) as refused:
+        await complete(where, "é" * (50 * code_tokenizer.longest_token_bytes + 1), **fields)
+    assert "context is 100 tokens" in refused.value.message
+    assert f"{100 * code_tokenizer.longest_token_bytes + 2} bytes" in refused.value.message
+    with pytest.raises(AssertionError, match="took a turn"):
+        await complete(where, "x" * (100 * code_tokenizer.longest_token_bytes - 1), **fields)
+
+
+@pytest.mark.parametrize("prompt", [[1] * 101, [[1], [1] * 101]])
+async def test_token_ids_that_cannot_fit_are_refused_by_their_number(code_tokenizer: Tokenizer, prompt: Any) -> None:
+    with pytest.raises(ContextTooLong, match="The prompt has 101 tokens"):
+        await complete(target(code_tokenizer, context_tokens=100), prompt)
+
+
+async def test_long_prompts_take_their_organizations_turn_all_texts_as_one(
+    chat_tokenizer: Tokenizer, code_tokenizer: Tokenizer
+) -> None:
+    turns: list[tuple[str, int]] = []
+
+    class Recorded(FairExecutor):
+        async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
+            turns.append((tenant, size_bytes))
+            return await super().run(tenant, size_bytes, work)
+
+    executor = Recorded()
+    for tokenizer, ask in ((chat_tokenizer, chat), (code_tokenizer, complete)):
+        where = target(tokenizer, context_tokens=100_000)
+        assert where.tokenizer is not None
+        where.tokenizer._executor = executor
+        short: Any = "x" * 3_000
+        long: Any = [short] * 2
+        if ask is chat:
+            short, long = [{"role": "user", "content": short}], [{"role": "user", "content": short}] * 2
+        await ask(where, short)
+        assert turns == []
+        await ask(where, long)
+        ((tenant, size_bytes),) = turns
+        assert tenant == CALLER.organization_id
+        assert 6_000 <= size_bytes < 6_200
+        turns.clear()
+    executor.close()
+
+
+async def test_arguments_nested_too_deeply_are_refused_whichever_engine_serves(chat_tokenizer: Tokenizer) -> None:
+    for driver in ("embedded", "sglang", "openai"):
+        with pytest.raises(InvalidField, match="nested"):
+            await chat(target(chat_tokenizer, driver), [*HI, call_with("[" * 1_200 + "]" * 1_200)])
 
 
 # Control strings

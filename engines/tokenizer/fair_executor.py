@@ -1,0 +1,108 @@
+"""Runs tokenizing in threads, organizations in turn: who sends the most text does not wait the least.
+
+Every decision is taken on the event loop; a thread only does the work it is handed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from contracts.errors import Draining, InternalError, SlipstreamError
+from engines.tokenizer.config import TokenizingConfig
+from engines.tokenizer.fair_queue import FairQueue
+
+logger = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT")
+
+
+class _Job:
+    """Work and who waits for its result; compared by identity."""
+
+    def __init__(self, tenant: str, work: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+        self.tenant = tenant
+        self.work = work
+        self.answer = answer
+
+
+class FairExecutor:
+    """Threads shared by all models of a process. Used from one event loop."""
+
+    def __init__(self, config: TokenizingConfig | None = None) -> None:
+        """None: the defaults."""
+        config = config or TokenizingConfig()
+        self._queue: FairQueue[_Job] = FairQueue(config.organization_jobs, config.organization_bytes)
+        self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="tokenizer")
+        self._idle = config.threads
+        self._closed = False
+
+    async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
+        """What `work` returns, run in a thread when the tenant's turn comes. Cancelled before that, it never runs.
+
+        Raises what `ours` raises, RateLimited when the tenant has too much waiting already, Draining once closed.
+        """
+        if self._closed:
+            raise _draining()
+        loop = asyncio.get_running_loop()
+        job = _Job(tenant, functools.partial(ours, work), loop.create_future())
+        self._queue.put(tenant, job, size_bytes)
+        self._start(loop)
+        try:
+            result: ResultT = await job.answer
+        finally:
+            # of no effect unless the one who waits was cancelled
+            self._queue.drop(tenant, job)
+        return result
+
+    def close(self) -> None:
+        """Refuse what waits. Work under way is finished, and nobody waits for the threads."""
+        self._closed = True
+        for job in self._queue.clear():
+            if not job.answer.done():
+                job.answer.set_exception(_draining())
+        self._threads.shutdown(wait=False)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._idle and (job := self._queue.take()) is not None:
+            self._idle -= 1
+            done = self._threads.submit(job.work)
+            done.add_done_callback(functools.partial(self._hand_over, loop, job))
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, job: _Job, done: Future[Any]) -> None:
+        """In the thread: the loop takes it from here, unless it was closed meanwhile."""
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._finished, loop, job, done)
+
+    def _finished(self, loop: asyncio.AbstractEventLoop, job: _Job, done: Future[Any]) -> None:
+        self._idle += 1
+        self._queue.finish(job.tenant)
+        error = done.exception()
+        if job.answer.done():
+            pass
+        elif error is not None:
+            job.answer.set_exception(error)
+        else:
+            job.answer.set_result(done.result())
+        if not self._closed:
+            self._start(loop)
+
+
+def ours(work: Callable[[], ResultT]) -> ResultT:
+    """What `work` returns. Raises SlipstreamError only, so that no future is left without an answer: asyncio cannot
+    hand on a StopIteration, and a panic of the Rust library is no Exception."""
+    try:
+        return work()
+    except (SlipstreamError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        logger.exception("tokenizing failed")
+        raise InternalError("The prompt could not be tokenized; this is a defect of ours.") from None
+
+
+def _draining() -> Draining:
+    return Draining("This instance is shutting down; try again.", retry_after_s=1)

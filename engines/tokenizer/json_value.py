@@ -1,0 +1,87 @@
+"""JSON values that a client sent, walked without recursion: how large they are, and every text in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from contracts.errors import InvalidField
+
+MAX_VALUES = 100_000
+"""Of one prompt. Parsing or writing so many holds the interpreter for some 30 ms, and every stream with it."""
+MAX_DEPTH = 100
+"""Templates, `json` and pydantic walk by recursion and give up at some hundreds."""
+
+
+def require_bounded(value: Any, param: str) -> None:
+    """Raises InvalidField when there are more than MAX_VALUES values in it, or more than MAX_DEPTH in one another."""
+    count = 0
+    open_values: list[Iterator[Any]] = [iter((value,))]
+    while open_values:
+        for inner in open_values[-1]:
+            count += 1
+            if isinstance(inner, dict | list | tuple):
+                open_values.append(iter(inner.values() if isinstance(inner, dict) else inner))
+                break
+        else:
+            open_values.pop()
+        if count > MAX_VALUES:
+            raise InvalidField(
+                f"'{param}' holds more than {MAX_VALUES} JSON values; at most so many are taken.", param=param
+            )
+        if len(open_values) > MAX_DEPTH:
+            raise InvalidField(
+                f"'{param}' is nested more than {MAX_DEPTH} deep; at most so deep is taken.", param=param
+            )
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a value, keys included, in no particular order."""
+    left = [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, str):
+            yield inner
+        elif isinstance(inner, dict):
+            left.extend(inner)
+            left.extend(inner.values())
+        elif isinstance(inner, list | tuple):
+            left.extend(inner)
+
+
+def size_up_to(value: Any, most_bytes: int) -> int:
+    """Bytes of a value's texts, and one for every value; counted no further than it takes to exceed `most_bytes`."""
+    size = 0
+    left = [value]
+    while left and size <= most_bytes:
+        inner = left.pop()
+        if isinstance(inner, str):
+            size += len(inner) if inner.isascii() else len(inner.encode("utf-8", "surrogatepass"))
+        elif isinstance(inner, dict | list | tuple):
+            size += len(inner)
+            if size <= most_bytes:
+                left.extend(inner)
+                left.extend(inner.values() if isinstance(inner, dict) else ())
+    return size
+
+
+def parsed_arguments(text: str, param: str) -> Any:
+    """Arguments of a tool call as templates want them; the text itself where it is no JSON.
+
+    Raises InvalidField when there is more in it than `require_bounded` lets through.
+    """
+    if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
+        raise InvalidField(
+            f"'{param}' holds more than {MAX_VALUES} commas and brackets; at most so many are taken.", param=param
+        )
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    except RecursionError:
+        raise InvalidField(
+            f"'{param}' is nested more than {MAX_DEPTH} deep; at most so deep is taken.", param=param
+        ) from None
+    require_bounded(value, param)
+    return value

@@ -1,0 +1,58 @@
+"""The longest text that one id can stand for: how many ids a text must have at least, known before it is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+JsonObject = dict[str, Any]
+BYTES = 256
+KEEPING_PRE_TOKENIZERS = frozenset({"ByteLevel", "Digits", "Metaspace", "Split", "UnicodeScripts"})
+"""They cut a text up and leave nothing out, unless told to."""
+
+
+def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> int | None:
+    """Bytes of text that no single id exceeds; None where one id may stand for any amount.
+
+    vocabulary: added tokens included. None is the answer wherever text may vanish before it is looked up: a normalizer
+    that shortens, a pre-tokenizer that removes, an unknown-token, an added token that swallows the spaces beside it.
+    """
+    added = {token["content"]: token for token in definition.get("added_tokens") or []}
+    if any(token.get("lstrip") or token.get("rstrip") for token in added.values()):
+        return None
+    if not all(map(_keeps_or_lengthens, _parts(definition.get("normalizer"), "normalizers"))):
+        return None
+    cutters = list(_parts(definition.get("pre_tokenizer"), "pretokenizers"))
+    if any(part["type"] not in KEEPING_PRE_TOKENIZERS or part.get("behavior") == "Removed" for part in cutters):
+        return None
+    model = definition["model"]
+    if any(part["type"] == "ByteLevel" for part in cutters):
+        whole = sum(len(text) == 1 and text not in added for text in vocabulary) >= BYTES
+        # a character of the byte alphabet stands for a byte
+        lengths = [len(text.encode()) if text in added else len(text) for text in vocabulary]
+    else:
+        whole = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in vocabulary for byte in range(BYTES))
+        lengths = [len(text.encode()) for text in vocabulary]
+    return max(lengths) if whole and model.get("type") in ("BPE", "Unigram") else None
+
+
+def _parts(section: JsonObject | None, inner: str) -> Iterator[JsonObject]:
+    """A step of the pipeline as its single steps."""
+    if section is None:
+        return
+    if section["type"] == "Sequence":
+        for part in section[inner]:
+            yield from _parts(part, inner)
+    else:
+        yield section
+
+
+def _keeps_or_lengthens(normalizer: JsonObject) -> bool:
+    if normalizer["type"] == "Prepend":
+        return True
+    pattern = normalizer.get("pattern") or {}
+    return (
+        normalizer["type"] == "Replace"
+        and "String" in pattern
+        and len(normalizer["content"].encode()) >= len(pattern["String"].encode())
+    )

@@ -1,0 +1,18 @@
+"""Settings of what is kept of the audit log outside the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how often the head of the log is noted; `slipstream audit verify` compares with what was noted."""
+
+    heads_folder: str | None = None
+    """Folder of `heads.jsonl`; unset: `audit` in the data folder. Put it where those who own the database cannot write,
+    such as a mount of another machine: only then does it prove anything against them."""
+    heads_every_s: Annotated[float, msgspec.Meta(ge=60, le=604_800)] = 86_400.0
+    """Seconds between two notes; a worker also makes one when it starts. What is newer than the last note can be cut
+    off unseen."""

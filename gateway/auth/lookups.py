@@ -1,0 +1,139 @@
+"""Asks about keys many at a time, and knows which answers a change has overtaken.
+
+Anybody can make up keys whose checksum is right, and each must be looked up once. They wait in one line and are asked
+about together, so a flood of them costs a question for every `batch_keys`, and a key that is real waits for a few
+questions however many others came first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from gateway.auth.key_record import Answer, KeyRecord, Refusal, tenants_of
+
+MAX_READS = 4
+"""A key that changes while it is read is read again, this often at most."""
+ALL = "*"
+"""What is announced when any key may have changed."""
+
+_log = logging.getLogger(__name__)
+
+Read = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, KeyRecord | Refusal] | None]]
+"""Hashes to what the database knows of each; None: it could not be asked."""
+Remember = Callable[[bytes, bytes, KeyRecord | Refusal], None]
+"""(fingerprint, hash, answer)"""
+
+
+class _Flight:
+    """One key that somebody waits for."""
+
+    __slots__ = ("answer", "fingerprint", "key_hash", "reads")
+
+    def __init__(self, fingerprint: bytes, key_hash: bytes) -> None:
+        self.fingerprint = fingerprint
+        self.key_hash = key_hash
+        self.reads = 0
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+
+class _Question:
+    """Flights asked about together. heard: what was announced since; an answer it concerns may be the old one."""
+
+    __slots__ = ("flights", "heard")
+
+    def __init__(self, flights: list[_Flight]) -> None:
+        self.flights = flights
+        self.heard: set[str] = set()
+
+
+class Lookups:
+    """read: asks the database. remember: called with an answer nothing has overtaken, at the moment that is known.
+
+    readers: questions under way at once. batch_keys: keys in one question.
+    """
+
+    def __init__(self, read: Read, remember: Remember, *, readers: int, batch_keys: int) -> None:
+        self._read = read
+        self._remember = remember
+        self._most_readers = readers
+        self._batch_keys = batch_keys
+        self._flights: dict[bytes, _Flight] = {}
+        self._waiting: deque[_Flight] = deque()
+        self._questions: set[_Question] = set()
+        self._readers: set[asyncio.Task[None]] = set()
+
+    def ask(self, fingerprint: bytes, key_hash: bytes) -> asyncio.Future[Answer]:
+        """The answer to come, shared by everybody who wants to know about this key; do not cancel it."""
+        flight = self._flights.get(key_hash)
+        if flight is None:
+            flight = self._flights[key_hash] = _Flight(fingerprint, key_hash)
+            self._waiting.append(flight)
+            self._engage()
+        return flight.answer
+
+    def changed(self, what: str) -> None:
+        """Announced: the hex of a key's hash, a tenant as `tenants_of` names it, or ALL."""
+        for question in self._questions:
+            question.heard.add(what)
+
+    async def stop(self) -> None:
+        """Whoever waits is told that the database cannot be asked. Idempotent."""
+        waiting, self._waiting = self._waiting, deque()
+        readers = list(self._readers)
+        for reader in readers:
+            reader.cancel()
+        if readers:
+            await asyncio.wait(readers)
+        for flight in (*waiting, *self._waiting):
+            self._land(flight, None)
+        self._waiting.clear()
+
+    def _engage(self) -> None:
+        if self._waiting and len(self._readers) < self._most_readers:
+            reader = asyncio.create_task(self._work(), name="key-lookups")
+            self._readers.add(reader)
+            reader.add_done_callback(self._disengage)
+
+    def _disengage(self, reader: asyncio.Task[None]) -> None:
+        self._readers.discard(reader)
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            _log.error("keys could not be looked up", exc_info=error)
+            self._engage()  # for those who still wait
+
+    async def _work(self) -> None:
+        while self._waiting:
+            count = min(self._batch_keys, len(self._waiting))
+            await self._put(_Question([self._waiting.popleft() for _ in range(count)]))
+
+    async def _put(self, question: _Question) -> None:
+        answers: Mapping[bytes, KeyRecord | Refusal] | None = None
+        self._questions.add(question)
+        try:
+            answers = await self._read([flight.key_hash for flight in question.flights])
+        finally:
+            self._questions.discard(question)
+            for flight in question.flights:
+                self._judge(flight, None if answers is None else answers[flight.key_hash], question.heard)
+
+    def _judge(self, flight: _Flight, answer: Answer, heard: set[str]) -> None:
+        """Nothing is awaited between the last announcement heard and what is remembered."""
+        if answer is not None:
+            if not _is_overtaken(flight.key_hash, answer, heard):
+                self._remember(flight.fingerprint, flight.key_hash, answer)
+            else:
+                flight.reads += 1
+                if flight.reads < MAX_READS:
+                    self._waiting.appendleft(flight)
+                    return
+        self._land(flight, answer)
+
+    def _land(self, flight: _Flight, answer: Answer) -> None:
+        del self._flights[flight.key_hash]
+        flight.answer.set_result(answer)
+
+
+def _is_overtaken(key_hash: bytes, answer: KeyRecord | Refusal, heard: set[str]) -> bool:
+    return bool(heard) and not heard.isdisjoint((ALL, key_hash.hex(), *tenants_of(answer)))

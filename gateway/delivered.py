@@ -1,0 +1,146 @@
+"""Counts what an engine has sent when the engine itself tells no usage, so that nothing generated is free.
+
+A count of this kind is a lower bound: an event with text is at least one token, and where the model has a tokenizer the
+text's own tokens are counted if they are more. It is asked for at the end of a stream that broke off, or of an engine
+that never counts; until then events are only put aside, for decoding them would cost more than passing them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from engines.tokenizer.off_loop import OffLoopTokenizer
+
+UNREAD_BYTES = 65_536
+"""Events put aside before their text is taken out of them."""
+KEPT_CHARACTERS = 65_536
+"""Text kept for the tokenizer, all choices together. What comes behind it counts one token an event."""
+
+
+class Delivered:
+    """The generated text of one attempt's stream, within bounded memory."""
+
+    __slots__ = ("_beyond", "_events", "_kept", "_size", "_texts", "_unread")
+
+    def __init__(self) -> None:
+        self._unread: list[bytes | tuple[int, str]] = []
+        """Events as they came, and text by choice of those that were decoded anyway."""
+        self._size = 0
+        self._events = 0
+        self._texts: dict[int, list[str]] = {}
+        """By choice."""
+        self._kept = 0
+        self._beyond = 0
+        """Events with text that was not kept, or not to its end."""
+
+    def add(self, payload: bytes) -> None:
+        """An event as it came."""
+        self._unread.append(payload)
+        self._size += len(payload)
+        if self._size > UNREAD_BYTES:
+            self._read()
+
+    def chunk(self, chunk: dict[str, Any]) -> None:
+        """An event that is decoded already."""
+        for index, text in texts_of(chunk):
+            self._unread.append((index, text))
+            self._size += len(text)
+        if self._size > UNREAD_BYTES:
+            self._read()
+
+    @property
+    def events(self) -> int:
+        """How often some choice grew: each time by at least a token."""
+        self._read()
+        return self._events
+
+    async def tokens(self, tokenizer: OffLoopTokenizer | None, tenant: str) -> int:
+        """How many tokens it was at least, all choices together. tokenizer: None counts events. tenant: whose turn it
+        takes. Raises what the tokenizer raises."""
+        events = self.events
+        if tokenizer is None:
+            return events
+        counted = [len(await tokenizer.encode("".join(texts), tenant=tenant)) for texts in self._texts.values()]
+        return max(events, sum(counted) + self._beyond)
+
+    def _read(self) -> None:
+        unread, self._unread, self._size = self._unread, [], 0
+        for event in unread:
+            if isinstance(event, bytes):
+                for index, text in _texts_in(event):
+                    self._grow(index, text)
+            else:
+                self._grow(*event)
+
+    def _grow(self, index: int, text: str) -> None:
+        self._events += 1
+        room = KEPT_CHARACTERS - self._kept
+        if len(text) > room:
+            self._beyond += 1
+            text = text[:room]
+        self._kept += len(text)
+        self._texts.setdefault(index, []).append(text)
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    text: str | None = None
+    delta: _Delta | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """The usual event, at a third of the price of a whole JSON object."""
+
+    choices: list[_Choice]
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+def _texts_in(payload: bytes) -> list[tuple[int, str]]:
+    """As `texts_of`. An event that was passed on without being read, and cannot be, was still something."""
+    try:
+        [choice] = _decode_event(payload).choices
+        delta = choice.delta
+        if delta is None:
+            text = choice.text
+        elif delta.tool_calls is None and delta.reasoning_content is None and delta.refusal is None:
+            text = delta.content
+        else:
+            return _unusual_texts_in(payload)
+        return [(choice.index, text)] if text else []
+    except (msgspec.DecodeError, ValueError):
+        return _unusual_texts_in(payload)
+
+
+def _unusual_texts_in(payload: bytes) -> list[tuple[int, str]]:
+    try:
+        return list(texts_of(msgspec.json.decode(payload)))
+    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
+        return [(0, "")]
+
+
+def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """(choice, what the model wrote) for every choice that an event lets grow: text, reasoning, refusal, calls."""
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") or {}
+        text = "".join(
+            str(part)
+            for part in (choice.get("text"), delta.get("reasoning_content"), delta.get("content"), delta.get("refusal"))
+            if part
+        )
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            text += f"{function.get('name') or ''}{function.get('arguments') or ''}"
+        if text:
+            yield int(choice.get("index") or 0), text

@@ -1,0 +1,107 @@
+"""Which organizations keep away from which replicas of a pool, because these failed them: each for itself.
+
+Per organization and replica, as Envoy ejects a host for consecutive errors, only not for everybody:
+
+    trusted ──FAULTS_TO_AVOID of its own in a row──► avoided ──pause over──► tried, by one lease at a time
+       ▲                                                ▲                      │
+       └── one of its requests ended well ──────────────┼──────────────────────┤
+                                                        └── it failed again, pause doubled
+
+Who would have to avoid all that could serve it avoids none: then nothing is known that would be better.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from enum import Enum
+
+from router.core.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S
+
+FAULTS_TO_AVOID = 3
+ORGANIZATIONS_KEPT = 4_096
+"""Per pool; of more, whoever failed longest ago is forgotten."""
+
+
+class _State(Enum):
+    TRUSTED = "trusted"
+    AVOIDED = "avoided"
+    TRIED = "tried"
+
+
+class _Record:
+    """One organization and one replica."""
+
+    __slots__ = ("ends_at", "faults", "pause_s", "state", "trial")
+
+    def __init__(self) -> None:
+        self.state = _State.TRUSTED
+        self.faults = 0
+        self.pause_s = FIRST_PAUSE_S
+        self.ends_at = 0.0
+        self.trial = ""
+        """The lease that tries; empty: none does."""
+
+
+class Avoidance:
+    """One pool's. Time passes by `rested` alone."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, dict[str, _Record]] = OrderedDict()
+        """By organization and replica id; only with faults since a request ended well there."""
+
+    def failed(self, organization_id: str, replica_id: str, now: float) -> float | None:
+        """The replica failed a request of this organization. When to call `rested`, if it is avoided by this."""
+        records = self._records.setdefault(organization_id, {})
+        self._records.move_to_end(organization_id)
+        if len(self._records) > ORGANIZATIONS_KEPT:
+            self._records.popitem(last=False)
+        record = records.setdefault(replica_id, _Record())
+        record.faults += 1
+        if record.state is _State.AVOIDED or (record.state is _State.TRUSTED and record.faults < FAULTS_TO_AVOID):
+            return None
+        record.state = _State.AVOIDED
+        record.trial = ""
+        record.ends_at = now + record.pause_s
+        record.pause_s = min(record.pause_s * 2, LONGEST_PAUSE_S)
+        return record.ends_at
+
+    def rested(self, organization_id: str, replica_id: str, now: float) -> None:
+        """A pause may be over: then one lease at a time may try."""
+        record = self._records.get(organization_id, {}).get(replica_id)
+        if record is not None and record.state is _State.AVOIDED and record.ends_at <= now:
+            record.state = _State.TRIED
+
+    def granted(self, organization_id: str, replica_id: str, lease_id: str) -> None:
+        """It was given a lease there."""
+        record = self._records.get(organization_id, {}).get(replica_id)
+        if record is not None and record.state is _State.TRIED and not record.trial:
+            record.trial = lease_id
+
+    def ended(self, organization_id: str, replica_id: str, lease_id: str) -> None:
+        """A lease of its is over, however it went."""
+        record = self._records.get(organization_id, {}).get(replica_id)
+        if record is not None and record.trial == lease_id:
+            record.trial = ""
+
+    def answered(self, organization_id: str, replica_id: str) -> None:
+        """One of its requests ended well there."""
+        records = self._records.get(organization_id)
+        if records is not None and records.pop(replica_id, None) is not None and not records:
+            del self._records[organization_id]
+
+    def forget(self, replica_id: str) -> None:
+        """Another engine, or none any more."""
+        for organization_id in [known for known, records in self._records.items() if replica_id in records]:
+            self.answered(organization_id, replica_id)
+
+    def of(self, organization_id: str) -> Collection[str]:
+        """Ids of the replicas that this organization keeps away from now."""
+        records = self._records.get(organization_id)
+        if records is None:
+            return ()
+        return [
+            replica_id
+            for replica_id, record in records.items()
+            if record.state is _State.AVOIDED or (record.state is _State.TRIED and record.trial)
+        ]

@@ -1,0 +1,120 @@
+"""Has an engine generate one token for the router itself: what `/health` says is not what generating says.
+
+Asked for by the core when requests fail behind healthy polls, never routinely. What was asked is one user's "1" or one
+text "1", so that nothing a tenant sent can decide how it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from contracts.errors import ConnectionsExhausted, EngineTimeout, SlipstreamError
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from engines.base import Driver
+from router.core.decisions import ProbeGeneration
+from router.core.events import GenerationProbed, Probe
+from router.health import HTTP_OK, Fetch, Target
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+"""An engine computes other prompts first, of any length."""
+EVENT = b"data: "
+LAST_EVENT = b"[DONE]"
+NOBODY = Caller("", "", "")
+
+
+class GenerationProber:
+    """report: called with the outcome of every probe, on the event loop."""
+
+    def __init__(
+        self,
+        connections: Fetch,
+        driver_of: Callable[[str], Driver],
+        report: Callable[[GenerationProbed], None],
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._connections = connections
+        self._driver_of = driver_of
+        self._report = report
+        self._timeout_s = timeout_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def probe(self, asked: ProbeGeneration, target: Target) -> None:
+        """Begin; the outcome is reported."""
+        task = asyncio.create_task(self._probe(asked, target), name=f"probe a generation of {asked.replica_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _probe(self, asked: ProbeGeneration, target: Target) -> None:
+        try:
+            driver = self._driver_of(target.driver)
+            request = driver.generate(_generation(asked), asked.model)
+            status, body = await self._connections.fetch(target.url, request, self._timeout_s, pool_name=target.pool)
+            probe, detail = outcome(status, body)
+        except ConnectionsExhausted as error:  # this process's own want
+            probe, detail = Probe.UNCLEAR, error.message
+        except EngineTimeout as error:
+            probe, detail = Probe.LATE, error.message
+        except SlipstreamError as error:
+            probe, detail = Probe.FAILED, error.message
+        except Exception:
+            logger.exception("probing a generation of %s failed", target.url)
+            probe, detail = Probe.UNCLEAR, "the probe itself failed, see the log"
+        logger.warning("replica %s, asked to generate: %s", asked.replica_id, detail or probe.value)
+        self._report(GenerationProbed(asked.replica_id, probe, detail))
+
+
+def outcome(status: int, body: bytes) -> tuple[Probe, str]:
+    """What an engine's whole answer says about it: 5xx, errors inside the stream and a torn stream are its failure,
+    while a refusal (4xx, 503) tells nothing."""
+    if status != HTTP_OK:
+        return _judged(status), f"a generation was answered with {status}"
+    events = [line[len(EVENT) :].strip() for line in body.splitlines() if line.startswith(EVENT)]
+    for event in events:
+        code = _error_code(event)
+        if code is not None:
+            return _judged(code), f"a generation ended in an error, code {code}"
+    if LAST_EVENT not in events:
+        return Probe.FAILED, "a generation ended in the middle of its stream"
+    return Probe.WELL, ""
+
+
+def _judged(status: int) -> Probe:
+    return Probe.FAILED if status >= 500 and status != 503 else Probe.UNCLEAR
+
+
+def _error_code(event: bytes) -> int | None:
+    """Of an event that is an error; 500 where it has no number. None: it is not one."""
+    try:
+        decoded: Any = msgspec.json.decode(event)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(decoded, dict) or not (decoded.get("error") or decoded.get("object") == "error"):
+        return None
+    error = decoded.get("error") or decoded
+    try:
+        return int(error["code"])
+    except (KeyError, TypeError, ValueError):
+        return 500
+
+
+def _generation(asked: ProbeGeneration) -> Generation:
+    prompt: ChatPrompt | TextPrompt = TextPrompt(("1",))
+    if asked.tier is Tier.CHAT:
+        prompt = ChatPrompt(({"role": "user", "content": "1"},))
+    sampling = Sampling(max_tokens=1, temperature=0.0)
+    return Generation(f"probe_{uuid.uuid4().hex}", NOBODY, asked.tier, asked.model, prompt, sampling)

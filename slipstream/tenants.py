@@ -1,0 +1,107 @@
+"""Organizations, projects and keys as a shell names them: by id or name, and made when a command may make them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from contracts.errors import InvalidField, NotFound
+from gateway.admin.call import AdminCall
+from gateway.admin.organizations import NewOrganization, add_organization, create_organization
+from gateway.admin.projects import NewProject, create_project
+from slipstream.administration import converted
+
+OPERATOR = "operator"
+# An id is believed before a name: owners choose names, and one may be another organization's id.
+ORGANIZATIONS = """
+SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
+ ORDER BY by_id DESC, created_at, id
+"""
+PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
+# Those in force first: the name of a revoked key may be given again.
+KEYS = """
+SELECT id, revoked_at IS NULL AS live FROM gateway.api_keys
+ WHERE id::text = lower($1) OR display = $1 OR name = $1
+ ORDER BY revoked_at IS NOT NULL, created_at, id
+"""
+
+
+async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
+    """By id or name. Raises NotFound, and InvalidField when several have the name."""
+    found = await organizations_named(connection, which)
+    if not found:
+        raise NotFound(f"organization {which!r}: none has this id or name; `slipstream organizations list` shows them")
+    return _only("organization", which, found)
+
+
+async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
+    """The one with this id, else all with this name, the oldest first."""
+    rows = await connection.fetch(ORGANIZATIONS, which)
+    return [row["id"] for row in rows[: 1 if rows and rows[0]["by_id"] else None]]
+
+
+async def project_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
+    """By id, or by name in the organization. Raises like `organization_named`."""
+    organization_id = await organization_named(connection, organization)
+    found = await connection.fetch(PROJECTS, organization_id, which)
+    if not found:
+        raise NotFound(f"project {which!r}: {organization} has none with this id or name")
+    return _only("project", which, [row["id"] for row in found])
+
+
+async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
+    """By id, display form or name; a revoked one when none in force is meant. Raises like `organization_named`."""
+    found = await connection.fetch(KEYS, which)
+    if not found:
+        raise NotFound(f"key {which!r}: none has this id, display form or name; `slipstream keys list` shows them")
+    live: list[UUID] = [row["id"] for row in found if row["live"]]
+    return _only("key", which, live or [found[0]["id"]])
+
+
+async def ensure_organization(call: AdminCall, which: str) -> UUID:
+    """By id or name, made when there is none. Of several callers at once one makes it and the others find it."""
+    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1869768546))", which)
+    found = await organizations_named(call.connection, which)
+    if found:
+        return _only("organization", which, found)
+    made: UUID = (await create_organization.handler(call, converted({"name": which}, NewOrganization))).id
+    return made
+
+
+async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> tuple[UUID, bool]:
+    """Like `ensure_organization`, in one; and whether it was made now."""
+    await call.connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546286))", f"{organization_id}:{which}"
+    )
+    found = await call.connection.fetch(PROJECTS, organization_id, which)
+    if found:
+        return _only("project", which, [row["id"] for row in found]), False
+    made: UUID = (await create_project.handler(call, organization_id, converted({"name": which}, NewProject))).id
+    return made, True
+
+
+async def operating_organization(connection: asyncpg.Connection[Any]) -> UUID | None:
+    """The organization whose members run the deployment; None before the first start made it."""
+    found: UUID | None = await connection.fetchval("SELECT id FROM gateway.organizations WHERE operator")
+    return found
+
+
+async def ensure_operating_organization(call: AdminCall) -> UUID:
+    """The same, made when there is none."""
+    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtext('slipstream operator'))")
+    found = await operating_organization(call.connection)
+    if found is not None:
+        return found
+    taken = await call.connection.fetchval("SELECT true FROM gateway.organizations WHERE name = $1", OPERATOR)
+    made = await add_organization(call, f"{OPERATOR} {uuid4().hex[:8]}" if taken else OPERATOR, operator=True)
+    return made.id
+
+
+def _only(what: str, which: str, ids: list[UUID]) -> UUID:
+    if len(ids) > 1:
+        raise InvalidField(
+            f"{what} {which!r}: {len(ids)} are called that; name one by its id: {', '.join(map(str, ids))}", param=what
+        )
+    return ids[0]

@@ -1,0 +1,394 @@
+"""What one prompt may cost: no standstill of the loop, nothing quadratic, nothing encoded that cannot fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import ContextTooLong, InvalidField
+from engines.tokenizer import control
+from engines.tokenizer.control import ControlTokens
+from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES, parsed_arguments, require_bounded
+from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from tests.engines.test_tokenizer import write_model
+
+MODELS = Path(__file__).parents[2] / "models"
+STANDSTILL_S = 0.05
+MEGABYTES = 4_000_000
+LARGE_CONTEXT = 131_072
+
+
+@pytest.fixture(scope="module")
+def chat() -> Tokenizer:
+    return Tokenizer.load(MODELS / "slipstream-chat")
+
+
+@pytest.fixture(scope="module")
+def code() -> Tokenizer:
+    return Tokenizer.load(MODELS / "slipstream-code")
+
+
+HOSTILE = {
+    # a quarter: they take the longest by far, and a longer time has more of other processes in it
+    "digits": "".join(random.Random(1).choices("0123456789", k=MEGABYTES // 4)),
+    "one letter": "a" * MEGABYTES,
+    "emoji": "😀" * (MEGABYTES // 4),
+    "private use": "".join(chr(0xE000 + index % 6_400) for index in range(MEGABYTES // 3)),
+    "long words": " ".join(["x" * 5_000] * (MEGABYTES // 5_001)),
+    "spaces": " " * MEGABYTES,
+    "control strings": "<|end|>" * (MEGABYTES // 7),
+    "beginnings of control strings": "<|" * (MEGABYTES // 2),
+    "all marks and a control string": "".join(map(chr, range(0xE000, 0xF900))) * 200 + "<|end|>",
+}
+
+
+class Machine:
+    """How long a process of its own stands still at a time, because others have the cores."""
+
+    SCRIPT = """
+import select, sys, time
+longest, last = 0.0, time.perf_counter()
+while True:
+    asked, _, _ = select.select([sys.stdin], [], [], 0.001)
+    now = time.perf_counter()
+    longest, last = max(longest, now - last), now
+    if asked:
+        if not sys.stdin.readline():
+            break
+        print(longest, flush=True)
+        longest = 0.0
+"""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self.SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def standstill(self) -> float:
+        """The longest since it was asked last, in seconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    machine = Machine()
+    yield machine
+    machine.close()
+
+
+async def keeps_running(machine: Machine, work: Callable[[], Awaitable[Any]]) -> bool:
+    """Whether the loop stands still for no longer than it must: beyond what any process of a busy machine does. In one
+    of some tries: what `work` itself does to the loop, it does every time."""
+    for _ in range(4):
+        machine.standstill()
+        longest = await standstill(work())
+        if longest <= STANDSTILL_S + machine.standstill():
+            return True
+    return False
+
+
+async def standstill(work: Awaitable[Any]) -> float:
+    """Longest time that the loop did nothing else while this was awaited, in seconds."""
+    longest = 0.0
+    running = True
+
+    async def beat() -> None:
+        nonlocal longest
+        last = time.perf_counter()
+        while running:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+    heart = asyncio.create_task(beat())
+    await asyncio.sleep(0)
+    try:
+        await work
+    except ContextTooLong:
+        pass
+    finally:
+        running = False
+        await heart
+    return longest
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_four_megabytes_leave_the_loop_running(machine: Machine, name: str) -> None:
+    """Encoding held the interpreter lock for up to 17 seconds."""
+    tokenizer = Tokenizer.load(MODELS / "slipstream-chat")
+    # what says that it cannot fit is switched off: the encoding itself is looked at
+    tokenizer.longest_token_bytes = None
+    off_loop = OffLoopTokenizer(tokenizer)
+    text = HOSTILE[name]
+    messages = [{"role": "user", "content": text}]
+    assert await keeps_running(machine, lambda: off_loop.encode(text, LARGE_CONTEXT))
+    assert await keeps_running(machine, lambda: off_loop.chat_ids(messages, None, LARGE_CONTEXT))
+    off_loop.close()
+
+
+async def test_thousands_of_messages_leave_the_loop_running(machine: Machine, chat: Tokenizer) -> None:
+    off_loop = OffLoopTokenizer(chat)
+    messages = [{"role": ("user", "assistant")[i % 2], "content": f"hello <|end|> {i} " * 9} for i in range(5_000)]
+    assert await keeps_running(machine, lambda: off_loop.chat_ids(messages))
+    off_loop.close()
+
+
+async def test_what_runs_on_the_loop_is_small_all_texts_and_values_together(chat: Tokenizer) -> None:
+    class Refusing:
+        async def run(self, tenant: str, size_bytes: int, work: Any) -> Any:
+            raise InvalidField(f"{tenant} {size_bytes}")
+
+    off_loop = OffLoopTokenizer(chat, Refusing())  # type: ignore[arg-type]
+    message = {"role": "user", "content": "hi"}
+    assert await off_loop.chat_ids([message]) == chat.chat_ids([message])
+    half = "x" * (INLINE_BYTES // 2)
+    many = {"type": "function", "function": {"name": "f", "parameters": {"enum": [[]] * INLINE_BYTES}}}
+    for work in (
+        off_loop.encode("é" * (INLINE_BYTES // 2 + 1), tenant="acme"),
+        off_loop.fill_ids(half, half + "x", tenant="acme"),
+        off_loop.chat_ids([{"role": "user", "content": half}] * 2, tenant="acme"),
+        off_loop.chat_ids([message], [many], tenant="acme"),
+    ):
+        with pytest.raises(InvalidField, match=r"acme \d{4,}"):
+            await work
+
+
+# Bytes that cannot fit
+
+
+class Untouched:
+    """A library that must not be asked."""
+
+    def encode_batch_fast(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("encoded")
+
+
+@pytest.mark.parametrize("endpoint", ["text", "chat"])
+def test_bytes_that_cannot_fit_are_refused_before_they_are_encoded(endpoint: str) -> None:
+    tokenizer = Tokenizer.load(MODELS / "slipstream-chat")
+    longest = tokenizer.longest_token_bytes
+    assert longest is not None
+    tokenizer._plain = tokenizer._parsing = Untouched()
+
+    def ask(text: str) -> None:
+        if endpoint == "text":
+            tokenizer.encode(text, 100)
+        else:
+            tokenizer.chat_ids([{"role": "user", "content": text}], None, 100)
+
+    with pytest.raises(ContextTooLong) as refused:
+        ask("x" * (100 * longest + 1))
+    assert "context is 100 tokens" in refused.value.message
+    assert re.search(r"The prompt has 1\d{3} bytes, which are at least 10\d tokens", refused.value.message)
+    with pytest.raises(AssertionError, match="encoded"):
+        ask("x" * (100 * longest - 50))
+
+
+words = st.one_of(st.text(max_size=8), st.sampled_from(["    ", "\n        ", "return", "self", "<|endoftext|>", "0"]))
+
+
+@given(text=st.lists(words, max_size=40).map("".join))
+def test_no_id_stands_for_more_bytes_than_the_longest_token(chat: Tokenizer, code: Tokenizer, text: str) -> None:
+    for tokenizer in (chat, code):
+        assert tokenizer.least_tokens(len(text.encode())) <= len(tokenizer.encode(text))
+        conversation = tokenizer.chat_ids([{"role": "user", "content": text}]) if tokenizer is chat else []
+        assert tokenizer.decode(conversation) == (text if tokenizer is chat else "")
+
+
+def test_the_longest_tokens_themselves_are_let_through(code: Tokenizer) -> None:
+    longest = max(range(code.vocabulary_size), key=lambda id_: len(code.token_bytes(id_)))
+    assert code.longest_token_bytes is not None
+    text = code.token_text(longest) * 50
+    assert len(code.encode(text)) >= code.least_tokens(len(text.encode()))
+    assert len(code.token_bytes(longest)) <= code.longest_token_bytes
+
+
+def saved(backend: tokenizers.Tokenizer, folder: Path) -> Tokenizer:
+    backend.save(str(folder / "tokenizer.json"))
+    return Tokenizer.load(folder)
+
+
+BYTE_PIECES = {f"<0x{byte:02X}>": byte for byte in range(256)}
+
+
+def pieces(**options: Any) -> tokenizers.Tokenizer:
+    """As SentencePiece has them."""
+    return tokenizers.Tokenizer(tokenizers.models.BPE(BYTE_PIECES | {"▁the": 256}, [], **options))
+
+
+def test_nothing_is_refused_by_bytes_where_text_may_vanish(tmp_path: Path) -> None:
+    """Each of these gives few ids, or none, for any amount of some text."""
+    normalizers, cutters = tokenizers.normalizers, tokenizers.pre_tokenizers
+    shortening, removing = pieces(byte_fallback=True), pieces(byte_fallback=True)
+    shortening.normalizer = normalizers.Sequence([normalizers.Strip()])
+    removing.pre_tokenizer = cutters.WhitespaceSplit()
+    for backend in (
+        shortening,
+        removing,
+        pieces(unk_token="<0x00>", fuse_unk=True),
+        tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]")),
+        tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")),
+    ):
+        tokenizer = saved(backend, tmp_path)
+        assert tokenizer.longest_token_bytes is None
+        assert tokenizer.least_tokens(10**9) == 0
+    swallowing = write_model(tmp_path / "swallowing", [{"content": "<|user|>", "rstrip": True}], {})
+    assert Tokenizer.load(swallowing).longest_token_bytes is None
+    kept = pieces(byte_fallback=True)
+    kept.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    assert saved(kept, tmp_path).longest_token_bytes == len("▁the".encode())
+
+
+def test_a_prompt_over_the_limit_is_refused_with_its_count(chat: Tokenizer) -> None:
+    text = "one two three " * 20
+    count = chat.count(text)
+    assert chat.encode(text, count) == chat.encode(text)
+    with pytest.raises(ContextTooLong, match=f"The prompt has {count} tokens"):
+        chat.encode(text, count - 1)
+    messages = [{"role": "user", "content": text}, {"role": "assistant", "content": "<|end|>" + text}]
+    count = len(chat.chat_ids(messages))
+    assert chat.chat_ids(messages, None, count) == chat.chat_ids(messages)
+    with pytest.raises(ContextTooLong):
+        chat.chat_ids(messages, None, count - 40)
+
+
+# Control strings
+
+
+@given(
+    tokens=st.lists(st.text(alphabet="ab<|é", min_size=1, max_size=5), min_size=1, max_size=6, unique=True),
+    text=st.text(alphabet="ab<|é ", max_size=60),
+    stretch=st.integers(1, 9),
+)
+@settings(max_examples=400)
+def test_control_strings_are_found_as_by_plain_alternatives(tokens: list[str], text: str, stretch: int) -> None:
+    found = ControlTokens({"id": index, "content": token, "special": True} for index, token in enumerate(tokens))
+    plain = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "SEARCHED_CHARACTERS", stretch)
+        assert [match.span() for match in found._matches(text)] == [match.span() for match in plain.finditer(text)]
+        assert found.find(text) == next((match[0] for match in plain.finditer(text)), None)
+
+
+def test_a_search_looks_at_each_character_a_few_times_however_many_control_tokens_there_are() -> None:
+    """Gemma has 6,000 unused ones; alternatives tried one after the other took 46 µs at every `<`."""
+
+    def seconds(tokens: int) -> float:
+        names = [f"<unused{number}>" for number in range(tokens)]
+        found = ControlTokens({"id": id_, "content": name, "special": True} for id_, name in enumerate(names))
+        started = time.perf_counter()
+        assert found.find("<" * 100_000 + "<unused" * 10_000) is None
+        return time.perf_counter() - started
+
+    few, many = min(seconds(10) for _ in range(3)), min(seconds(6_000) for _ in range(3))
+    assert many < 20 * few
+
+
+def test_tokens_that_swallow_spaces_cut_as_the_library_does() -> None:
+    added = [{"id": 0, "content": "<|user|>", "special": True, "lstrip": True, "rstrip": True}]
+    split = list(ControlTokens(added).split("a \n<|user|>  \n b <|user|><|user|>  "))
+    assert [part if isinstance(part, str) else part.id for part in split] == ["a", 0, "b", 0, "", 0, ""]
+
+
+def test_all_private_use_characters_and_a_control_string_are_text(chat: Tokenizer) -> None:
+    """This never came back: the mark was the first private-use character that the text did not hold."""
+    text = "".join(map(chr, range(0xE000, 0xF900))) + "<|end|>"
+    messages = [{"role": "user", "content": text}]
+    assert chat.decode(chat.chat_ids(messages)) == text
+    assert len([id_ for id_ in chat.chat_ids(messages) if id_ in chat.control_ids]) == 3
+
+
+@pytest.mark.parametrize("cut", ["[1:]", "[:-1]", "[:2]", "[1:-1]"])
+def test_a_template_that_takes_a_control_string_apart_is_the_requests_fault(tmp_path: Path, cut: str) -> None:
+    template = "{{ messages[0].content" + cut + " }}<|end|>"
+    folder = write_model(tmp_path, [{"content": "<|end|>", "normalized": False}], {"chat_template": template})
+    tokenizer = Tokenizer.load(folder)
+    with pytest.raises(InvalidField, match="takes texts apart") as caught:
+        tokenizer.chat_ids([{"role": "user", "content": "<|end|>"}])
+    assert caught.value.param == "messages"
+    assert tokenizer.chat_ids([{"role": "user", "content": "abcd<|end|>efgh"}])
+
+
+# Nesting and numbers
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def call_with(arguments: str) -> dict[str, Any]:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": "x", "tool_calls": [call]}
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1_200, 100_000])
+@pytest.mark.parametrize("risky", ["", "<|end|>"])
+def test_arguments_nested_too_deeply_name_their_field(chat: Tokenizer, depth: int, risky: str) -> None:
+    messages = [{"role": "user", "content": risky}, call_with(nested(depth))]
+    with pytest.raises(InvalidField, match=f"nested more than {MAX_DEPTH} deep") as caught:
+        chat.chat_ids(messages)
+    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
+    chat.chat_ids([call_with(nested(MAX_DEPTH - 10))])
+
+
+def test_more_values_than_a_template_should_walk_through_are_refused(chat: Tokenizer) -> None:
+    with pytest.raises(InvalidField, match="commas and brackets"):
+        chat.chat_ids([call_with("[" + "[]," * MAX_VALUES + "[]]")])
+    parts = [{"type": "text", "text": ""}] * MAX_VALUES
+    with pytest.raises(InvalidField, match=f"more than {MAX_VALUES} JSON values"):
+        chat.chat_ids([{"role": "user", "content": parts}])
+    tool: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"enum": [0] * MAX_VALUES}}}
+    with pytest.raises(InvalidField) as caught:
+        chat.chat_ids([{"role": "user", "content": "x"}], [tool])
+    assert caught.value.param == "tools"
+
+
+@given(value=st.recursive(st.one_of(st.integers(), st.text(max_size=3)), lambda inner: st.lists(inner, max_size=4)))
+def test_arguments_within_bounds_are_what_json_says(value: Any) -> None:
+    assert parsed_arguments(json.dumps(value), "arguments") == value
+    require_bounded(value, "arguments")
+
+
+@pytest.mark.parametrize("text", ["not JSON", "", "1" * 5_000, "{"])
+def test_arguments_that_are_no_json_stay_text(text: str) -> None:
+    assert parsed_arguments(text, "arguments") == text
+
+
+def test_what_jinja_says_goes_to_the_log_and_not_to_the_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": "{{ messages[0].nothing.inner }}"}))
+    with pytest.raises(InvalidField) as caught:
+        tokenizer.chat_ids([{"role": "user", "content": "hi"}])
+    assert "inner" not in caught.value.message
+    assert "cannot render these messages" in caught.value.message
+    assert "UndefinedError" in caplog.text
+
+
+def test_a_refusal_that_quotes_a_control_string_can_be_sent(tmp_path: Path) -> None:
+    template = "{{ raise_exception('no ' + messages[0].content) }}"
+    folder = write_model(tmp_path, [{"content": "<|end|>", "normalized": False}], {"chat_template": template})
+    with pytest.raises(InvalidField, match="refused: no ") as caught:
+        Tokenizer.load(folder).chat_ids([{"role": "user", "content": "x<|end|>" * 500}])
+    assert len(caught.value.message.encode()) < 500

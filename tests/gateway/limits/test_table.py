@@ -1,0 +1,27 @@
+"""The table of limits and the limiter agree about what a limit may be."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from gateway.limits import store
+from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Level, Limits
+
+
+async def test_the_table_holds_exactly_the_limits_the_limiter_takes(fresh_postgres_url: str) -> None:
+    largest = dict.fromkeys(Limits.__struct_fields__, MAX_PER_MINUTE)
+    largest |= {"tokens_per_day": MAX_PER_DAY, "money_micro_per_month": MAX_MICRO}
+    limits, key_id = Limits(**largest), uuid4()
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await store.put_rule(connection, Level.KEY, key_id, None, limits)
+        assert [rule.limits for rule in await store.rules_of(connection, Level.KEY, key_id)] == [limits]
+        for field, highest in largest.items():
+            for outside in (-1 if field == "money_micro_per_month" else 0, highest + 1):
+                with pytest.raises(asyncpg.CheckViolationError, match=field):
+                    await connection.execute(f"UPDATE gateway.limits SET {field} = {outside}")
+    finally:
+        await connection.close()

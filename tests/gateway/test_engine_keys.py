@@ -1,0 +1,124 @@
+"""Pools' own keys beside customers' requests: asking after a crash, counters, desired states that cannot be had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.errors import NoEngine
+from contracts.generation import Tier
+from contracts.usage import Usage
+from engines.connection import EngineConnections
+from engines.keys import EngineKeys
+from gateway.compose import FleetFollower
+from gateway.db.engine import lazy_pool
+from gateway.desired.store import DesiredStateStore, last_pools
+from gateway.fleet import Fleet
+from gateway.metering.asking import EngineUsage
+from gateway.metering.reconciliation import EngineCounters
+from router.client import RouterClient
+from router.client_config import RouterClientConfig
+
+METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))
+
+
+class Engine:
+    """Speaks as much SGLang as is asked outside of requests; remembers who asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.authorizations: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.authorizations.append(request.headers.get("authorization", ""))
+        if request.path == "/metrics":
+            return web.Response(text=METRICS)
+        return web.json_response({"usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    made = Engine()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+def keys(**environ: str) -> EngineKeys:
+    return EngineKeys(lambda: "token", environ)
+
+
+async def test_recovery_asks_with_the_pools_key_and_a_forged_place_gets_none(engine: Engine) -> None:
+    known = keys(OWN="own")
+    connections = EngineConnections(known)
+    ask = EngineUsage(connections, 30)
+    try:
+        with pytest.raises(NoEngine):
+            await ask(engine.url, "embedded", "req_1", 0)
+        assert engine.authorizations == []
+        known.follow((Pool("p", "embedded", (Replica("r", engine.url),), api_key_env="OWN"),))
+        assert await ask(engine.url, "embedded", "req_1", 0) == Usage(3, 2)
+        assert engine.authorizations == ["Bearer own", "Bearer own"]  # stopped, then asked
+    finally:
+        await connections.close()
+
+
+@pytest.mark.parametrize("driver", ["sglang", "embedded"])
+async def test_counters_are_asked_with_the_pools_key_else_with_what_opens_counters_only(
+    engine: Engine, driver: str
+) -> None:
+    replica = Replica("r", engine.url)
+    for pool, sent in (
+        (Pool("p", driver, (replica,), api_key_env="OWN"), "Bearer own"),
+        (Pool("p", driver, (replica,)), "Bearer metrics" if driver == "embedded" else "Bearer token"),
+        (Pool("p", driver, (replica,), api_key_required=False), ""),
+    ):
+        engine.authorizations.clear()
+        known = EngineKeys(lambda: "token", {"OWN": "own"}, lambda: "metrics")
+        found = await EngineCounters(lambda known=known: known)([(pool, replica)])  # type: ignore[misc]
+        assert found["r"].prompt_tokens == 7
+        assert engine.authorizations == [sent]
+
+
+async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: str, tmp_path: Path) -> None:
+    written = (Pool("p", "sglang", (Replica("r", "http://a:1"),), api_key_env="OWN"),)
+    store = DesiredStateStore(fresh_postgres_url)
+    await store.start()
+    await store.put(DesiredState(0, (Model("m", Tier.CHAT, "p", 1_000),), written))
+    await store.stop()
+    for url, found in ((fresh_postgres_url, written), (f"postgresql://x@/x?host={tmp_path}", ())):
+        pool = await lazy_pool(url, size=1, connect_timeout_s=5.0, name="test")
+        try:
+            assert await last_pools(pool, 5.0) == found
+        finally:
+            pool.terminate()
+
+
+async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fleet, router = Fleet(), RouterClient(RouterClientConfig(), "gateways", "g")
+    follower = FleetFollower(fleet, router, keys())
+    state = DesiredState(
+        1, (Model("m", Tier.CHAT, "p", 1_000),), (Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),)),)
+    )
+    follower.changed(state)
+    await follower.settled()
+    assert fleet.version == 1
+    absent = Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),), api_key_env="ABSENT")
+    follower.changed(DesiredState(2, state.models, (absent,)))
+    await follower.settled()
+    assert fleet.version == 1
+    assert "desired state 2 is refused: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
+    assert "ABSENT" not in os.environ
+    fleet.close()

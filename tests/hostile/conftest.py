@@ -1,0 +1,16 @@
+"""A platform that several test files share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.hostile.hostile_platform import HostilePlatform, hostile_platform
+
+
+@pytest.fixture(scope="session")
+async def hostile(postgres_url: str, valkey_url: str) -> AsyncIterator[HostilePlatform]:
+    """Gateway with a heartbeat, router, fake engine."""
+    async with hostile_platform(postgres_url, valkey_url) as running:
+        yield running

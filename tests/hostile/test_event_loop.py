@@ -1,0 +1,55 @@
+"""No body that a key's holder can send holds up the event loop that all streams share, or stays for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.hostile.corpus import Hostile, crooked, long, texts
+from tests.hostile.hostile_platform import HostilePlatform
+
+LONGEST_STANDSTILL_S = 0.050
+ROUNDS = 3
+"""A standstill that a body causes comes with it every time; what comes once in three times, something else caused."""
+CORPORA = {
+    "texts": lambda: texts("chat", "code"),
+    "long texts": lambda: texts("chat", "code", 3_900_000),
+    "texts that are searched for control tokens": lambda: texts("strict", None),
+    "long lists": lambda: long("chat", "code"),
+    "crooked bodies": lambda: crooked("chat", "code"),
+}
+
+
+async def longest_standstill_s(one: Hostile, hostile: HostilePlatform) -> float:
+    """The longest that it causes whenever it is sent."""
+    held_s = []
+    for _ in range(ROUNDS):
+        hostile.standstills()
+        status, answer = await hostile.post(one.path, one.body)
+        assert status in one.statuses, (one.name, status, answer[:300])
+        if status != 200:
+            assert len(answer) < 2_000, one.name
+            assert set(msgspec.json.decode(answer)["error"]) == {"message", "type", "param", "code"}
+        held_s.append(max((pause.held_s for pause in hostile.standstills()), default=0.0))
+        if held_s[-1] < LONGEST_STANDSTILL_S:
+            break
+    return min(held_s)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.nightly] if kind == "long texts" else []) for kind in CORPORA]
+)
+async def test_hostile_bodies_are_answered_and_hold_nobody_up(kind: str, hostile: HostilePlatform) -> None:
+    bodies: Iterator[Hostile] = CORPORA[kind]()
+    held_s = {one.name: await longest_standstill_s(one, hostile) for one in bodies}
+    assert len(held_s) > 10
+    assert {name: round(s, 3) for name, s in held_s.items() if s > LONGEST_STANDSTILL_S} == {}
+
+
+async def test_the_heartbeat_notices_a_standstill(hostile: HostilePlatform) -> None:
+    hostile.standstills()
+    await hostile.stand_still(0.2)
+    assert 0.15 < max(pause.held_s for pause in hostile.standstills()) < 2.0

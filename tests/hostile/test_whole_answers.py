@@ -1,0 +1,117 @@
+"""An answer that is not streamed takes about as much memory as its bytes, and its log probabilities have a limit."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.errors import InvalidField
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from gateway.openai.collect import Collector, require_room
+from gateway.openai.config import RequestConfig
+
+ALTERNATIVES = 20
+MOST = RequestConfig().max_whole_logprobs
+
+
+def entry(token: str) -> dict[str, Any]:
+    return {"token": token, "logprob": -1.2345678901, "bytes": list(token.encode())}
+
+
+def chat_event(index: int, number: int) -> bytes:
+    tops = [entry(f" t{number + at}") for at in range(ALTERNATIVES)]
+    logprobs = {"content": [{**entry(f" t{number}"), "top_logprobs": tops}], "refusal": None}
+    choice = {"index": index, "delta": {"content": " t"}, "logprobs": logprobs, "finish_reason": None}
+    event = {"id": "e", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def text_event(index: int, number: int) -> bytes:
+    logprobs = {
+        "tokens": [f" t{number}"],
+        "token_logprobs": [-0.5],
+        "top_logprobs": [{f" t{number + at}": -1.5 for at in range(5)}],
+        "text_offset": [number],
+    }
+    choice = {"index": index, "text": " t", "logprobs": logprobs, "finish_reason": None}
+    event = {"id": "e", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+@pytest.mark.parametrize("event", [chat_event, text_event])
+def test_log_probabilities_take_their_bytes_and_no_more(event: Any) -> None:
+    choices, tokens = 4, 500
+    collector = Collector("id", "m", choices)
+    tracemalloc.start()
+    try:
+        for number in range(tokens):
+            for index in range(choices):
+                collector.feed(event(index, number))
+        kept_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        body = collector.body()
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    answer = msgspec.json.decode(body)
+    for choice in answer["choices"]:
+        logprobs = choice["logprobs"]
+        assert len(logprobs["content"] if event is chat_event else logprobs["tokens"]) == tokens
+    assert kept_bytes < 1.5 * len(body) + 200_000
+    assert peak_bytes < 4.5 * len(body) + 100_000
+
+
+def test_a_whole_answer_is_what_its_events_said() -> None:
+    collector = Collector("id", "m", 1)
+    events = [chat_event(0, number) for number in range(3)]
+    for event in events:
+        collector.feed(event)
+    (choice,) = msgspec.json.decode(collector.body())["choices"]
+    said = [msgspec.json.decode(event[6:])["choices"][0] for event in events]
+    assert choice["message"]["content"] == " t" * 3
+    assert choice["logprobs"] == {
+        "content": [one for part in said for one in part["logprobs"]["content"]],
+        "refusal": None,
+    }
+
+
+def test_four_times_the_tokens_cost_about_four_times_the_work() -> None:
+    def spent_s(tokens: int) -> float:
+        collector = Collector("id", "m", 1)
+        events = [chat_event(0, number) for number in range(tokens)]
+        began_s = time.thread_time()
+        for event in events:
+            collector.feed(event)
+        return time.thread_time() - began_s
+
+    spent_s(100)
+    # copying at every token makes it sixteen times and more
+    assert min(spent_s(4_000) for _ in range(3)) < 9 * min(spent_s(1_000) for _ in range(3))
+
+
+def generation(
+    max_tokens: int, n: int, logprobs: int | None, *, stream: bool = False, prompt: Any = None
+) -> Generation:
+    sampling = Sampling(max_tokens, n=n, logprobs=logprobs)
+    return Generation("r", Caller("o", "p", "k"), Tier.CHAT, "m", prompt or ChatPrompt(()), sampling, stream=stream)
+
+
+def test_more_log_probabilities_than_fit_are_refused_with_the_number_that_does() -> None:
+    require_room(generation(MOST // 21, 1, 20), 10, MOST)
+    require_room(generation(1_000_000, 16, None), 10, MOST)
+    require_room(generation(1_000_000, 16, 20, stream=True), 10, MOST)
+    for one in (generation(MOST // 21 + 1, 1, 20), generation(4_500, 16, 20), generation(MOST + 1, 1, 0)):
+        with pytest.raises(InvalidField, match=f"at most {MOST}") as caught:
+            require_room(one, 10, MOST)
+        assert caught.value.param == "logprobs"
+
+
+def test_an_echoed_prompt_counts_once_for_each_of_its_choices() -> None:
+    echoed = TextPrompt(("x", "y"), echo=True)
+    require_room(generation(10, 2, 0, prompt=echoed), 30, 4 * 10 + 2 * 30)
+    with pytest.raises(InvalidField):
+        require_room(generation(10, 2, 0, prompt=echoed), 30, 4 * 10 + 2 * 30 - 1)

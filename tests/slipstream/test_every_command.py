@@ -1,0 +1,176 @@
+"""What must hold for every command there is: what it changes is in the audit log, with the command that changed it.
+
+A command that is added is tested here, or fails for want of an example.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import click
+import pytest
+
+from contracts.desired_state import Model, Pool
+from contracts.generation import Tier
+from gateway.desired.store import DesiredStateStore
+from gateway.metering.ledger import Ledger
+from gateway.metering.partitions import retire_days
+from infra.local.config import LocalConfig
+from slipstream.__main__ import cli
+from slipstream.first_key import COMMAND, make_first_key
+from slipstream.settings import Settings
+from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: F401  run here
+from tests.database import as_owner
+from tests.gateway.metering.rows import moment, row
+from tests.slipstream.shell import Shell
+
+READING = frozenset({
+    "admin-keys list", "audit list", "audit verify", "config check", "config show", "keys list", "logs", "members list",
+    "organizations list", "projects list", "quantization calibrate", "quantization sensitivity", "requests show",
+    "router explain", "router replay", "router watch", "simulate", "status", "usage invoice", "usage verify",
+})  # fmt: skip
+"""Change nothing that is administered."""
+PROCESSES = frozenset(
+    {"up", "down", "fleet drain", "fleet resume", "engine", "gateway", "worker", "migrate up", "migrate down"}
+)
+"""Start or stop the deployment, or change the shape of its tables. What `up`, a gateway and a worker change by
+themselves is tested below."""
+
+Step = tuple[str, tuple[str, ...], set[str]]
+STEPS: tuple[Step, ...] = (
+    ("organizations create", ("acme",), {"organization.create"}),
+    ("projects create", ("web", "--organization", "acme"), {"project.create"}),
+    ("keys create", ("--organization", "acme", "--project", "web", "--name", "one"), {"key.create"}),
+    (
+        "keys create",
+        ("--organization", "new", "--project", "new", "--name", "two", "--tokens-per-minute", "5"),
+        {"organization.create", "project.create", "key.create", "limits.put"},
+    ),
+    ("projects update", ("web", "--organization", "acme", "--tier", "chat", "--disable"), {"project.update"}),
+    ("members add", ("ann@example.com", "--organization", "acme"), {"member.create"}),
+    ("admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
+    ("admin-keys create", (), {"organization.create", "member.create", "admin_key.create"}),
+    ("admin-keys revoke", ("{admin_key}",), {"admin_key.revoke"}),
+    ("members remove", ("{member}",), {"member.delete"}),
+    ("keys rotate", ("{key}",), {"key.rotate"}),
+    ("keys revoke", ("one",), {"key.revoke"}),
+    ("organizations disable", ("acme",), {"organization.update"}),
+    ("organizations enable", ("acme",), {"organization.update"}),
+)
+IDS = {
+    "{key}": "SELECT id::text FROM gateway.api_keys WHERE name = 'one'",
+    "{member}": "SELECT id::text FROM gateway.principals WHERE email = 'ann@example.com'",
+    "{admin_key}": "SELECT id::text FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
+}
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+def test_every_command_is_known_here() -> None:
+    assert set(_commands(cli)) == {name for name, _, _ in STEPS} | READING | PROCESSES
+
+
+def _commands(command: click.Command, *path: str) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    context = click.Context(command)  # groups load their commands by name, as the program asks for them
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from _commands(inner, *path, name)
+
+
+async def test_what_each_command_changes_is_in_the_log_with_its_name(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
+) -> None:
+    shell = Shell(fresh_postgres_url, data_folder)
+    for command, given, actions in STEPS:
+        arguments = [await connection.fetchval(IDS[each]) if each in IDS else each for each in given]
+        async with all_audited(connection) as rows:
+            secret = await shell.must(*command.split(), *arguments)
+        assert {each["action"] for each in rows} == actions, command
+        assert {each["actor_kind"] for each in rows} == {"command"}
+        assert all(each["actor_name"].endswith(f" (slipstream {command})") for each in rows), command
+        assert not [each for each in rows if "sk-slip-" in secret and secret in str(dict(each))]
+    for command in ("admin-keys list", "audit list", "keys list", "members list", "organizations list"):
+        async with all_audited(connection) as rows:
+            await shell.must(*command.split(), *(("--organization", "acme") if command == "members list" else ()))
+        assert rows == [], command
+
+
+async def test_a_command_that_fails_half_way_leaves_neither_a_change_nor_a_row(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
+) -> None:
+    shell = Shell(fresh_postgres_url, data_folder)
+    async with all_audited(connection) as rows:
+        code, said = await shell.run(
+            "keys", "create", "--organization", "made first", "--project", "too long " * 50, "--name", "k"
+        )
+    assert (code, rows) == (1, [])
+    assert "'name'" in said
+    assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 0
+
+
+async def test_a_first_start_is_in_the_log(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
+) -> None:
+    settings = Settings(local=LocalConfig(data=str(data_folder), database_url=fresh_postgres_url))
+    settings.data.prepare()
+    async with all_audited(connection) as rows:
+        await make_first_key(settings)
+    assert all(each["actor_name"].endswith(f" ({COMMAND})") for each in rows)
+    async with all_audited(connection) as rows:
+        await make_first_key(settings)
+    assert rows == []
+
+
+async def test_the_models_that_a_gateway_takes_from_its_settings_are_in_the_log(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    store = DesiredStateStore(fresh_postgres_url)
+    await store.start()
+    try:
+        for number, action in ((1, "seed"), (2, "seed"), (3, "put")):
+            models = (Model(f"m{number}", Tier.CHAT, "one", 1_000),)
+            async with all_audited(connection) as rows:
+                if action == "seed":
+                    await store.seed(models, (Pool("one", "sglang"),))
+                    await store.seed(models, (Pool("one", "sglang"),))  # already so: no change
+                else:
+                    await store.put(store.current)
+            (found,) = rows
+            assert (found["action"], found["subject_id"]) == (f"desired_state.{action}", str(number))
+            assert (found["actor_kind"], found["actor_name"]) == ("system", "slipstream gateway")
+            assert (found["before"] is None) == (number == 1)
+    finally:
+        await store.stop()
+
+
+async def test_a_day_that_retention_drops_is_in_the_log(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await owner.close()
+    noon = moment("2026-03-01 12:00")
+    async with asyncpg.create_pool(fresh_postgres_url, min_size=1, max_size=1) as pool:
+        await Ledger(pool).insert([row(random.Random(1), noon, noon + 60) for _ in range(7)], "g")
+    async with all_audited(connection) as rows:
+        assert len(await asyncio.to_thread(retire_days, fresh_postgres_url, 35)) == 1
+    (found,) = rows
+    assert (found["action"], found["subject_id"]) == ("ledger.retire_day", "2026-03-01")
+    assert (found["actor_kind"], found["actor_name"]) == ("system", "slipstream worker")
+    assert '"rows": 7' in found["before_text"]
+    assert datetime.now(UTC) - found["at"] < timedelta(minutes=5)

@@ -1,0 +1,163 @@
+"""`slipstream keys` against a real database, and what a keyring then thinks of the keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from contracts.errors import RevokedKey
+from gateway.auth.config import AuthConfig
+from gateway.auth.keyring import Keyring
+from gateway.auth.keys import hash_of
+from gateway.limits.levels import Limits
+from infra.local.folders import DataFolder
+from infra.local.private import secret_text
+from tests.slipstream.shell import Shell
+
+LIVE = "SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL"
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    return Shell(fresh_postgres_url, data_folder)
+
+
+@pytest.fixture
+def pepper(shell: Shell, data_folder: Path) -> bytes:
+    return secret_text(DataFolder(data_folder).pepper_file).encode()
+
+
+async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
+    shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    secret = await shell.must(
+        "keys", "create", "--name", "laptop", "--requests-per-minute", "60", "--max-concurrency", "2",
+        "--expires-days", "1",
+    )  # fmt: skip
+    row = await connection.fetchrow("SELECT * FROM gateway.api_keys")
+    assert row is not None
+    assert row["hash"] == hash_of(secret, pepper)
+    assert secret not in str(dict(row))
+    keyring = Keyring(fresh_postgres_url, pepper, AuthConfig())
+    await keyring.start()
+    try:
+        record = await keyring.identify(secret)
+        assert record.caller.key_id == str(row["id"])
+        assert [rule.limits for rule in record.levels.rules] == [Limits(requests_per_minute=60, max_concurrency=2)]
+        assert record.expires_at == pytest.approx(row["expires_at"].timestamp(), abs=1e-6)
+        await shell.must("keys", "revoke", "laptop")
+        async with asyncio.timeout(20):
+            while keyring.cached(secret):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        with pytest.raises(RevokedKey):
+            await keyring.identify(secret)
+    finally:
+        await keyring.stop()
+
+
+async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    await shell.must("keys", "create", "--organization", "acme", "--name", "first", "--tokens-per-minute", "5000")
+    await shell.must("keys", "create", "--organization", "acme", "--name", "second", "--expires-days", "1")
+    await shell.must("keys", "create", "--organization", "other", "--name", "third")
+    await shell.must("keys", "revoke", "first")
+    _, *lines = (await shell.must("keys", "list")).splitlines()
+    assert [line.split()[2:6] for line in lines] == [
+        ["revoked", "acme", "default", "first"],
+        ["active", "acme", "default", "second"],
+        ["active", "other", "default", "third"],
+    ]
+    assert lines[0].endswith("5,000 tokens/min")
+    assert lines[1].endswith("none")
+    await connection.execute("UPDATE gateway.api_keys SET expires_at = now() WHERE name = 'second'")
+    acme = await connection.fetchval("SELECT id::text FROM gateway.organizations WHERE name = 'acme'")
+    for which in ("acme", acme):
+        _, *lines = (await shell.must("keys", "list", "--organization", which)).splitlines()
+        assert [line.split()[2] for line in lines] == ["revoked", "expired"]
+    assert (await shell.run("keys", "list", "--organization", "nobody"))[0] == 1
+
+
+@pytest.mark.parametrize("by", ["id", "display", "name"])
+async def test_a_key_is_revoked_by_id_display_or_name(
+    by: str, shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    for name in ("mine", "other"):
+        await shell.must("keys", "create", "--name", name)
+    key = await connection.fetchrow("SELECT id::text, display, name FROM gateway.api_keys WHERE name = 'mine'")
+    assert key is not None
+    assert "mine" in await shell.must("keys", "revoke", key[by])
+    at = await connection.fetchval("SELECT revoked_at FROM gateway.api_keys WHERE name = 'mine'")
+    await shell.must("keys", "revoke", key[by])  # again: the first time stands
+    assert await connection.fetchval("SELECT revoked_at FROM gateway.api_keys WHERE name = 'mine'") == at
+    assert await connection.fetchval(LIVE) == 1
+
+
+async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    for _ in range(2):
+        await shell.must("keys", "create", "--name", "twin")
+    twins = [row[0] for row in await connection.fetch("SELECT id::text FROM gateway.api_keys ORDER BY created_at")]
+    code, said = await shell.run("keys", "revoke", "twin")
+    assert (code, await connection.fetchval(LIVE)) == (1, 2)
+    assert "2 are called that" in said
+    assert all(twin in said for twin in twins)
+    await shell.must("keys", "revoke", twins[0])
+    await shell.must("keys", "revoke", "twin")
+    assert await connection.fetchval(LIVE) == 0
+    code, said = await shell.run("keys", "revoke", "nobody")
+    assert (code, "nobody" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (("--name", ""), "name"),
+        (("--name", "x" * 201), "name"),
+        (("--name", "two\nlines"), "name"),
+        (("--organization", ""), "name"),
+        (("--organization", "two\nlines"), "name"),
+        (("--project", "x" * 201), "name"),
+        (("--requests-per-minute", "1000000001"), "requests_per_minute"),
+        (("--max-concurrency", "1000000001"), "max_concurrency"),
+        (("--tokens-per-minute", str(2**40)), "tokens_per_minute"),
+    ],
+)
+async def test_what_the_api_would_refuse_is_refused(
+    options: tuple[str, ...], field: str, shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    code, said = await shell.run("keys", "create", *options)
+    assert code == 1
+    assert f"'{field}'" in said
+    assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 0
+
+
+async def test_commands_at_once_make_an_organization_and_a_project_once(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    await asyncio.gather(*(shell.must("keys", "create", "--organization", "acme") for _ in range(4)))
+    assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 1
+    assert await connection.fetchval("SELECT count(*) FROM gateway.projects") == 1
+    assert await connection.fetchval(LIVE) == 4
+    actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log")]
+    assert sorted(actions) == ["key.create"] * 4 + ["organization.create", "project.create"]
+
+
+async def test_a_name_that_is_taken_is_a_sentence(shell: Shell) -> None:
+    await shell.must("organizations", "create", "acme")
+    await shell.must("projects", "create", "web", "--organization", "acme")
+    code, said = await shell.run("projects", "create", "web", "--organization", "acme")
+    assert (code, said) == (1, "There is already one with this name.")
