@@ -22,8 +22,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers.base import EngineRequest
+from engines.http.connection import EngineConnections
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine
 

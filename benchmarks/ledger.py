@@ -26,12 +26,12 @@ from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
 from gateway.db.engine import lazy_pool
 from gateway.metering.config import MeteringConfig
-from gateway.metering.journal import Journal
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.records import Closed, Opened, Placed
+from gateway.metering.journal.request_id import mint
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.records import Closed, Opened, Placed
-from gateway.metering.request_id import mint
-from gateway.metering.shipper import Shipper
 from infra.local.child import Child
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder

@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks.placement import TRACE
 from engines.performance.engine import EngineLimits
-from router.core.returns import HORIZON_S
+from router.core.retry_reservations import HORIZON_S
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import OURS, competitor
 from router.simulator.config import SimulatorConfig

@@ -61,7 +61,7 @@ SHAPE = SessionsConfig(
 )  # fmt: skip
 START = """
 import sys, msgspec
-from engines.keys import EngineKeys
+from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.service import main
 from router.tokens import RouterTokens

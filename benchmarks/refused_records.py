@@ -23,9 +23,9 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import Decision, Status, plan_of
 from gateway.limits.refusal import refused
-from gateway.metrics import GatewayMetrics
-from gateway.tally import Tallies
-from gateway.traces import MAX_REFUSALS_WAITING, Traces
+from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.trace import MAX_REFUSALS_WAITING, Traces
 
 LIMITS = Limits(60, 10_000, 10_000, 20_000, 4, 1_000_000)
 

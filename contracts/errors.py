@@ -1,6 +1,6 @@
 """The errors every package raises, as one tree with stable codes.
 
-A code is a promise to clients: it never changes its meaning. HTTP statuses are given in `gateway/errors.py`
+A code is a promise to clients: it never changes its meaning. HTTP statuses are given in `gateway/wire/errors.py`
 and nowhere else; `docs/reference/errors.md` is generated from this file.
 
     SlipstreamError

@@ -19,17 +19,17 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
-from gateway.body_room import BodyRoom
-from gateway.call import mint_request_id
-from gateway.connections_config import MetricsAccess
-from gateway.errors import body_of, headers_of, status_of
 from gateway.front_door import FrontDoor
-from gateway.inference import Inference
-from gateway.loop_shares import LoopShares
-from gateway.openai.config import RequestConfig
-from gateway.openai.prepare import prepare_chat, prepare_completion
+from gateway.http.config import MetricsAccess
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
+from gateway.serving.body_room import BodyRoom
+from gateway.serving.endpoint import Inference
+from gateway.serving.loop_shares import LoopShares
+from gateway.serving.request import mint_request_id
+from gateway.wire.config import RequestConfig
+from gateway.wire.errors import body_of, headers_of, status_of
+from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 
 logger = logging.getLogger(__name__)
 

@@ -16,38 +16,38 @@ from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from engines.connection import EngineConnections
-from engines.keys import EngineKeys
+from engines.http.connection import EngineConnections
+from engines.http.keys import EngineKeys
 from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
-from gateway.call import Salts
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
-from gateway.exchange import Exchange
-from gateway.fleet import Fleet
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.spending import LedgerSpending
 from gateway.main import GatewayPlace
-from gateway.metering.adoption import Adoption
-from gateway.metering.asking import EngineUsage
-from gateway.metering.drift_watch import DriftWatch
-from gateway.metering.journal import Journal
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.engine_usage import EngineUsage
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.orphan_journals import Adoption
+from gateway.metering.journal.recovery import Recovery
+from gateway.metering.ledger.drift_watch import DriftWatch
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.prices import PriceBook
-from gateway.metering.recovery import Recovery
-from gateway.metering.shipper import Shipper
-from gateway.metrics import GatewayMetrics
-from gateway.openai.decode import Decoder
-from gateway.request_prices import RequestPrices
-from gateway.scrape import count_for_one_process, forget_dead_instances, renderer
+from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metrics import GatewayMetrics
+from gateway.observability.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
-from gateway.stalls import StallSweeper
-from gateway.tally import Tallies
-from gateway.traces import Traces
+from gateway.serving.cost import RequestPrices
+from gateway.serving.idle_timeout import StallSweeper
+from gateway.serving.models import Fleet
+from gateway.serving.pipeline import Exchange
+from gateway.serving.request import Salts
+from gateway.serving.trace import Traces
+from gateway.wire.decode import Decoder
 from router.client import RouterClient
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from contracts.generation import Tier
 from engines.tokenizer.config import TokenizingConfig
 from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
-from gateway.connections_config import ConnectionsConfig, MetricsAccess, TlsConfig
 from gateway.desired.config import DesiredConfig
+from gateway.http.config import ConnectionsConfig, MetricsAccess, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
-from gateway.openai.config import RequestConfig
+from gateway.wire.config import RequestConfig
 from router.client_config import RouterClientConfig
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]

@@ -17,7 +17,7 @@ import msgspec
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
-from gateway.connections_config import ConnectionsConfig
+from gateway.http.config import ConnectionsConfig
 
 BACKLOG = 2_048
 SWITCH_INTERVAL_S = 0.0005
@@ -65,11 +65,11 @@ async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
     import uvicorn
 
     from gateway.app import create_app
-    from gateway.certificate import certificate_of
-    from gateway.client_protocol import ClientProtocol
     from gateway.compose import running_services
-    from gateway.connections import ConnectionTable
-    from gateway.http_server import HttpServer
+    from gateway.http.certificate import certificate_of
+    from gateway.http.client_protocol import ClientProtocol
+    from gateway.http.connections import ConnectionTable
+    from gateway.http.server import HttpServer
 
     certificate = certificate_of(config.tls)
     limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -15,11 +15,11 @@ from litestar.types import ASGIApp
 from contracts.desired_state import Model
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.connections import is_loopback
-from gateway.connections_config import MetricsAccess
-from gateway.inference import authenticate
-from gateway.openai.document import document
+from gateway.http.config import MetricsAccess
+from gateway.http.connections import is_loopback
 from gateway.services import Services
+from gateway.serving.endpoint import authenticate
+from gateway.wire.openai.openapi import document
 
 AnyRequest = Request[Any, Any, State]
 CHAT = "/v1/chat/completions"

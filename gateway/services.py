@@ -12,13 +12,13 @@ from contracts.errors import SlipstreamError
 from contracts.phases import Phase, PhaseClock
 from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
-from gateway.call import Salts
-from gateway.errors import status_of
-from gateway.exchange import Exchange
-from gateway.fleet import Fleet
-from gateway.metrics import GatewayMetrics
-from gateway.openai.decode import Decoder
-from gateway.traces import Traces
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.models import Fleet
+from gateway.serving.pipeline import Exchange
+from gateway.serving.request import Salts
+from gateway.serving.trace import Traces
+from gateway.wire.decode import Decoder
+from gateway.wire.errors import status_of
 
 
 class Services(msgspec.Struct, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from gateway.db.all_tables import metadata
+from migrations.metadata import metadata
 from migrations.run import VERSION_TABLE
 
 context.configure(

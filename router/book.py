@@ -14,7 +14,7 @@ import msgspec
 from contracts.lease import Ask, Lease, LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish
-from router import wire
+from router.protocol import wire
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -24,11 +24,11 @@ from contracts.errors import (
 )
 from contracts.lease import Ask, Lease, LeaseEnd
 from contracts.proto import router_pb2 as pb
-from router import wire
-from router.address import Address
 from router.book import Crossing, Ending, LeaseBook
 from router.client_config import RouterClientConfig
-from router.stream import MessageStream
+from router.protocol import wire
+from router.protocol.address import Address
+from router.protocol.stream import MessageStream
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 
 from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
-from router import codec, wire
 from router.config import RouterConfig
 from router.core.events import Event, GatewayDisconnected, StatePublished
-from router.stream import MessageStream
+from router.protocol import codec, wire
+from router.protocol.stream import MessageStream
 from router.tokens import Role
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import msgspec
 
 from contracts.errors import ConnectionsExhausted, EngineTimeout, SlipstreamError
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
-from engines.base import Driver
+from engines.drivers.base import Driver
 from router.core.decisions import ProbeGeneration
 from router.core.events import GenerationProbed, Probe
 from router.health import HTTP_OK, Fetch, Target

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.errors import SlipstreamError
-from engines.base import Driver, EngineRequest, Load
+from engines.drivers.base import Driver, EngineRequest, Load
 from router.config import RouterConfig
 from router.core.events import ReplicaProbed
 

@@ -17,8 +17,7 @@ import msgspec
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from contracts.proto import router_pb2 as pb
-from engines.base import Driver
-from router import codec, wire
+from engines.drivers.base import Driver
 from router.config import RouterConfig
 from router.control.server import ControlServer
 from router.control.servicer import ControlServicer
@@ -43,6 +42,7 @@ from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import MetricsServer, RouterMetrics
 from router.policies import registry
+from router.protocol import codec, wire
 from router.tokens import Role, RouterTokens
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ import signal
 
 import uvloop
 
-from engines import drivers
-from engines.connection import EngineConnections
-from engines.keys import EngineKeys
+from engines.drivers import registry as drivers
+from engines.http.connection import EngineConnections
+from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.server import RouterServer
 from router.tokens import RouterTokens

@@ -49,7 +49,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Any]
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.
     """
     from gateway.admin.api import prepare
-    from gateway.admin.audit_log import Actor
+    from gateway.admin.audit.log import Actor
     from gateway.admin.call import AdminCall, NoCounters
     from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
@@ -77,7 +77,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Any]
 
 def converted(values: dict[str, object], kind: type[BodyT]) -> BodyT:
     """A command's options as the body of a request. Raises InvalidField, as the API would."""
-    from gateway.openai.decode import validation_error
+    from gateway.wire.decode import validation_error
 
     try:
         return msgspec.convert(values, kind)

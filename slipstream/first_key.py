@@ -41,7 +41,7 @@ async def make_first_key(settings: Settings) -> FirstKey:
 
 async def _demo_key(call: AdminCall) -> str | None:
     """The first time only, whatever became of the key."""
-    from gateway.admin.keys import NewKey, create_key
+    from gateway.admin.resources.keys import NewKey, create_key
     from slipstream.tenants import ensure_organization, ensure_project, organizations_named
 
     # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
@@ -56,8 +56,8 @@ async def _demo_key(call: AdminCall) -> str | None:
 
 async def _owner_key(call: AdminCall) -> str | None:
     """The first time only: while the operating organization has nobody who could make somebody."""
-    from gateway.admin.admin_keys import NewAdminKey, create_admin_key
-    from gateway.admin.members import NewMember, create_member
+    from gateway.admin.resources.admin_keys import NewAdminKey, create_admin_key
+    from gateway.admin.resources.members import NewMember, create_member
     from slipstream.administration import converted
     from slipstream.tenants import ensure_operating_organization
 

@@ -76,8 +76,8 @@ def metrics_page() -> str:
     """Every metric by process."""
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
-    from gateway.metrics import GatewayMetrics
-    from gateway.tally import Tallies
+    from gateway.observability.metric_buffer import Tallies
+    from gateway.observability.metrics import GatewayMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
     from router.metrics import RouterMetrics
@@ -97,7 +97,7 @@ def metrics_page() -> str:
 
 def errors_page() -> str:
     """Every error code with its status and meaning."""
-    from gateway.errors import STATUS_AND_TYPE
+    from gateway.wire.errors import STATUS_AND_TYPE
 
     parts = [HEAD, ERRORS]
     for kind in _tree(SlipstreamError):

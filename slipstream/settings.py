@@ -13,7 +13,7 @@ from contracts import settings
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
-from engines.keys import EngineKeys
+from engines.http.keys import EngineKeys
 from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder

@@ -9,8 +9,8 @@ import asyncpg
 
 from contracts.errors import InvalidField, NotFound
 from gateway.admin.call import AdminCall
-from gateway.admin.organizations import NewOrganization, add_organization, create_organization
-from gateway.admin.projects import NewProject, create_project
+from gateway.admin.resources.organizations import NewOrganization, add_organization, create_organization
+from gateway.admin.resources.projects import NewProject, create_project
 from slipstream.administration import converted
 
 OPERATOR = "operator"

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
-from gateway.certificate import certificate_of
+from gateway.http.certificate import certificate_of
 from infra.local.child import Child
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder

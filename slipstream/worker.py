@@ -13,9 +13,9 @@ from typing import Any
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
 
-from gateway.admin import audit_tasks
 from gateway.admin import tasks as admin_tasks
-from gateway.admin.webhooks.courier_thread import CourierThread
+from gateway.admin.audit import tasks as audit_tasks
+from gateway.admin.webhooks.delivery_thread import CourierThread
 from gateway.metering import tasks
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.admin.audit_config import AuditConfig
+from gateway.admin.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from infra.local.folders import DataFolder
 

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from gateway.db.all_tables import metadata
+from migrations.metadata import metadata
 
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",

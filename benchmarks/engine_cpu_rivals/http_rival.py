@@ -14,8 +14,8 @@ import msgspec
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Sample
 from contracts.errors import SlipstreamError
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers.base import EngineRequest
+from engines.http.connection import EngineConnections
 
 NAME = "bench"
 """What every rival calls the model."""

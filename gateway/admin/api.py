@@ -24,7 +24,7 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.arguments import Arguments
-from gateway.admin.audit_log import Actor
+from gateway.admin.audit.log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
@@ -32,8 +32,8 @@ from gateway.admin.idempotency import Idempotency
 from gateway.admin.principal import Principal, authenticate
 from gateway.admin.transaction import recorded
 from gateway.db.engine import FAILURES, borrow, lazy_pool
-from gateway.errors import body_of, status_of
-from gateway.fleet import Fleet
+from gateway.serving.models import Fleet
+from gateway.wire.errors import body_of, status_of
 
 AWAY = (
     OSError,

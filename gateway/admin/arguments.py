@@ -10,7 +10,7 @@ import msgspec
 
 from contracts.errors import InvalidField, InvalidJson, NotFound
 from gateway.admin.endpoint import Endpoint
-from gateway.openai.decode import decode, validation_error
+from gateway.wire.decode import decode, validation_error
 
 
 class Arguments:

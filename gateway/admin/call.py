@@ -10,12 +10,12 @@ import asyncpg
 
 from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
-from gateway.admin.audit_log import Change
+from gateway.admin.audit.log import Change
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
+from gateway.limits.counter_snapshot import Standing
 from gateway.limits.levels import Rule
-from gateway.limits.standing import Standing
 from gateway.tenants.roles import Role, covers
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.admin import (
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.resources import (
     admin_keys,
-    audit,
     keys,
     limits,
     me,
@@ -12,14 +12,14 @@ from gateway.admin import (
     organizations,
     prices,
     projects,
-    reconciliation,
     requests,
     service_accounts,
     usage,
     webhook_deliveries,
-    webhook_settings,
 )
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.resources import audit_log as audit
+from gateway.admin.resources import reconciliations as reconciliation
+from gateway.admin.resources import webhooks as webhook_settings
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *me.ENDPOINTS,

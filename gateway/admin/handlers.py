@@ -12,12 +12,12 @@ from gateway.admin.api import AdminRequest
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
-from gateway.call import mint_request_id
-from gateway.channel import SCOPE_KEY, Channel
-from gateway.inference import bearer_secret, whole_body
-from gateway.openai.config import RequestConfig
-from gateway.openai.shape import BodyShape
+from gateway.http.client_connection import SCOPE_KEY, Channel
 from gateway.services import Services
+from gateway.serving.endpoint import bearer_secret, whole_body
+from gateway.serving.request import mint_request_id
+from gateway.wire.body_shape import BodyShape
+from gateway.wire.config import RequestConfig
 
 PREFIX = "/admin/v1"
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from gateway.admin.endpoint import Endpoint
-from gateway.errors import ErrorBody
+from gateway.wire.errors import ErrorBody
 
 TEMPLATE = "#/components/schemas/{name}"
 ERROR = {"$ref": TEMPLATE.format(name="ErrorBody")}

@@ -12,7 +12,7 @@ from celery import Celery
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.idempotency import FORGET
-from gateway.admin.webhooks.courier import Courier
+from gateway.admin.webhooks.delivery import Courier
 from gateway.admin.webhooks.queue import check_shares
 from gateway.db.engine import FAILURES, connect
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 
 from contracts.errors import Conflict
-from gateway.admin.audit_log import Actor, record
+from gateway.admin.audit.log import Actor, record
 from gateway.admin.call import AdminCall
 
 

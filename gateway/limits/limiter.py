@@ -19,10 +19,11 @@ from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailabl
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
 from gateway.limits import loading, retirement
+from gateway.limits.budget_thresholds import Crossings
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
+from gateway.limits.counter_snapshot import Standing, counters_of
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
-from gateway.limits.crossings import Crossings
 from gateway.limits.epoch import new_epoch
 from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels, Rule
@@ -34,7 +35,6 @@ from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
 from gateway.limits.spending import Spending
-from gateway.limits.standing import Standing, counters_of
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
 
 PLANS_KEPT = 10_000

@@ -12,7 +12,7 @@ import msgspec
 from contracts.generation import Tier
 from gateway.db.engine import borrow
 from gateway.limits.levels import Level
-from gateway.metering.request_id import first_at
+from gateway.metering.journal.request_id import first_at
 
 _COLUMNS = {Level.ORGANIZATION: "organization_id", Level.PROJECT: "project_id", Level.KEY: "key_id"}
 # The ids bound the partitions; the two that hold ids without a time are always looked at.

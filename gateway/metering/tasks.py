@@ -12,13 +12,13 @@ from typing import Any
 import psycopg
 from celery import Celery
 
-from engines.keys import EngineKeys
-from gateway.metering.partitions import ensure_days, retire_days
-from gateway.metering.reconciliation import EngineCounters, reconcile
-from gateway.metering.rollup import roll_up
-from gateway.metering.trace_retention import forget_traces
+from engines.http.keys import EngineKeys
+from gateway.metering.ledger.partitions import ensure_days, retire_days
+from gateway.metering.ledger.reconciliation import EngineCounters, reconcile
+from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.ledger.trace_retention import forget_traces
+from gateway.metering.ledger.verification import last_days, verify
 from gateway.metering.upkeep_config import UpkeepConfig
-from gateway.metering.verification import last_days, verify
 
 logger = logging.getLogger(__name__)
 

@@ -51,10 +51,10 @@ from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
+from router.core.queued_request import Waiting
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
 from router.core.session import LiveLease, Session
-from router.core.waiting import Waiting
 from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096

@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.desired_state import DesiredState
 from contracts.lease import Ask, LeaseEnd
-from engines.base import Load
+from engines.drivers.base import Load
 
 
 class HeldLease(msgspec.Struct, frozen=True):

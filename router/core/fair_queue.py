@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.core.waiting import Waiting
+    from router.core.queued_request import Waiting
 
 OUTPUT_WEIGHT = 2.0
 """A generated token costs about as much as two of a prompt (weights of the VTC paper)."""

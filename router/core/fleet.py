@@ -13,10 +13,10 @@ from contracts.generation import Tier
 from contracts.lease import Ask
 from router.config import RouterConfig, Stratum
 from router.core.breaker import Breaker
+from router.core.latency_model import Ratio
 from router.core.pool import PoolState
-from router.core.rates import Ratio
+from router.core.queued_request import Waiting
 from router.core.replica import Health, Replica
-from router.core.waiting import Waiting
 
 
 class Fleet:

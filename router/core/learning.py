@@ -9,8 +9,8 @@ from __future__ import annotations
 from contracts.lease import LeaseEnd
 from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Finish
+from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.rates import pairs_of
 from router.core.replica import Replica
 from router.core.session import LiveLease
 

@@ -11,17 +11,17 @@ import heapq
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Ask, Lease
 from router.config import RouterConfig
-from router.core import relief
+from router.core import load_shedding as relief
+from router.core.candidates import Question
 from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
+from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.question import Question
-from router.core.rates import pairs_of
+from router.core.queued_request import Waiting
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
 from router.core.session import LiveLease, Session
 from router.core.shed_rate import ShedRates
-from router.core.waiting import Waiting
 from router.policies.base import Policy
 
 NEVER = float("inf")

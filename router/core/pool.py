@@ -8,14 +8,14 @@ from contracts.lease import Ask
 from contracts.prefix import BLOCK_TOKENS
 from router.core.avoidance import Avoidance
 from router.core.fair_queue import FairQueue
+from router.core.latency_model import Rates
+from router.core.load_shedding import Served
 from router.core.outputs import Outputs
-from router.core.pace import Pace
 from router.core.prefix_index import PrefixIndex
-from router.core.rates import Rates
-from router.core.relief import Served
 from router.core.replica import Replica
-from router.core.returns import Returns
+from router.core.retry_reservations import Returns
 from router.core.ring import Ring
+from router.core.wait_estimator import Pace
 
 TOKENS_PER_BLOCK = 64.0
 """Before any prompt has been seen: 256 bytes at four to the token."""

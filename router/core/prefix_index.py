@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from contracts.prefix import HASH_BYTES
-from router.core.numbered import Numbered
+from router.core.row_pool import Numbered
 
 NONE = -1
 KEY_MASK = (1 << 60) - 1

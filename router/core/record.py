@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import xxhash
 
-from router.core.question import Question
+from router.core.candidates import Question
 from router.core.replica import Replica
 
 

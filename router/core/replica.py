@@ -6,9 +6,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from contracts.lease import Engine
-from engines.base import Load
+from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
-from router.core.rates import Ratio
+from router.core.latency_model import Ratio
 
 if TYPE_CHECKING:
     from router.core.session import LiveLease

@@ -11,7 +11,7 @@ from contracts.lease import Ask, Lease
 
 if TYPE_CHECKING:
     from router.core.pool import PoolState
-    from router.core.waiting import Waiting
+    from router.core.queued_request import Waiting
 
 ENDED_LIMIT = 4_096
 """Lease ids remembered as over. A stream keeps order, so this only guards against copies that arrive late."""

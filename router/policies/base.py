@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from router.core.question import Question
+from router.core.candidates import Question
 from router.core.replica import Replica
 
 

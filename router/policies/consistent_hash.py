@@ -5,7 +5,7 @@ Bounded loads: past replicas that hold more than `BOUND` times the mean for thei
 
 from __future__ import annotations
 
-from router.core.question import Question
+from router.core.candidates import Question
 from router.core.replica import Replica
 from router.core.ring import affinity_key
 

@@ -8,7 +8,7 @@ the replica that has rested longest.
 
 from __future__ import annotations
 
-from router.core.question import Question
+from router.core.candidates import Question
 from router.core.replica import Replica
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from router.core.question import Prospect, Question
+from router.core.candidates import Prospect, Question
 from router.core.replica import Replica
 from router.core.ring import affinity_key
 

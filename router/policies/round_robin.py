@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.core.question import Question
+from router.core.candidates import Question
 from router.core.replica import Replica
 
 

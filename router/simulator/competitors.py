@@ -8,11 +8,11 @@ from contracts.errors import ConfigError
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
 from router.policies.registry import create
+from router.simulator.baselines.dynamo_cost import DynamoCost
+from router.simulator.baselines.plain import PlainConsistentHash, PlainLeastLoad, PlainRoundRobin
+from router.simulator.baselines.rule import Rule, RuleRouter
+from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgKvEvents
 from router.simulator.config import SimulatorConfig
-from router.simulator.rivals.dynamo_cost import DynamoCost
-from router.simulator.rivals.plain import PlainConsistentHash, PlainLeastLoad, PlainRoundRobin
-from router.simulator.rivals.rule import Rule, RuleRouter
-from router.simulator.rivals.smg_cache_aware import SmgCacheAware, SmgKvEvents
 from router.simulator.under_test import RouterUnderTest
 
 OURS = "ours"

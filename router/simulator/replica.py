@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from engines.base import Load
+from engines.drivers.base import Load
 from engines.performance.block_cache import Block
 from engines.performance.catalog import node
 from engines.performance.engine import ModelledEngine

@@ -26,9 +26,9 @@ def create(
     config_file: Path | None, data: str | None, organization: str | None, email: str, role: str, name: str
 ) -> None:
     """Make an admin key and print it: the only time it is shown."""
-    from gateway.admin.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
     from gateway.admin.call import AdminCall
-    from gateway.admin.members import NewMember, create_member
+    from gateway.admin.resources.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
+    from gateway.admin.resources.members import NewMember, create_member
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_operating_organization, organization_named
 
@@ -60,9 +60,9 @@ def create(
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List an organization's admin keys, newest first; never their secrets."""
-    from gateway.admin.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
+    from gateway.admin.resources.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
     from slipstream.administration import administer
     from slipstream.tenants import operating_organization, organization_named
 
@@ -90,7 +90,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @click.argument("key_id", type=click.UUID)
 def revoke(config_file: Path | None, data: str | None, key_id: object) -> None:
     """Revoke an admin key, for good and at once."""
-    from gateway.admin.admin_keys import revoke_admin_key
+    from gateway.admin.resources.admin_keys import revoke_admin_key
     from slipstream.administration import administer
 
     key = administer(config_file, data, lambda call: revoke_admin_key.handler(call, key_id))

@@ -12,7 +12,7 @@ import click
 from slipstream.commands.options import config_option, data_option, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.audit_chain import Head, Verdict
+    from gateway.admin.audit.chain import Head, Verdict
 
 
 @click.group()
@@ -26,7 +26,7 @@ def audit() -> None:
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 def list_command(config_file: Path | None, data: str | None, limit: int) -> None:
     """List changes, newest first."""
-    from gateway.admin.audit import AuditQuery, list_audit
+    from gateway.admin.resources.audit_log import AuditQuery, list_audit
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
@@ -49,9 +49,9 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
 )
 def verify(config_file: Path | None, data: str | None, head: str | None, folder: Path | None) -> None:
     """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
-    from gateway.admin.audit_chain import OWNED, Head, may_alter
-    from gateway.admin.audit_chain import verify as verify_chain
-    from gateway.admin.audit_heads import noted
+    from gateway.admin.audit.chain import OWNED, Head, may_alter
+    from gateway.admin.audit.chain import verify as verify_chain
+    from gateway.admin.audit.heads import noted
     from slipstream.database import connected
 
     settings = running_settings(config_file, data)
@@ -73,7 +73,7 @@ def verify(config_file: Path | None, data: str | None, head: str | None, folder:
 
 
 def _head(text: str) -> Head:
-    from gateway.admin.audit_chain import Head
+    from gateway.admin.audit.chain import Head
 
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:

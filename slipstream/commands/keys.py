@@ -13,7 +13,7 @@ from slipstream.commands.options import config_option, data_option, running_sett
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.keys import Key
+    from gateway.admin.resources.keys import Key
 
 
 @click.group()
@@ -43,8 +43,8 @@ def create(
     expires_days: float | None,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
-    from gateway.admin.keys import KeyWithSecret, NewKey, create_key
-    from gateway.admin.limits import ALL_TIERS, NewLimits, put_key_limits
+    from gateway.admin.resources.keys import KeyWithSecret, NewKey, create_key
+    from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_key_limits
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_organization, ensure_project
 
@@ -74,7 +74,7 @@ def create(
 @click.option("--organization", help="Only this one's, id or name.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List keys, oldest first; never their secrets."""
-    from gateway.admin.keys import OVERVIEW
+    from gateway.admin.resources.keys import OVERVIEW
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -105,7 +105,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @click.argument("which")
 def revoke(config_file: Path | None, data: str | None, which: str) -> None:
     """Revoke the key WHICH (its id, its display form or its name), for good, everywhere within a second."""
-    from gateway.admin.keys import revoke_key
+    from gateway.admin.resources.keys import revoke_key
     from slipstream.administration import administer
     from slipstream.tenants import key_named
 
@@ -126,7 +126,7 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
 @click.argument("key_id", type=click.UUID)
 def rotate(config_file: Path | None, data: str | None, overlap_hours: float, key_id: object) -> None:
     """Give the key KEY_ID a new secret and print it; the old one opens until the end of the overlap."""
-    from gateway.admin.keys import rotate_key
+    from gateway.admin.resources.keys import rotate_key
     from gateway.admin.secrets import Rotation
     from slipstream.administration import administer
 

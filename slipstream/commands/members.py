@@ -25,7 +25,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
     """List an organization's members, newest first."""
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
-    from gateway.admin.members import Member, MemberQuery, list_members
+    from gateway.admin.resources.members import Member, MemberQuery, list_members
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -53,7 +53,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 def add(config_file: Path | None, data: str | None, organization: str, role: str, name: str | None, email: str) -> None:
     """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
     from gateway.admin.call import AdminCall
-    from gateway.admin.members import Member, NewMember, create_member
+    from gateway.admin.resources.members import Member, NewMember, create_member
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -73,7 +73,7 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
 @click.argument("member_id", type=click.UUID)
 def remove(config_file: Path | None, data: str | None, member_id: object) -> None:
     """Remove a member and all the member's admin keys."""
-    from gateway.admin.members import delete_member
+    from gateway.admin.resources.members import delete_member
     from slipstream.administration import administer
 
     print(f"removed {administer(config_file, data, lambda call: delete_member.handler(call, member_id)).id}")

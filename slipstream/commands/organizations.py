@@ -19,7 +19,7 @@ def organizations() -> None:
 @config_option
 def list_command(config_file: Path | None, data: str | None) -> None:
     """List organizations, newest first."""
-    from gateway.admin.organizations import OrganizationQuery, list_organizations
+    from gateway.admin.resources.organizations import OrganizationQuery, list_organizations
     from slipstream.administration import administer
 
     query = OrganizationQuery(limit=100)
@@ -38,7 +38,7 @@ def list_command(config_file: Path | None, data: str | None) -> None:
 @click.argument("name")
 def create(config_file: Path | None, data: str | None, name: str) -> None:
     """Make an organization and print its id."""
-    from gateway.admin.organizations import NewOrganization, create_organization
+    from gateway.admin.resources.organizations import NewOrganization, create_organization
     from slipstream.administration import administer, converted
 
     body = converted({"name": name}, NewOrganization)
@@ -65,7 +65,7 @@ def enable(config_file: Path | None, data: str | None, which: str) -> None:
 
 def _switch(config_file: Path | None, data: str | None, which: str, *, disabled: bool) -> None:
     from gateway.admin.call import AdminCall
-    from gateway.admin.organizations import Organization, OrganizationChanges, update_organization
+    from gateway.admin.resources.organizations import Organization, OrganizationChanges, update_organization
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 

@@ -24,7 +24,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
     """List an organization's projects, newest first."""
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
-    from gateway.admin.projects import Project, ProjectQuery, list_projects
+    from gateway.admin.resources.projects import Project, ProjectQuery, list_projects
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -62,7 +62,7 @@ def create(
     import msgspec
 
     from gateway.admin.call import AdminCall
-    from gateway.admin.projects import NewProject, Project, create_project
+    from gateway.admin.resources.projects import NewProject, Project, create_project
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -95,7 +95,7 @@ def update(
 ) -> None:
     """Change the project WHICH (id or name); gateways follow within a second."""
     from gateway.admin.call import AdminCall
-    from gateway.admin.projects import Project, ProjectChanges, update_project
+    from gateway.admin.resources.projects import Project, ProjectChanges, update_project
     from slipstream.administration import administer, converted
     from slipstream.tenants import project_named
 

@@ -26,8 +26,8 @@ def usage() -> None:
 @click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="How many days before today.")
 def verify(config_file: Path | None, data: str | None, days: int) -> None:
     """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
-    from gateway.metering.verification import last_days
-    from gateway.metering.verification import verify as run
+    from gateway.metering.ledger.verification import last_days
+    from gateway.metering.ledger.verification import verify as run
 
     found = run(running_settings(config_file, data).database_url, *last_days(days))
     print(msgspec.json.encode(found).decode())
@@ -45,7 +45,7 @@ def verify(config_file: Path | None, data: str | None, days: int) -> None:
 def invoice(config_file: Path | None, data: str | None, organization: UUID, month: str, as_json: bool) -> None:
     """Write what an organization owes for a month: a line for each project, key, model, tier and price."""
     from gateway.admin.moments import month as period_of
-    from gateway.metering.invoice import Invoice, as_csv, invoice_of
+    from gateway.metering.pricing.invoice import Invoice, as_csv, invoice_of
     from slipstream.database import connected
 
     period = period_of(month)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from contracts.usage import Outcome
-from gateway.metering.records import engine_request_id
+from gateway.metering.journal.records import engine_request_id
 
 
 class Counted(msgspec.Struct, frozen=True):

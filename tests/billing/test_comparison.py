@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from gateway.metering.records import engine_request_id
+from gateway.metering.journal.records import engine_request_id
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.doctored import MUTANTS, Mutant
 

@@ -13,7 +13,7 @@ import msgspec
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from gateway.metering.records import engine_request_id
+from gateway.metering.journal.records import engine_request_id
 from tests.billing.comparison import Comparison, Counted, Row, compare
 from tests.billing.customer import End, ask
 from tests.deployment import Deployment, deployment

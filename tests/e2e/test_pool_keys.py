@@ -19,7 +19,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import RouterUnavailable
 from contracts.generation import Tier
 from contracts.proto import router_pb2 as pb
-from router.inquiry import inquire
+from router.protocol.inquiry import inquire
 from tests.deployment import Deployment, deployment, plain_environment
 from tests.e2e.failures.processes import until
 from tests.e2e.upstream import Upstream, upstream

@@ -16,9 +16,9 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engines import drivers
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers import registry as drivers
+from engines.drivers.base import EngineRequest
+from engines.http.connection import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.sglang.server import MODELS, SGLangServer

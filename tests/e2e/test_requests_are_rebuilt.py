@@ -11,7 +11,7 @@ import pytest
 from tests.deployment import Deployment
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess
-from tests.gateway.openai.test_decode import ENGINE_PRIVATE
+from tests.gateway.wire.test_decode import ENGINE_PRIVATE
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
 PROMPTS: dict[str, dict[str, Any]] = {

@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout
-from engines.base import EngineRequest
-from engines.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
-from engines.origin import Origin
+from engines.drivers.base import EngineRequest
+from engines.http.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
+from engines.http.origin import Origin
 
 GET = EngineRequest("GET", "/health")
 POST = EngineRequest("POST", "/v1/completions", b'{"a":1}')

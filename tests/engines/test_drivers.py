@@ -13,9 +13,9 @@ from contracts.desired_state import Pool
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
-from engines import drivers
-from engines.answers import event_error
-from engines.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
+from engines.drivers import registry as drivers
+from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
+from engines.drivers.error_bodies import event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
 EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}

@@ -10,9 +10,9 @@ import pytest
 
 from contracts.desired_state import DesiredState, Pool, Replica
 from contracts.errors import ConfigError, NoEngine
-from engines import keys
-from engines.keys import EngineKeys
-from engines.origin import Origin
+from engines.http import keys
+from engines.http.keys import EngineKeys
+from engines.http.origin import Origin
 
 URL = "http://10.0.0.1:30000"
 SECRET = "sk-own-Key-1"

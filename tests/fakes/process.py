@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers.base import EngineRequest
+from engines.http.connection import EngineConnections
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0

@@ -12,10 +12,10 @@ import pytest
 from contracts.errors import EngineFailed, EngineRefused
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
-from engines import drivers
-from engines.answers import usage_of
-from engines.base import EngineRequest
-from engines.connection import EngineConnections, EngineStream
+from engines.drivers import registry as drivers
+from engines.drivers.base import EngineRequest
+from engines.drivers.error_bodies import usage_of
+from engines.http.connection import EngineConnections, EngineStream
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess, fake_engine
 

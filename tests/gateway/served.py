@@ -13,11 +13,11 @@ import msgspec
 import uvicorn
 import uvloop
 
-from gateway.certificate import Certificate
-from gateway.client_protocol import ClientProtocol
-from gateway.connections import ConnectionTable
-from gateway.connections_config import ConnectionsConfig
-from gateway.http_server import HttpServer
+from gateway.http.certificate import Certificate
+from gateway.http.client_protocol import ClientProtocol
+from gateway.http.config import ConnectionsConfig
+from gateway.http.connections import ConnectionTable
+from gateway.http.server import HttpServer
 from gateway.main import listen
 
 GUARD_S = 30.0

@@ -13,14 +13,14 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import NoEngine
 from contracts.generation import Tier
 from contracts.usage import Usage
-from engines.connection import EngineConnections
-from engines.keys import EngineKeys
+from engines.http.connection import EngineConnections
+from engines.http.keys import EngineKeys
 from gateway.compose import FleetFollower
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
-from gateway.fleet import Fleet
-from gateway.metering.asking import EngineUsage
-from gateway.metering.reconciliation import EngineCounters
+from gateway.metering.journal.engine_usage import EngineUsage
+from gateway.metering.ledger.reconciliation import EngineCounters
+from gateway.serving.models import Fleet
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 

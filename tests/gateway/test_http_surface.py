@@ -14,7 +14,7 @@ import uvicorn
 import uvloop
 
 from gateway.config import GatewayConfig
-from gateway.http_server import HttpServer
+from gateway.http.server import HttpServer
 from gateway.main import listen
 from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 

@@ -1,4 +1,4 @@
-"""Counts a text's structure one byte after the other: what `gateway.openai.shape` does with whole pieces."""
+"""Counts a text's structure one byte after the other: what `gateway.wire.body_shape` does with whole pieces."""
 
 from __future__ import annotations
 

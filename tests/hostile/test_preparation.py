@@ -16,19 +16,19 @@ from prometheus_client import CollectorRegistry
 from contracts.desired_state import Model
 from contracts.errors import SlipstreamError
 from contracts.generation import Caller, Tier
-from engines import drivers
+from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
-from gateway.body_room import BodyRoom
-from gateway.call import Salts
-from gateway.inference import Inference
 from gateway.limits.levels import Levels
-from gateway.loop_shares import LoopShares
-from gateway.metrics import GatewayMetrics
-from gateway.openai.config import RequestConfig
-from gateway.openai.decode import Decoder
-from gateway.openai.prepare import Prepared, Target
-from gateway.openai.schema import ChatRequest
-from gateway.tally import Tallies
+from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.body_room import BodyRoom
+from gateway.serving.endpoint import Inference
+from gateway.serving.loop_shares import LoopShares
+from gateway.serving.request import Salts
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import Decoder
+from gateway.wire.openai.prepare import Prepared, Target
+from gateway.wire.openai.schema import ChatRequest
 from tests.gateway.served import served
 
 KEY = KeyRecord(Caller("o", "p", "k"), Levels())
@@ -67,7 +67,7 @@ class Doors:
 
 
 class Endless:
-    """A preparation that waits for what never comes: `gateway.openai.prepare` behind a tokenizer that has died."""
+    """A preparation that waits for what never comes: `gateway.wire.openai.prepare` behind a tokenizer that has died."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()

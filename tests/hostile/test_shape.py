@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, RequestError, SlipstreamError
-from gateway.openai.config import RequestConfig
-from gateway.openai.decode import Decoder
-from gateway.openai.shape import BodyShape
+from gateway.wire.body_shape import BodyShape
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import Decoder
 from tests.hostile.corpus import deep, many
 from tests.hostile.naive_shape import naive_shape
 

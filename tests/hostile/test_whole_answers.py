@@ -11,8 +11,8 @@ import pytest
 
 from contracts.errors import InvalidField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
-from gateway.openai.collect import Collector, require_room
-from gateway.openai.config import RequestConfig
+from gateway.wire.config import RequestConfig
+from gateway.wire.openai.collect import Collector, require_room
 
 ALTERNATIVES = 20
 MOST = RequestConfig().max_whole_logprobs

@@ -14,10 +14,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
-from gateway.db.all_tables import metadata
 from gateway.db.engine import sqlalchemy_url
 from gateway.db.tables import SCHEMA
 from migrations import run
+from migrations.metadata import metadata
 
 CATALOG = r"""
 SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default)

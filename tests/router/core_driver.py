@@ -10,7 +10,7 @@ import msgspec
 from contracts.desired_state import DesiredState
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish, Usage
-from engines.base import Load
+from engines.drivers.base import Load
 from router.config import RouterConfig
 from router.core.decisions import Decision, Granted, Refused
 from router.core.dispatcher import Dispatcher

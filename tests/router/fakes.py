@@ -11,7 +11,7 @@ from contracts.errors import EngineFailed
 from contracts.generation import Generation, Tier
 from contracts.lease import Ask
 from contracts.usage import Usage
-from engines.base import Capabilities, EngineRequest, Load
+from engines.drivers.base import Capabilities, EngineRequest, Load
 from router.client import RouterClient
 from router.server import RouterServer
 from router.tokens import RouterTokens

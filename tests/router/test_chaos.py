@@ -20,11 +20,11 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, Tier
 from contracts.lease import Lease, LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
-from engines import drivers
-from engines.connection import EngineConnections
+from engines.drivers import registry as drivers
+from engines.http.connection import EngineConnections
 from router.client import RouterClient
 from router.config import RouterConfig
-from router.inquiry import inquire
+from router.protocol.inquiry import inquire
 from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask

@@ -12,8 +12,8 @@ from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import Ask
 from router.core.fair_queue import OUTPUT_WEIGHT, FairQueue
+from router.core.queued_request import Waiting
 from router.core.session import Session
-from router.core.waiting import Waiting
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")

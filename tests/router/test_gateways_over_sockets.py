@@ -12,10 +12,10 @@ from contracts.errors import ConfigError, ModelNotFound, NoEngine, Overloaded, R
 from contracts.lease import LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
-from router import wire
 from router.client import RouterClient
-from router.framing import FrameReader, framed
-from router.inquiry import inquire
+from router.protocol import wire
+from router.protocol.framing import FrameReader, framed
+from router.protocol.inquiry import inquire
 from router.server import RouterServer
 from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
 

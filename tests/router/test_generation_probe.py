@@ -11,8 +11,8 @@ from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
-from engines import drivers
-from engines.base import Driver, EngineRequest
+from engines.drivers import registry as drivers
+from engines.drivers.base import Driver, EngineRequest
 from router.config import RouterConfig
 from router.core.avoidance import FAULTS_TO_AVOID
 from router.core.decisions import ProbeGeneration

@@ -7,7 +7,7 @@ import asyncio
 from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
-from engines.base import Driver, Load
+from engines.drivers.base import Driver, Load
 from router.config import RouterConfig
 from router.core.events import ReplicaProbed
 from router.health import HealthPoller, Target

@@ -17,8 +17,7 @@ from contracts.desired_state import DesiredState
 from contracts.lease import Ask, LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
-from engines.base import Load
-from router import codec, wire
+from engines.drivers.base import Load
 from router.book import Crossing, Ending, LeaseBook
 from router.config import RouterConfig
 from router.core.decisions import Disconnect, Granted, ProbeGeneration, ProbeNow, Refused, ReplayKvEvents, Welcomed
@@ -26,6 +25,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaProbed, Tick
 from router.core.integrity import check_integrity
 from router.policies import registry
+from router.protocol import codec, wire
 from tests.router.fakes import ask, fleet
 
 REPLICAS = ("r1", "r2", "r3")

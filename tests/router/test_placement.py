@@ -8,7 +8,7 @@ import pytest
 from contracts.desired_state import DesiredState
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
-from engines.base import Load
+from engines.drivers.base import Load
 from router.config import RouterConfig
 from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
 from router.core.dispatcher import Dispatcher

@@ -23,7 +23,7 @@ from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
 
 START = """
 import sys, msgspec
-from engines.keys import EngineKeys
+from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.service import main
 from router.tokens import RouterTokens

@@ -10,10 +10,10 @@ import pytest
 from contracts.desired_state import DesiredState
 from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
-from router import wire
 from router.control.client import ControlClient
-from router.framing import FrameReader, framed
-from router.inquiry import inquire
+from router.protocol import wire
+from router.protocol.framing import FrameReader, framed
+from router.protocol.inquiry import inquire
 from router.server import RouterServer
 from router.tokens import Role
 from tests.router.fakes import GUARD_S, READER_TOKEN, TOKEN, TOKENS, Connect, StartRouter, ask, fleet, until

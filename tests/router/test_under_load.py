@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from router.core.returns import HORIZON_S
+from router.core.retry_reservations import HORIZON_S
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig

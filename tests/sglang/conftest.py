@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engines.connection import EngineConnections
+from engines.http.connection import EngineConnections
 from tests.sglang.server import SGLangServer
 
 

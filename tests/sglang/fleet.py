@@ -18,13 +18,13 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Caller, Tier
 from contracts.lease import Ask, LeaseEnd
 from contracts.usage import Finish, Usage
-from engines import drivers
-from engines.answers import usage_of
-from engines.connection import EngineConnections
+from engines.drivers import registry as drivers
+from engines.drivers.error_bodies import usage_of
+from engines.http.connection import EngineConnections
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.openai.decode import Decoder
-from gateway.openai.prepare import Prepared, Target, prepare_chat
+from gateway.wire.decode import Decoder
+from gateway.wire.openai.prepare import Prepared, Target, prepare_chat
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig

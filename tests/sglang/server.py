@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import SlipstreamError
-from engines import drivers
-from engines.connection import EngineConnections
+from engines.drivers import registry as drivers
+from engines.http.connection import EngineConnections
 
 READY_S = 600.0
 """A guard: ready takes 40 to 75 s on two busy cores, several times as long beside other engines."""

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import torch
 
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers.base import EngineRequest
 from engines.embedded.models.registry import load_model
+from engines.http.connection import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.forward import forward
 from tests.sglang.server import MODELS, settings, sglang_server

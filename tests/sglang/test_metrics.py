@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from engines.base import EngineRequest
-from engines.connection import EngineConnections
+from engines.drivers.base import EngineRequest
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.metrics import EngineCollector
 from engines.embedded.service import Service
+from engines.http.connection import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import drain, request
 from tests.sglang.server import MODELS, SGLangServer

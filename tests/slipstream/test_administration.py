@@ -9,8 +9,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.admin.audit_chain import OWNED, verify
-from gateway.admin.audit_heads import FILE
+from gateway.admin.audit.chain import OWNED, verify
+from gateway.admin.audit.heads import FILE
 from gateway.admin.principal import authenticate
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder

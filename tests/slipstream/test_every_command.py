@@ -19,8 +19,8 @@ import pytest
 from contracts.desired_state import Model, Pool
 from contracts.generation import Tier
 from gateway.desired.store import DesiredStateStore
-from gateway.metering.ledger import Ledger
-from gateway.metering.partitions import retire_days
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.partitions import retire_days
 from infra.local.config import LocalConfig
 from slipstream.__main__ import cli
 from slipstream.first_key import COMMAND, make_first_key

@@ -15,8 +15,8 @@ import asyncpg
 import psutil
 import pytest
 
-from gateway.admin.audit_chain import OWNED
-from gateway.admin.audit_heads import FILE
+from gateway.admin.audit.chain import OWNED
+from gateway.admin.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, run, wait_until

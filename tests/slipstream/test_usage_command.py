@@ -14,7 +14,7 @@ import asyncpg
 from click.testing import CliRunner
 
 from gateway.db.engine import lazy_pool
-from gateway.metering.ledger import Ledger
+from gateway.metering.ledger.ledger import Ledger
 from slipstream.commands.usage import usage
 from tests.gateway.metering.rows import TENANTS, moment, row
 from tests.gateway.metering.test_rollup import PRICE

@@ -19,12 +19,12 @@ import pytest
 from contracts.usage import Finish
 from gateway.admin.config import AdminConfig, WebhooksConfig
 from gateway.admin.sealed import seal
-from gateway.admin.webhooks.courier import use_of
+from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.outbox import EventType, emit
 from gateway.admin.webhooks.signature import new_secret
 from gateway.config import GatewayConfig
-from gateway.metering.request_id import mint
-from gateway.metering.rollup import roll_up
+from gateway.metering.journal.request_id import mint
+from gateway.metering.ledger.rollup import roll_up
 from infra.local.config import LocalConfig
 from slipstream import toml
 from slipstream.settings import Settings

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from contracts.desired_state import Model
 from contracts.generation import Caller, TextPrompt, Tier
-from engines import drivers
+from engines.drivers import registry as drivers
 from engines.embedded.stats import Stats
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.openai.prepare import Target, prepare_completion
-from gateway.openai.schema import CompletionRequest
+from gateway.wire.openai.prepare import Target, prepare_completion
+from gateway.wire.openai.schema import CompletionRequest
 from training import examples_command
 from training.__main__ import main
 from training.examples_command import EXAMPLES, complete

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from engines.base import EngineRequest
+from engines.drivers.base import EngineRequest
 from tests.fakes.process import WAIT_S, FakeEngineProcess, fake_engine
 
 

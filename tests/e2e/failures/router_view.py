@@ -6,7 +6,7 @@ import asyncio
 
 from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
-from router.inquiry import inquire
+from router.protocol.inquiry import inquire
 from tests.deployment import Deployment
 
 

@@ -16,9 +16,9 @@ import torch
 
 from contracts.generation import Caller, ChatPrompt, Generation, TextPrompt, Tier
 from contracts.generation import Sampling as GenerationSampling
-from engines.embedded_dialect import EmbeddedDriver
+from engines.drivers.embedded import EmbeddedDriver
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.openai.collect import Collector
+from gateway.wire.openai.collect import Collector
 from tests.engines.embedded import naive_llama
 from tests.engines.embedded.test_server import TOKEN, Process, healthy
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights

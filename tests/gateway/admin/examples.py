@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.sealed import seal
-from gateway.admin.webhooks.courier import use_of
+from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.signature import new_secret
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.tenants.roles import Role

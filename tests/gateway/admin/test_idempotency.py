@@ -15,7 +15,7 @@ from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint, endpoint
-from gateway.fleet import Fleet
+from gateway.serving.models import Fleet
 from gateway.tenants.roles import Permission, Role
 from tests.gateway.admin.people import Client, People
 

@@ -13,7 +13,7 @@ from celery import Celery
 from contracts.errors import ConfigError
 from gateway.admin import tasks
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.courier_thread import CourierThread
+from gateway.admin.webhooks.delivery_thread import CourierThread
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.limits.spending import Crossing
 from tests.gateway.admin.people import People

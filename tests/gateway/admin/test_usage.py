@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 
 from gateway.db.engine import lazy_pool
-from gateway.metering.invoice import as_csv, invoice_of
-from gateway.metering.ledger import Ledger
-from gateway.metering.records import Closed
-from gateway.metering.rollup import roll_up
+from gateway.metering.journal.records import Closed
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.pricing.invoice import as_csv, invoice_of
 from tests.gateway.admin.people import Client, People
 from tests.gateway.metering.rows import moment, row
 

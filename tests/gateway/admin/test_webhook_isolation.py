@@ -18,7 +18,7 @@ import pytest
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.sealed import seal
-from gateway.admin.webhooks.courier import Courier, use_of
+from gateway.admin.webhooks.delivery import Courier, use_of
 from gateway.admin.webhooks.outbox import EventType, emit, tell_crossing
 from gateway.admin.webhooks.queue import Due, take_due
 from gateway.admin.webhooks.sender import Sender

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks import signature
-from gateway.admin.webhooks.courier import Courier, pause_after
+from gateway.admin.webhooks.delivery import Courier, pause_after
 from gateway.admin.webhooks.outbox import EventType, emit
 from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.admin.people import Client, People

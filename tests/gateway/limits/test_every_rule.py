@@ -9,11 +9,11 @@ import pytest
 
 from contracts.errors import RequestTooExpensive
 from contracts.generation import Caller, Tier
-from gateway.errors import body_of, headers_of, status_of
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import DAY_MS, Counter, plan_of
 from gateway.limits.refusal import BudgetReached, LimitReached, refused
+from gateway.wire.errors import body_of, headers_of, status_of
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import TimedStore, one_rule

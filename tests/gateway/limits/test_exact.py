@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import RateLimited, RequestTooExpensive
-from gateway.errors import headers_of
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Limits
 from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
 from gateway.limits.reservations import Reservation
+from gateway.wire.errors import headers_of
 from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, left
 
 

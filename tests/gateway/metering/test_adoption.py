@@ -7,8 +7,8 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome, Usage
-from gateway.metering.adoption import Adoption
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.orphan_journals import Adoption
+from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
 from tests.gateway.metering.samples import MemoryLedger, closed, opened, placed, quick, start, value
 

@@ -8,9 +8,9 @@ import pytest
 
 from contracts.errors import EngineFailed
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, Tier
-from engines import drivers
-from gateway.metering.asking import EngineUsage
-from gateway.metering.records import earlier_engine_request_id, engine_request_id
+from engines.drivers import registry as drivers
+from gateway.metering.journal.engine_usage import EngineUsage
+from gateway.metering.journal.records import earlier_engine_request_id, engine_request_id
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 DRIVER = drivers.get("embedded")

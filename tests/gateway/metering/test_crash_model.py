@@ -26,12 +26,12 @@ from hypothesis.stateful import (
 
 from contracts.errors import JournalUnavailable
 from contracts.usage import Usage
-from gateway.metering.disk import Disk
-from gateway.metering.journal import Journal
-from gateway.metering.ledger import Ledger
-from gateway.metering.records import AttemptKey, Closed, Opened
-from gateway.metering.recovery import Recovery
-from gateway.metering.shipper import Shipper
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.records import AttemptKey, Closed, Opened
+from gateway.metering.journal.recovery import Recovery
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from tests.gateway.metering.samples import MemoryLedger, closed, metrics, opened, placed, quick, until
 
 ResultT = TypeVar("ResultT")

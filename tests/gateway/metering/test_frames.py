@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.metering import frames
+from gateway.metering.journal import frames
 
 records = st.lists(
     st.tuples(st.sampled_from([frames.OPENED, frames.PLACED, frames.CLOSED]), st.binary(min_size=1, max_size=200)),

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.errors import ConfigError, JournalUnavailable
-from gateway.metering import frames
-from gateway.metering.disk import Disk
-from gateway.metering.records import Closed, Opened, earlier_engine_request_id, engine_request_id
-from gateway.metering.request_id import mint
+from gateway.metering.journal import frames
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.records import Closed, Opened, earlier_engine_request_id, engine_request_id
+from gateway.metering.journal.request_id import mint
 from tests.gateway.metering.samples import FaultyDisk, closed, opened, placed, quick, rows, start, until, value
 
 

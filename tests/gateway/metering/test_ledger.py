@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome
 from gateway.db.engine import lazy_pool
-from gateway.metering.ledger import Ledger
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.shipper import Shipper
 from tests.gateway.metering.samples import TENANT, closed, opened, quick, start, value
 
 

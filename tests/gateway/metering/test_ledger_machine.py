@@ -22,13 +22,13 @@ from msgspec.structs import replace
 
 from contracts.usage import Usage
 from gateway.db.engine import lazy_pool
-from gateway.metering.ledger import Ledger
-from gateway.metering.records import AttemptKey, Closed, Opened
-from gateway.metering.recovery import Recovery
-from gateway.metering.request_id import arrived_at_s
-from gateway.metering.rollup import roll_up
-from gateway.metering.shipper import Shipper
-from gateway.metering.verification import verify
+from gateway.metering.journal.records import AttemptKey, Closed, Opened
+from gateway.metering.journal.recovery import Recovery
+from gateway.metering.journal.request_id import arrived_at_s
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.ledger.shipper import Shipper
+from gateway.metering.ledger.verification import verify
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 
 from gateway.db.engine import connect, lazy_pool
-from gateway.metering import request_id
-from gateway.metering.ledger import Ledger
-from gateway.metering.partitions import ensure_days, retire_days
-from gateway.metering.rollup import roll_up
-from gateway.metering.verification import verify
+from gateway.metering.journal import request_id
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.partitions import ensure_days, retire_days
+from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.ledger.verification import verify
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened

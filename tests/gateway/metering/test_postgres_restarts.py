@@ -12,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.db.engine import lazy_pool
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.records import AttemptKey
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.records import AttemptKey
-from gateway.metering.shipper import Shipper
 from infra.local.child import Child, State
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from contracts.usage import Usage
 from gateway.db.engine import lazy_pool
-from gateway.metering.ledger import Ledger
-from gateway.metering.price import MAX_MICRO, PER_TOKENS, Price
-from gateway.metering.prices import PriceBook
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.pricing.price import MAX_MICRO, PER_TOKENS, Price
+from gateway.metering.pricing.prices import PriceBook
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 

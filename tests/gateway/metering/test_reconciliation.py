@@ -18,19 +18,19 @@ from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
-from engines.base import EngineRequest
-from engines.counting import EngineCounts
-from engines.keys import EngineKeys
-from engines.sglang import SGLangDriver
+from engines.drivers.base import EngineRequest
+from engines.drivers.counters import EngineCounts
+from engines.drivers.sglang import SGLangDriver
+from engines.http.keys import EngineKeys
 from gateway.db.engine import lazy_pool
 from gateway.desired import document
-from gateway.metering.drift_watch import DriftWatch
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.records import Closed
+from gateway.metering.journal.request_id import mint
+from gateway.metering.ledger.drift_watch import DriftWatch
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.reconciliation import EngineCounters, Finding, reconcile
+from gateway.metering.ledger.windows import Sample, continues, drift, windows
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.reconciliation import EngineCounters, Finding, reconcile
-from gateway.metering.records import Closed
-from gateway.metering.request_id import mint
-from gateway.metering.windows import Sample, continues, drift, windows
 from tests.fakes.process import WAIT_S, FakeEngineProcess, fake_engine
 from tests.gateway.metering.samples import closed, opened, until, value
 

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from contracts.errors import EngineFailed
 from contracts.usage import Finish, Outcome, Usage
+from gateway.metering.journal.records import AttemptKey, Closed, Opened
+from gateway.metering.journal.recovery import Recovery
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.records import AttemptKey, Closed, Opened
-from gateway.metering.recovery import Recovery
 from tests.gateway.metering.samples import opened, placed, quick, rows, start, value
 
 

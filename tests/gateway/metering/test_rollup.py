@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 
 from gateway.db.engine import connect, lazy_pool
-from gateway.metering.ledger import Ledger
-from gateway.metering.records import Closed
-from gateway.metering.request_id import arrived_at_s
-from gateway.metering.rollup import roll_up
-from gateway.metering.verification import verify
+from gateway.metering.journal.records import Closed
+from gateway.metering.journal.request_id import arrived_at_s
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.ledger.verification import verify
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 

@@ -8,11 +8,11 @@ from typing import cast
 import asyncpg
 from prometheus_client import CollectorRegistry
 
-from gateway.metering.journal import Journal
-from gateway.metering.ledger import Ledger
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.records import Closed
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from gateway.metering.records import Closed
-from gateway.metering.shipper import Shipper
 from tests.gateway.metering.samples import MemoryLedger, closed, opened, quick, start, until, value
 
 

@@ -11,11 +11,11 @@ from types import TracebackType
 import pytest
 
 from contracts.errors import JournalUnavailable
-from gateway.metering import frames
 from gateway.metering.config import MeteringConfig
-from gateway.metering.disk import Disk
-from gateway.metering.journal import Journal
-from gateway.metering.records import Opened
+from gateway.metering.journal import frames
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.records import Opened
 from tests.gateway.metering.samples import closed, metrics, opened, quick, until
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from gateway.db.engine import lazy_pool
-from gateway.metering import trace_retention
-from gateway.metering.trace_retention import forget_traces
+from gateway.metering.ledger import trace_retention
+from gateway.metering.ledger.trace_retention import forget_traces
 
 INSERT = """
 INSERT INTO gateway.request_traces (request_id, organization_id, status, total_ms, phases_ms, recorded_at)

@@ -1,0 +1,131 @@
+"""What the gateway and the router need from an engine's dialect, and nothing about transport.
+
+A driver is pure: it builds requests and reads answers. `engines/http/connection.py` does the I/O. One driver knows one
+dialect; one instance serves every replica of every pool with the same options.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Generation
+from contracts.usage import Usage
+
+ToolsInPrompt = Literal["all", "callable", "chosen"]
+TOOLS_IN_PROMPT: tuple[ToolsInPrompt, ...] = ("all", "callable", "chosen")
+"""Most first."""
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a dialect can be trusted with."""
+
+    abort_by_id: bool
+    """The engine stops a request when told its id; otherwise only closing the connection stops it."""
+    final_count: bool
+    """After an abort the engine still reports how much it generated: usage stays exact."""
+    running_count: bool
+    """Events carry usage so far, so that a lost engine leaves a lower bound. With several choices an event counts its
+    own choice only; the last event, the one without choices, counts all."""
+    token_prompts: bool
+    """Completions may be sent as token ids."""
+    literal_text: bool
+    """Special-token strings inside user text stay text; otherwise the gateway refuses them by name."""
+    usage_by_id: bool
+    """The final usage of a past request can be asked for by id (crash recovery)."""
+    checks_token_ids: bool = True
+    """A token id outside the vocabulary is refused; otherwise it ends the engine and must never reach it."""
+    tools_in_prompt: ToolsInPrompt = "all"
+    """Which of a request's tools are put into the prompt. callable: none where `tool_choice` is "none"; chosen: none
+    likewise, and only the one that it names."""
+    salted_cache: bool = True
+    """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
+    prompts, and nobody may learn it, by a count or by a price."""
+
+
+def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
+    """What may be relied upon when either of two dialects may get the request, as under a canary."""
+    merged = {
+        name: getattr(one, name) and getattr(other, name)
+        for name, kind in Capabilities.__annotations__.items()
+        if kind == "bool"
+    }
+    # in the order of how much they put into the prompt: what is counted must be enough for both
+    widest = next(kind for kind in TOOLS_IN_PROMPT if kind in (one.tools_in_prompt, other.tools_in_prompt))
+    return msgspec.structs.replace(one, **merged, tools_in_prompt=widest)
+
+
+class EngineRequest(msgspec.Struct, frozen=True):
+    """An HTTP request to an engine, relative to the replica's URL. body: JSON, or empty."""
+
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """One replica's own report."""
+
+    running: int = 0
+    waiting: int = 0
+    used_tokens: int = 0
+    """KV tokens that running requests hold; cached prefixes that could be evicted do not count."""
+    capacity_tokens: int = 0
+    """0: not reported."""
+    retracted: int = 0
+    """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
+
+
+class Driver(Protocol):
+    """One engine dialect, as one pool's options have it. All methods are pure; parse methods raise `EngineFailed` on
+    answers they cannot read."""
+
+    name: str
+    capabilities: Capabilities
+
+    def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        """The streaming request for one attempt, built from the Generation alone.
+
+        Always asks for a stream with final usage (and running counts where the engine has them): whole answers are
+        collected by the gateway, so that a client who leaves is metered the same way. Raises UnsupportedField for
+        what the dialect cannot express.
+        """
+        ...
+
+    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
+        """How to stop a request by id; None where closing the connection is the only way.
+
+        choices: `Generation.choices`; a dialect may be able to stop one choice by id but not several.
+        """
+        ...
+
+    def usage_by_id(self, request_id: str) -> EngineRequest | None:
+        """How to ask for a past request's final usage; None where the engine keeps none."""
+        ...
+
+    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
+        """The answer to `usage_by_id`; None when the engine has no final count: unknown, or still running."""
+        ...
+
+    def error(self, status: int, body: bytes) -> SlipstreamError:
+        """A non-200 answer as one of our errors.
+
+        4xx that the client caused become EngineRefused (or ContextTooLong) with the engine's sentence; 429 and 503
+        become Overloaded; the rest EngineFailed without internals. Also asked about an error event inside a stream that
+        carries such a status (`engines.drivers.error_bodies.event_error`).
+        """
+        ...
+
+    def health(self) -> EngineRequest:
+        """A cheap request that answers 200 when the engine can serve."""
+        ...
+
+    def load(self) -> EngineRequest | None:
+        """How to ask for current load; None where the engine has no such report."""
+        ...
+
+    def parse_load(self, body: bytes) -> Load:
+        """The answer to `load`."""
+        ...

@@ -1,0 +1,45 @@
+"""The embedded engine's dialect: SGLang's, with the promises kept that SGLang does not make."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from contracts.usage import Usage
+from engines.drivers.base import Capabilities, EngineRequest
+from engines.drivers.error_bodies import usage_of, with_drafts
+from engines.drivers.sglang import SGLangDriver
+
+
+class EmbeddedDriver(SGLangDriver):
+    """Drives `python -m slipstream engine`."""
+
+    name = "embedded"
+    capabilities = Capabilities(
+        abort_by_id=True,
+        final_count=True,
+        running_count=True,
+        token_prompts=True,
+        literal_text=True,
+        usage_by_id=True,
+        tools_in_prompt="callable",
+    )
+    fills_gaps = True
+    scores_prompts = True
+    aborts_choices = True
+
+    def usage_by_id(self, request_id: str) -> EngineRequest | None:
+        """200 with `{"rid", "usage": {…}}` for a request that has ended, else 404."""
+        return EngineRequest("GET", f"/usage?rid={quote(request_id, safe='')}")
+
+    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
+        if status == 404:
+            return None
+        try:
+            answer = msgspec.json.decode(body) if status == 200 else {}
+            usage = answer["usage"]
+        except (msgspec.DecodeError, KeyError, TypeError):
+            raise EngineFailed("The engine's answer about a past request cannot be read.") from None
+        return with_drafts(usage_of(usage), answer.get("sglext"))

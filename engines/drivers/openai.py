@@ -1,0 +1,66 @@
+"""The plain OpenAI HTTP API, as vLLM and llama.cpp serve it: no ids, no abort, stopped by closing the connection."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Generation
+from contracts.usage import Usage
+from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.error_bodies import engine_error
+from engines.drivers.openai_body import JsonObject, openai_body, path_of
+
+
+class OpenAIDriver:
+    """Drives any server that speaks OpenAI's completions and chat completions.
+
+    running_usage, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore or refuse
+    what they do not know, so nothing is sent unless the pool says that its engines have it.
+    """
+
+    name = "openai"
+
+    def __init__(self, *, running_usage: bool = False, cache_salt: bool = False) -> None:
+        self._cache_salt = cache_salt
+        self._stream_options: JsonObject = {"include_usage": True}
+        if running_usage:
+            self._stream_options["continuous_usage_stats"] = True
+        self.capabilities = Capabilities(
+            abort_by_id=False,
+            final_count=False,
+            running_count=running_usage,
+            token_prompts=False,
+            literal_text=False,
+            usage_by_id=False,
+            salted_cache=cache_salt,
+        )
+
+    def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        body = openai_body(generation, engine_model)
+        body["stream_options"] = self._stream_options
+        if self._cache_salt and generation.cache_salt:
+            body["cache_salt"] = generation.cache_salt
+        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
+        return None
+
+    def usage_by_id(self, request_id: str) -> EngineRequest | None:
+        return None
+
+    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
+        return None
+
+    def error(self, status: int, body: bytes) -> SlipstreamError:
+        return engine_error(status, body)
+
+    def health(self) -> EngineRequest:
+        """The one GET that all of them have."""
+        return EngineRequest("GET", "/v1/models")
+
+    def load(self) -> EngineRequest | None:
+        return None
+
+    def parse_load(self, body: bytes) -> Load:
+        return Load()

@@ -1,0 +1,42 @@
+"""The drivers by name, as a pool's `driver` setting gives it, and by pool, with its options."""
+
+from __future__ import annotations
+
+import difflib
+
+from contracts.desired_state import Pool
+from contracts.errors import ConfigError
+from engines.drivers.base import Driver
+from engines.drivers.embedded import EmbeddedDriver
+from engines.drivers.openai import OpenAIDriver
+from engines.drivers.sglang import SGLangDriver
+
+_DRIVERS: dict[str, Driver] = {driver.name: driver for driver in (EmbeddedDriver(), SGLangDriver(), OpenAIDriver())}
+
+
+def get(name: str) -> Driver:
+    """The driver called `name`, without a pool's options: enough for health, load and crash recovery.
+
+    Raises ConfigError naming those there are.
+    """
+    driver = _DRIVERS.get(name)
+    if driver is None:
+        nearest = difflib.get_close_matches(name, _DRIVERS, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise ConfigError(f"driver: no driver named {name!r}; {hint}drivers: {', '.join(names())}")
+    return driver
+
+
+def of_pool(pool: Pool) -> Driver:
+    """The driver of a pool's engines. The dialects beside `openai` have what its options ask for, always.
+
+    Raises ConfigError for a name there is not.
+    """
+    if pool.driver == OpenAIDriver.name:
+        return OpenAIDriver(running_usage=pool.running_usage, cache_salt=pool.cache_salt)
+    return get(pool.driver)
+
+
+def names() -> tuple[str, ...]:
+    """Every driver's name."""
+    return tuple(sorted(_DRIVERS))

@@ -1,0 +1,122 @@
+"""SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
+from contracts.generation import Generation, TextPrompt
+from contracts.usage import Usage
+from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.counters import EngineCounts
+from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
+from engines.drivers.openai_body import openai_body, path_of
+
+_PROMPT, _CACHED, _GENERATED = _COUNTERS = (
+    b"sglang:prompt_tokens_total",
+    b"sglang:cached_tokens_total",
+    b"sglang:generation_tokens_total",
+)
+
+
+class SGLangDriver:
+    """Drives a stock SGLang server."""
+
+    name = "sglang"
+    capabilities = Capabilities(
+        abort_by_id=True,
+        final_count=True,
+        running_count=True,
+        token_prompts=True,
+        # it parses `<|im_end|>` in a message as the control token
+        literal_text=False,
+        usage_by_id=False,
+        checks_token_ids=False,
+        tools_in_prompt="chosen",
+    )
+    fills_gaps = False
+    """SGLang ignores `suffix` silently unless it was started with a completion template."""
+    scores_prompts = False
+    """SGLang refuses log probabilities together with `echo`."""
+    aborts_choices = False
+    """With n > 1 SGLang gives every choice an id of its own, and `/abort_request` for ours does nothing."""
+
+    def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        prompt = generation.prompt
+        if isinstance(prompt, TextPrompt) and prompt.suffix is not None and not self.fills_gaps:
+            raise UnsupportedField(
+                "'suffix' is not available for this model here: it has no tokenizer configured.", param="suffix"
+            )
+        if isinstance(prompt, TextPrompt) and prompt.echo and generation.sampling.best and not self.scores_prompts:
+            raise UnsupportedField("'best_of' above 'n' cannot be combined with 'echo' here.", param="best_of")
+        body = openai_body(generation, engine_model)
+        # usage so far with every event: of the event's own choice, while the last event counts all choices together
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        # told once, at the end, where tokens were guessed ahead
+        body["return_spec_tokens_details"] = True
+        body["rid"] = generation.request_id
+        if generation.priority:
+            body["priority"] = generation.priority
+        if generation.cache_salt:
+            body["cache_salt"] = generation.cache_salt
+        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
+        """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE]."""
+        if choices > 1 and not self.aborts_choices:
+            return None
+        return EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
+
+    def usage_by_id(self, request_id: str) -> EngineRequest | None:
+        return None
+
+    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
+        return None
+
+    def error(self, status: int, body: bytes) -> SlipstreamError:
+        said = error_body(body)
+        if status == 400 and (said.message.startswith("Duplicate request ID") or said.param == "rid"):
+            # an earlier send of the same attempt still runs there: no fault of the client's
+            return EngineFailed("The engine still holds an earlier try of this request.", retry_after_s=RETRY_AFTER_S)
+        return engine_error(status, body)
+
+    def health(self) -> EngineRequest:
+        """Answers 503 until warm; needs no token."""
+        return EngineRequest("GET", "/health")
+
+    def load(self) -> EngineRequest | None:
+        return EngineRequest("GET", "/v1/loads")
+
+    def counts(self) -> EngineRequest:
+        """Its Prometheus page; SGLang has one when started with `--enable-metrics`."""
+        return EngineRequest("GET", "/metrics")
+
+    def parse_counts(self, body: bytes) -> EngineCounts:
+        """A counter is the sum of its samples: one for each model, rank and source."""
+        if b"sglang:" not in body:
+            raise EngineFailed("The engine shows no counters; is it started with --enable-metrics?")
+        totals = dict.fromkeys(_COUNTERS, 0.0)  # SGLang shows a counter only once it has counted
+        for line in body.splitlines():
+            name = line.partition(b"{")[0].partition(b" ")[0]
+            if name in totals:
+                try:
+                    totals[name] += float(line.rsplit(b" ", 1)[1])
+                except (IndexError, ValueError):
+                    raise EngineFailed("The engine's counters cannot be read.") from None
+        return EngineCounts(round(totals[_PROMPT]), round(totals[_CACHED]), round(totals[_GENERATED]))
+
+    def parse_load(self, body: bytes) -> Load:
+        """One entry per data-parallel rank; a replica's load is their sum."""
+        try:
+            ranks: list[dict[str, Any]] = msgspec.json.decode(body)["loads"]
+            return Load(
+                running=sum(int(rank["num_running_reqs"]) for rank in ranks),
+                waiting=sum(int(rank["num_waiting_reqs"]) for rank in ranks),
+                used_tokens=sum(int(rank.get("num_used_tokens") or 0) for rank in ranks),
+                capacity_tokens=sum(int(rank.get("max_total_num_tokens") or 0) for rank in ranks),
+                retracted=sum(int(rank.get("num_retracted_requests") or 0) for rank in ranks),
+            )
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+            raise EngineFailed("The engine's load report cannot be read.") from None

@@ -1,0 +1,247 @@
+"""Which API key each engine is sent: its pool's own, else the deployment's token.
+
+Keys belong to pools and URLs of the desired state, and are never named by a lease or a journal: whoever forged one
+would have a key sent wherever they like. Only where a key is to be found is ever stored or logged, never the key.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from contracts.desired_state import Pool
+from contracts.errors import ConfigError, NoEngine
+from engines.drivers.embedded import EmbeddedDriver
+from engines.drivers.openai import OpenAIDriver
+from engines.http.origin import Origin
+
+LOOK_EVERY_S = 1.0
+"""How often a key's file is looked at, at most: a key that was replaced is in use this soon."""
+KEY_BYTES = 4_096
+ENGINES_REMEMBERED = 10_000
+"""Engines that have left the desired state are kept up to here: requests may still run on them."""
+RETRY_AFTER_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class KeySource(Protocol):
+    """Says which key an engine is sent."""
+
+    def key_for(self, url: str, pool: str = "") -> str:
+        """Printable ASCII, or "" for none. Raises NoEngine when the engine is unknown or its key cannot be had."""
+        ...
+
+
+class OneKey:
+    """The same key for every engine, for callers that know only one."""
+
+    def __init__(self, key: str) -> None:
+        """Raises ConfigError when it cannot be a header."""
+        if not _sendable(key):
+            raise ConfigError("token: must be printable ASCII without spaces; write a new one into the token file")
+        self._key = key
+
+    def key_for(self, url: str, pool: str = "") -> str:
+        """The one."""
+        return self._key
+
+
+class EngineKeys:
+    """The keys of a fleet's engines. `follow` tells which engines there are; nothing else is sent any key."""
+
+    def __init__(
+        self,
+        token: Callable[[], str],
+        environ: Mapping[str, str],
+        metrics_token: Callable[[], str] | None = None,
+    ) -> None:
+        """token: read once a pool without a key of its own needs it. metrics_token: for embedded engines in its place,
+        where the caller only reads counters and load."""
+        self._read_token = token
+        self._read_metrics_token = metrics_token or token
+        self._tokens: dict[bool, str] = {}
+        """By whether it is the metrics token, once read."""
+        self._environ = environ
+        self._files: dict[str, _KeyFile] = {}
+        self._by_engine: dict[tuple[str, str], _Engine] = {}
+        self._by_url: dict[str, _Engine | None] = {}
+        """None: pools with different keys share the URL."""
+        self._problems: dict[str, str] = {}
+        """What was logged last about a pool whose key cannot be had."""
+        self._warned: set[tuple[str, str]] = set()
+
+    def require(self, pools: Iterable[Pool]) -> None:
+        """Raise ConfigError unless the key of each pool can be had now, and may go where its replicas are."""
+        for pool in pools:
+            pool.check_api_key()
+            self._key(pool)
+            for replica in pool.replicas:
+                refusal = _refusal(pool, replica.url)
+                if refusal is not None:
+                    raise refusal
+                if _readable_on_the_way(pool, replica.url) and (pool.name, replica.url) not in self._warned:
+                    self._warned.add((pool.name, replica.url))
+                    logger.warning(
+                        "pools.%s: %s is sent its key over http, readable on the way unless that network is private",
+                        pool.name,
+                        replica.id,
+                    )
+
+    def follow(self, pools: Iterable[Pool]) -> None:
+        """These engines are part of the fleet from now on, beside those known before."""
+        if len(self._by_engine) > ENGINES_REMEMBERED:
+            self._by_engine.clear()
+            self._by_url.clear()
+        by_url: dict[str, _Engine | None] = {}
+        for pool in pools:
+            for replica in pool.replicas:
+                engine = self._by_engine[pool.name, replica.url] = _Engine(pool, _refusal(pool, replica.url))
+                other = by_url.setdefault(replica.url, engine)
+                if other is None or _place(other.pool) != _place(pool):
+                    by_url[replica.url] = None
+        self._by_url.update(by_url)
+
+    def key_for(self, url: str, pool: str = "") -> str:
+        """pool: may be left out where all pools with this URL have one key."""
+        found = self._by_engine.get((pool, url)) if pool else self._by_url.get(url)
+        if found is None:
+            raise NoEngine("The engine is not part of the fleet as this process knows it.", retry_after_s=RETRY_AFTER_S)
+        try:
+            if found.refusal is not None:
+                raise found.refusal
+            key = self._key(found.pool)
+        except ConfigError as error:
+            if self._problems.get(found.pool.name) != error.message:
+                self._problems[found.pool.name] = error.message
+                logger.error(error.message)  # noqa: TRY400  a sentence for the operator; clients get another
+            raise NoEngine(
+                "The engine's API key is missing; this process's log says why.", retry_after_s=RETRY_AFTER_S
+            ) from None
+        if self._problems:
+            self._problems.pop(found.pool.name, None)
+        return key
+
+    def _key(self, pool: Pool) -> str:
+        if not pool.api_key_required:
+            return ""
+        if pool.api_key_env:
+            return self._variable(pool)
+        if pool.api_key_file:
+            file = self._files.get(pool.api_key_file)
+            if file is None:
+                file = self._files[pool.api_key_file] = _KeyFile(Path(pool.api_key_file))
+            return file.key(f"pools.{pool.name}.api_key_file")
+        metrics = pool.driver == EmbeddedDriver.name
+        token = self._tokens.get(metrics)
+        if token is None:
+            token = OneKey(self._read_metrics_token() if metrics else self._read_token()).key_for("")
+            self._tokens[metrics] = token
+        return token
+
+    def _variable(self, pool: Pool) -> str:
+        field = f"pools.{pool.name}.api_key_env"
+        key = self._environ.get(pool.api_key_env, "").strip()
+        if not key or not _sendable(key):
+            what = "holds no key" if pool.api_key_env in self._environ else "is not set"
+            raise ConfigError(
+                f"{field}: the environment variable {pool.api_key_env} {what}; set it to the engines' API key where "
+                "gateways, router and worker are started, or say api_key_required = false if they take none",
+                param=field,
+            )
+        return key
+
+
+class _Engine(msgspec.Struct, frozen=True):
+    pool: Pool
+    refusal: ConfigError | None
+    """Why no key is sent there."""
+
+
+class _KeyFile:
+    """A key in a file. One that cannot be read any more leaves the last key in force: rotation is not atomic."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key = ""
+        self._stamp: tuple[int, int, int] | None = None
+        self._look_at = 0.0
+        self._problem = ""
+
+    def key(self, field: str) -> str:
+        """Raises ConfigError, which names `field`, while there has never been one."""
+        now = time.monotonic()
+        if self._key and now < self._look_at:
+            return self._key
+        self._look_at = now + LOOK_EVERY_S
+        try:
+            self._look()
+            self._problem = ""
+        except (OSError, ValueError) as error:
+            cause = error.strerror if isinstance(error, OSError) else None
+            why = cause.lower() if cause else "it must hold one line of printable ASCII"
+            problem = (
+                f"{field}: no key can be read from {self._path}: {why}; put the engines' API key there, "
+                f"readable for uid {os.geteuid()}, or say api_key_required = false if they take none"
+            )
+            if not self._key:
+                raise ConfigError(problem, param=field) from None
+            if problem != self._problem:
+                logger.warning("%s; the key read before stays in force", problem)
+            self._problem = problem
+        return self._key
+
+    def _look(self) -> None:
+        status = self._path.stat()
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if stamp == self._stamp:
+            return
+        with self._path.open("rb") as file:
+            key = file.read(KEY_BYTES).decode("ascii").strip()
+        if not key or not _sendable(key):
+            raise ValueError
+        self._key, self._stamp = key, stamp
+
+
+def _place(pool: Pool) -> tuple[object, ...]:
+    """Pools for which it is equal have one key."""
+    return pool.api_key_file, pool.api_key_env, pool.api_key_required, pool.driver == EmbeddedDriver.name
+
+
+def _refusal(pool: Pool, url: str) -> ConfigError | None:
+    """The deployment's token stays with engines of ours; where a key of the pool's own goes is the operator's word."""
+    try:
+        origin = Origin.parse(url)
+    except ConfigError as error:
+        return error
+    if not pool.api_key_required or pool.api_key_file or pool.api_key_env:
+        return None
+    # what speaks plain OpenAI under a public name is as a rule somebody else's
+    if pool.driver == OpenAIDriver.name and origin.private is not True:
+        why = "somebody else may run it"
+    elif not origin.secure and origin.private is False:
+        why = "over http everybody on the way could read it"
+    else:
+        return None
+    return ConfigError(
+        f"pools.{pool.name}: the deployment's token would be sent to {url}, outside private networks, and {why}; give "
+        "the pool a key of its own with api_key_file or api_key_env (api_key_file may name the token's own file, if "
+        "that is meant), or say api_key_required = false",
+        param=f"pools.{pool.name}",
+    )
+
+
+def _readable_on_the_way(pool: Pool, url: str) -> bool:
+    origin = Origin.parse(url)
+    return pool.api_key_required and not origin.secure and origin.private is not True
+
+
+def _sendable(key: str) -> bool:
+    """It can stand in a header and end nowhere else than meant."""
+    return all(" " < character <= "~" for character in key)

@@ -1,0 +1,246 @@
+"""What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
+
+Totals are at most about a minute old (`worker.rollup_every_s`). An invoice is added up from the events themselves.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct, field
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from gateway.admin.bodies import ModelName, Moment, Page, PageQuery
+from gateway.admin.call import AdminCall, not_found
+from gateway.admin.endpoint import endpoint
+from gateway.admin.moments import moment, month
+from gateway.admin.pages import Where, page_of, record_of
+from gateway.metering.journal.request_id import first_at
+from gateway.metering.pricing.invoice import Invoice, invoice_of
+from gateway.tenants.roles import Permission
+
+MOST_HOURS = timedelta(days=32)
+SUMS = """sum(requests)::bigint AS requests, sum(prompt_tokens)::bigint AS prompt_tokens,
+       sum(cached_tokens)::bigint AS cached_tokens, sum(cache_write_tokens)::bigint AS cache_write_tokens,
+       sum(completion_tokens)::bigint AS completion_tokens, sum(reasoning_tokens)::bigint AS reasoning_tokens,
+       sum(amount_micro)::bigint AS amount_micro"""
+EVENTS = """
+SELECT request_id, attempt, organization_id, project_id, key_id, model, tier, endpoint, pool, replica_id AS engine,
+       driver, stream, prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens, reasoning_tokens,
+       draft_tokens, accepted_draft_tokens, outcome, finish, billed, price_version, amount_micro, status, error_code,
+       requested_at, closed_at
+  FROM gateway.usage_events
+"""
+
+
+class Bucket(StrEnum):
+    """How time is cut."""
+
+    HOUR = "hour"
+    DAY = "day"
+    ALL = "all"
+    """Not at all: one total for the whole period, from whole days."""
+
+
+class Group(StrEnum):
+    """By what totals are told apart."""
+
+    ORGANIZATION = "organization"
+    PROJECT = "project"
+    KEY = "key"
+    MODEL = "model"
+    TIER = "tier"
+
+
+class UsageTotals(Struct, frozen=True, kw_only=True):
+    """What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
+
+    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. amount_micro:
+    millionths of the deployment's currency.
+    """
+
+    hour: datetime | None
+    """Its beginning; null unless `bucket` is `hour`."""
+    day: date | None
+    """Null unless `bucket` is `day`."""
+    organization_id: UUID | None
+    project_id: UUID | None
+    key_id: UUID | None
+    model: str | None
+    tier: str | None
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    amount_micro: int
+
+
+class UsageEvent(Struct, frozen=True, kw_only=True):
+    """One attempt, as the ledger has it for ever."""
+
+    request_id: str
+    attempt: int
+    organization_id: UUID
+    project_id: UUID
+    key_id: UUID
+    model: str
+    tier: str
+    endpoint: str
+    pool: str | None
+    engine: str | None
+    driver: str | None
+    stream: bool
+    prompt_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    draft_tokens: int
+    accepted_draft_tokens: int
+    outcome: str
+    finish: str
+    billed: bool
+    price_version: int | None
+    amount_micro: int
+    status: int | None
+    error_code: str | None
+    requested_at: datetime
+    closed_at: datetime
+
+
+class Filters(PageQuery, frozen=True, kw_only=True):
+    """Which usage. start, end: of the requests' arrival; from the beginning of this month until now, unless given."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+    project_id: UUID | None = None
+    key_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+
+    def period(self) -> tuple[datetime, datetime]:
+        """In UTC. Raises InvalidField."""
+        now = datetime.now(UTC)
+        end = now if self.end is None else moment(self.end, "end")
+        begin = (
+            min(now, end).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            if self.start is None
+            else moment(self.start, "start")
+        )
+        if begin >= end:
+            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        return begin, end
+
+    def narrow(self, where: Where) -> None:
+        """The conditions but for time and organization."""
+        where.add_if("project_id = {}", self.project_id)
+        where.add_if("key_id = {}", self.key_id)
+        where.add_if("model = {}", self.model)
+        where.add_if("tier = {}", self.tier)
+
+
+class TotalsQuery(Filters, frozen=True, kw_only=True):
+    """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by may be given several
+    times."""
+
+    bucket: Bucket = Bucket.DAY
+    group_by: list[Group] = field(default_factory=list)
+
+
+class EventsQuery(Filters, frozen=True, kw_only=True):
+    """Single attempts."""
+
+    billed: bool | None = None
+
+
+@endpoint("GET", "/organizations/{organization_id}/usage", Permission.USAGE_READ)
+async def get_usage(call: AdminCall, organization_id: UUID, query: TotalsQuery) -> Page[UsageTotals]:
+    """An organization's usage by hour or day, newest first, grouped as asked."""
+    await call.require_organization(organization_id)
+    return await _totals(call, query, organization_id)
+
+
+@endpoint("GET", "/usage", Permission.USAGE_READ, deployment=True)
+async def get_usage_of_all(call: AdminCall, query: TotalsQuery) -> Page[UsageTotals]:
+    """The usage of all organizations together, newest first, grouped as asked."""
+    return await _totals(call, query, None)
+
+
+@endpoint("GET", "/organizations/{organization_id}/usage/events", Permission.USAGE_READ)
+async def list_usage_events(call: AdminCall, organization_id: UUID, query: EventsQuery) -> Page[UsageEvent]:
+    """An organization's attempts, billed or not, newest request first."""
+    await call.require_organization(organization_id)
+    begin, end = query.period()
+    where = Where()
+    # of several indexes the one over the narrowest filter leads to a page without a row too many
+    where.add("organization_id = {}", organization_id)
+    query.narrow(where)
+    where.add_if("billed = {}", query.billed)
+    # Written out: PostgreSQL's plan for any period does not know which partitions it can leave out.
+    where.add(f"request_id >= '{first_at(begin.timestamp())}' AND request_id < '{first_at(end.timestamp())}'")
+    return await page_of(
+        call.connection, UsageEvent, EVENTS, where, query, table="usage_events", order=("request_id", "attempt")
+    )
+
+
+@endpoint("GET", "/organizations/{organization_id}/invoices/{month_name}", Permission.USAGE_READ)
+async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
+    """What a month (`2026-11`, UTC) costs, added up from its events by project, key, model, tier and price.
+
+    `slipstream usage invoice` writes the same as CSV.
+    """
+    await call.require_organization(organization_id)
+    period = month(month_name)
+    if period is None:
+        raise not_found("month", month_name[:20])
+    return await invoice_of(call.connection, organization_id, *period)
+
+
+async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:
+    begin, end = query.period()
+    hourly = query.bucket is Bucket.HOUR
+    if hourly and end - begin > MOST_HOURS:
+        raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
+    table, time = ("usage_hourly", "hour") if hourly else ("usage_daily", "day")
+    where = Where()
+    where.add_if("organization_id = {}", organization_id)
+    query.narrow(where)
+    if hourly:
+        where.add("hour >= {} AND hour < {}", begin, end)
+    else:
+        last = (end - timedelta(microseconds=1)).date()
+        where.add("day BETWEEN {} AND {}", begin.date(), last)
+    columns = {group: f"{group.value}_id" for group in (Group.ORGANIZATION, Group.PROJECT, Group.KEY)}
+    columns |= {Group.MODEL: "model", Group.TIER: "tier"}
+    kinds = {"hour": "timestamptz", "day": "date", "model": "text", "tier": "text"}
+    times = [] if query.bucket is Bucket.ALL else [time]
+    chosen = [*times, *(column for group, column in columns.items() if group in query.group_by)]
+    nulls = [
+        f"NULL::{kinds.get(column, 'uuid')} AS {column}"
+        for column in ("hour", "day", *columns.values())
+        if column not in chosen
+    ]
+    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
+    select = f"SELECT {', '.join([*chosen, *nulls])}, {SUMS} FROM gateway.{table}"
+    if not chosen:
+        row = await call.connection.fetchrow(f"{select} {where.text}", *where.arguments)
+        some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
+        return Page(data=some, has_more=False, next_cursor=None)
+    return await page_of(
+        call.connection,
+        UsageTotals,
+        select,
+        where,
+        query,
+        table=table,
+        order=tuple(chosen),
+        group_by=f"GROUP BY {', '.join(f'{table}.{column}' for column in chosen)}",
+    )
+
+
+ENDPOINTS = (get_usage, get_usage_of_all, list_usage_events, get_invoice)

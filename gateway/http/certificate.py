@@ -1,0 +1,105 @@
+"""The public port's certificate: loaded at the start, and again whenever its files change.
+
+A new pair makes a new context, which connections made from then on use; open ones keep what they have. A pair that
+cannot be used, such as a new certificate whose key is not there yet, never replaces one that can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from contracts.errors import ConfigError
+from gateway.http.config import TlsConfig
+
+logger = logging.getLogger(__name__)
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Certificate:
+    """One pair of files. `context` is what a new connection shakes hands with."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        """Loads the pair. Raises ConfigError when it cannot be used."""
+        self._certificate = Path(config.certificate_file)
+        self._key = Path(config.key_file)
+        self._interval_s = config.reload_interval_s
+        self._task: asyncio.Task[None] | None = None
+        self._seen = self._stamp()
+        self.context = self._load()
+
+    def start(self) -> None:
+        """Begin to look at the files, on the running loop."""
+        self._task = asyncio.create_task(self._watch(), name="certificate")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def renew(self) -> None:
+        """Load the pair again if its files have changed; each change is tried, and told of, once."""
+        stamp = self._stamp()  # before reading: what changes while we read is seen the next time
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self.context = self._load()
+        except ConfigError as error:
+            logger.error("the certificate in force stays: %s", error.message)  # noqa: TRY400  the message says all
+        else:
+            logger.info("certificate %s is in force", self._certificate)
+
+    def _load(self) -> ssl.SSLContext:
+        for name, path in (("certificate_file", self._certificate), ("key_file", self._key)):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise ConfigError(
+                    f"gateway.tls.{name}: {path} cannot be read: {error.strerror}", param=f"gateway.tls.{name}"
+                ) from None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            # a passphrase of our own, or OpenSSL would ask the terminal for one
+            context.load_cert_chain(self._certificate, self._key, password=lambda: b"-")
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"gateway.tls: {self._certificate} and {self._key} are not a certificate and its key in PEM, without"
+                f" a passphrase: {error.reason or error}",
+                param="gateway.tls",
+            ) from None
+        return context
+
+    def _stamp(self) -> Stamp:
+        """Changes when a file is written or replaced."""
+        stamps = []
+        for path in (self._certificate, self._key):
+            try:
+                found = path.stat()
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        return tuple(stamps)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await asyncio.to_thread(self.renew)
+
+
+def certificate_of(config: TlsConfig) -> Certificate | None:
+    """None for plain HTTP. Raises ConfigError."""
+    if not config.certificate_file and not config.key_file:
+        return None
+    if not config.certificate_file or not config.key_file:
+        missing = "key_file" if config.certificate_file else "certificate_file"
+        raise ConfigError(f"gateway.tls.{missing}: missing; HTTPS needs both files", param=f"gateway.tls.{missing}")
+    return Certificate(config)

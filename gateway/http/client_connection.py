@@ -1,0 +1,120 @@
+"""The client's half of one HTTP exchange, without ASGI in between.
+
+ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only who
+waits in `receive()` hears that the client has left. So our protocol (`gateway.http.client_protocol`) hands each request
+a `Channel`: it writes to the socket at once, and says when the client does not keep up and when it is gone. Requests
+that never ask for their channel are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says which,
+and what holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.wire.errors import Headers
+
+SCOPE_KEY = "slipstream.channel"
+
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
+}
+
+
+class Channel:
+    """Where one answer goes. Used either for the whole answer or not at all."""
+
+    __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "on_gone", "started")
+
+    def __init__(self, cycle: RequestResponseCycle, network: str = "") -> None:
+        self._cycle = cycle
+        self.network = network
+        """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
+        self._head = b""
+        self._chunked = False
+        self.started = False
+        self.ended = False
+        self.on_gone: Callable[[], None] | None = None
+        """Called once when the client has disconnected before the answer's end."""
+
+    @property
+    def gone(self) -> bool:
+        """The client has disconnected; what is written goes nowhere."""
+        return self._cycle.disconnected
+
+    @property
+    def received(self) -> bool:
+        """The request's body is here, or has been read: asking for it waits for nobody."""
+        return not self._cycle.more_body
+
+    @property
+    def full(self) -> bool:
+        """The client does not keep up: wait for `drained` before writing more."""
+        return self._cycle.flow.write_paused
+
+    def listen(self) -> None:
+        """The body has been read: hear of the client's leaving again. uvicorn stops reading the socket when more than
+        64 kB of a body wait, and would go on only if it were asked for yet another piece."""
+        self._cycle.flow.resume_reading()
+
+    async def drained(self) -> None:
+        """Return when the client has read enough, or is gone."""
+        await self._cycle.flow.drain()
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Begin the answer. Its head leaves with the first bytes of its body, which is chunked unless there is a
+        `content-length`."""
+        cycle = self._cycle
+        head = [STATUS_LINES[status]]
+        self._chunked = status >= 200
+        for name, value in headers:
+            if b"\n" in value or b"\r" in value:
+                raise ValueError(f"header {name!r}: a line break in its value")
+            if name == b"content-length":
+                self._chunked = False
+            head += (name, b": ", value, b"\r\n")
+        if cycle.scope["http_version"] != "1.1":
+            self._chunked = cycle.keep_alive = False
+        if self._chunked:
+            head.append(b"transfer-encoding: chunked\r\n")
+        if not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        head.append(b"\r\n")
+        self._head = b"".join(head)
+        self.started = cycle.response_started = True
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body now."""
+        if self._chunked and data:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        if data and not self._cycle.disconnected:
+            self._cycle.transport.write(data)
+
+    def end(self, data: bytes) -> None:
+        """Send the last piece; the connection is free for the client's next request."""
+        cycle = self._cycle
+        self.ended = True
+        if self._chunked:
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+        if not cycle.disconnected:
+            cycle.transport.write(self._head + data)
+        self._head = b""
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        if self.ended:
+            return
+        self._cycle.disconnected = True
+        if self.on_gone is not None:
+            on_gone, self.on_gone = self.on_gone, None
+            on_gone()

@@ -1,0 +1,274 @@
+"""A client's connection: uvicorn's HTTP/1.1 with bounds on what a client may hold before anybody knows who it is.
+
+Every connection is counted from the moment it is accepted, TLS or not, and is at any time either served or in the
+table with a deadline (`connections.py`). Nothing here costs a timer, or anything at all while an answer streams.
+Relies on uvicorn's internals; docs/adr/0006 says which, and what holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, SlipstreamError
+from gateway.http.certificate import Certificate
+from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, Channel
+from gateway.http.connections import ConnectionTable, Waiting
+from gateway.serving.request import mint_request_id
+from gateway.wire.errors import body_of, headers_of, status_of
+
+HEADER_OVERHEAD_BYTES = 32
+"""Each header counts so much more, as in HTTP/2 (RFC 7541, 4.1): small ones cost memory too."""
+MAX_PIPELINED = 16
+"""Requests that may wait behind the one that is served; one read of the socket could hold thousands."""
+HIGH_WATER_BYTES = 65_536
+"""As of plain connections; uvloop's TLS would take eight times as much before it says that a client is slow."""
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """Stops the parser; the protocol has the answer."""
+
+
+class ClientProtocol(HttpToolsProtocol):
+    """One connection; puts a `Channel` into the scope of every request."""
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        table: ConnectionTable,
+        certificate: Certificate | None = None,
+    ) -> None:
+        """As uvicorn's, with the process' table and, for TLS, its certificate."""
+        super().__init__(config, server_state, app_state, _loop)
+        self.network = ""
+        self.waiting: Waiting | None = None
+        self._table = table
+        self._certificate = certificate
+        self._raw: asyncio.Transport | None = None
+        self._early = b""
+        self._receiving: Waiting | None = None
+        """What the parser is in the middle of."""
+        self._framing_bytes = 0
+        """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
+        self._refusal: SlipstreamError | None = None
+        self._channel: Channel | None = None
+        self._handshake: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accepted; with TLS, before its handshake."""
+        peer = transport.get_extra_info("peername")
+        self._raw = transport
+        self.network = self._table.network_of(peer[0]) if peer else ""
+        refusal = self._table.admit(self)
+        if refusal is not None:
+            if self._certificate is None:
+                transport.write(_answer(refusal))
+            transport.close()
+        elif self._certificate is None:
+            super().connection_made(transport)
+        else:
+            self._handshake = self.loop.create_task(self._secure(transport, self._certificate.context))
+
+    async def _secure(self, plain: asyncio.Transport, context: ssl.SSLContext) -> None:
+        transport = None
+        try:
+            if plain.is_closing():
+                return
+            starting = self.loop.create_task(
+                self.loop.start_tls(
+                    plain,
+                    self,
+                    context,
+                    server_side=True,
+                    ssl_handshake_timeout=self._table.config.head_timeout_s,
+                    ssl_shutdown_timeout=self._table.config.unread_timeout_s,
+                )
+            )
+            await asyncio.sleep(0)  # TLS takes the socket over …
+            await asyncio.sleep(0)  # … and is ready to read
+            self._hand_over(plain)
+            transport = await starting
+        except OSError as error:  # TLS' own errors and timeouts are among them
+            logger.debug("TLS handshake failed: %s", error)
+        finally:
+            if transport is None:
+                self._table.forget(self)  # nobody else tells us of a connection that is lost before TLS stands
+                plain.abort()
+        if transport is None or transport.is_closing():
+            self._table.forget(self)
+            return
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._raw = transport
+        super().connection_made(transport)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def _hand_over(self, plain: asyncio.Transport) -> None:
+        """Give TLS what came before it had the socket: the loop reads as soon as a connection is made."""
+        early, self._early = self._early, b""
+        protocol: Any = plain.get_protocol()  # of the loop's own kind, an asyncio.BufferedProtocol in all but name
+        while early and not plain.is_closing():
+            buffer = protocol.get_buffer(len(early))
+            size = min(len(buffer), len(early))
+            buffer[:size] = early[:size]
+            protocol.buffer_updated(size)
+            early = early[size:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or we closed the connection."""
+        self._table.forget(self)
+        if self.transport is None:
+            return  # it was refused, or its handshake failed
+        channel = self._channel
+        super().connection_lost(exc)
+        # uvicorn tells only the newest request, which may be one that still waits in the pipeline
+        if channel is not None:
+            channel.lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests, cut anywhere."""
+        if self.transport is None:
+            self._early += data  # before TLS has the socket, or TLS is ready before our task has heard of it
+            return
+        if self.transport.is_closing():
+            return
+        self._framing_bytes += len(data)
+        super().data_received(data)
+        if self._receiving is not None and self._framing_bytes > self._table.config.max_header_bytes:
+            self._refuse(self._headers_too_large())
+        self._settle()
+
+    def on_message_begin(self) -> None:
+        """httptools: the first byte of a request."""
+        self._receiving = Waiting.HEAD
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """httptools: the request's head is whole."""
+        headers = self.headers
+        size = len(self.url) + HEADER_OVERHEAD_BYTES * len(headers)
+        for name, value in headers:
+            size += len(name) + len(value)
+        if size > self._table.config.max_header_bytes:
+            self._refusal = self._headers_too_large()
+            raise Refused
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
+            raise Refused
+        self._receiving = Waiting.BODY
+        super().on_headers_complete()
+        self.headers = []  # trailers would be added to what the request's handler already reads
+        if self.expect_100_continue:
+            # answered without having been asked for its body, the client may send it or not: only closing is clear
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the request's body."""
+        self._framing_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        self._receiving = None
+        self._framing_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is written: uvicorn's own, with the table in place of a timer per request."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+        self._settle()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn when the parser stopped, for whichever reason."""
+        refusal, self._refusal = self._refusal, None
+        self._refuse(refusal or RequestError(msg))
+
+    def overdue(self, waiting: Waiting) -> None:
+        """The client took too long."""
+        if waiting is Waiting.HEAD and self._receiving is Waiting.HEAD:
+            limit_s = self._table.config.head_timeout_s
+            self._refuse(RequestTimeout(f"The request's head took longer than {limit_s:g} s to arrive."))
+        elif waiting is Waiting.BODY:
+            limit_s = self._table.config.body_timeout_s
+            self._refuse(RequestTimeout(f"The request's body took longer than {limit_s:g} s to arrive."))
+        elif waiting is Waiting.IDLE:
+            self.transport.close()
+            self._settle()
+        else:
+            self.give_way()
+
+    def give_way(self) -> None:
+        """Be gone at once."""
+        assert self._raw is not None
+        self._raw.abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._channel = channel = Channel(cycle, self.network)
+        scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
+        scope[SCOPE_KEY] = channel
+        super()._start_asgi_task(cycle, app)
+
+    def _settle(self) -> None:
+        """Tell the table when this waits for something else than before."""
+        cycle = self.cycle
+        waiting: Waiting | None
+        if self.transport.is_closing():
+            waiting = Waiting.CLOSING
+        elif cycle is None:
+            waiting = Waiting.HEAD
+        elif not cycle.response_complete:
+            # behind a request that is served, nothing is read: the client cannot be late with it
+            waiting = Waiting.BODY if self._receiving is Waiting.BODY and not self.pipeline else None
+        elif self._receiving is Waiting.BODY:
+            waiting = Waiting.UNREAD
+        else:
+            waiting = self._receiving or Waiting.IDLE
+        if waiting is not self.waiting:
+            self._table.wait(self, waiting)
+
+    def _refuse(self, error: SlipstreamError) -> None:
+        """Answer the request that is being received, where no other answer is under way or due before, and close."""
+        cycle = self.cycle
+        if self.transport.is_closing():
+            return
+        if self._receiving is Waiting.BODY and not cycle.response_complete:
+            its_turn = not cycle.response_started and not self.pipeline
+        else:
+            its_turn = cycle is None or cycle.response_complete
+        if its_turn and self._receiving is not None:
+            self.transport.write(_answer(error))
+        self.transport.close()
+        self._settle()
+
+    def _headers_too_large(self) -> SlipstreamError:
+        limit = self._table.config.max_header_bytes
+        return HeadersTooLarge(f"The request's URL and headers are larger than {limit} bytes.")
+
+
+def _answer(error: SlipstreamError) -> bytes:
+    """A whole answer for somebody who has no request yet."""
+    body = body_of(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        (b"x-request-id", mint_request_id().encode()),
+        *headers_of(error),
+    ]
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return STATUS_LINES[status_of(error)] + lines + b"\r\n" + body

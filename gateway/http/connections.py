@@ -1,0 +1,241 @@
+"""Every open connection of one gateway: how many there are, from where, and what each waits for, with a deadline.
+
+A connection waits for at most one thing of its client at a time. All waits for the same thing last equally long, so
+that the order in which they began is the order in which they end: a sweep looks at the first of each kind only, and
+the oldest connection that may give way to a new one is found at once. Decides; `gateway.http.client_protocol` acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import ipaddress
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Protocol
+
+from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
+from gateway.http.config import ConnectionsConfig
+
+SWEEP_S = 0.25
+RETRY_AFTER_S = 1.0
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Waiting(enum.Enum):
+    """What a connection waits for its client to do."""
+
+    HEAD = "head"
+    """Send the rest of a request's head; the first one's begins with the connection."""
+    BODY = "body"
+    """Send the rest of a body that is wanted."""
+    UNREAD = "unread"
+    """Send the rest of a body that nobody wants, the answer is out."""
+    IDLE = "idle"
+    """Ask something more."""
+    CLOSING = "closing"
+    """Read the end of its last answer."""
+
+
+GIVES_WAY = (Waiting.IDLE, Waiting.UNREAD, Waiting.HEAD)
+"""In this order. Bodies are read for valid keys only, and an answer is owed to its reader."""
+
+
+class Held(Protocol):
+    """A connection, as the table sees it."""
+
+    network: str
+    """Where it comes from, as `network_of` says."""
+    waiting: Waiting | None
+    """What for, as told by `wait`; kept by the table."""
+
+    def overdue(self, waiting: Waiting) -> None:
+        """Its time for that is over: it must end."""
+        ...
+
+    def give_way(self) -> None:
+        """A new one takes its place: it must be gone at once."""
+        ...
+
+
+class Observer(Protocol):
+    """Who counts (`gateway.observability.metrics.GatewayMetrics`)."""
+
+    def connection_ended(self, reason: str) -> None:
+        """The table ended or refused a connection."""
+        ...
+
+    def connections_held(self, count: int) -> None:
+        """How many there are now; told with every sweep."""
+        ...
+
+
+class ConnectionTable:
+    """All connections of this process."""
+
+    def __init__(
+        self,
+        config: ConnectionsConfig,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises ConfigError when a trusted proxy is no address."""
+        self.config = config
+        self._observer = observer
+        self._clock = clock
+        self._trusted = trusted_networks(config.trusted_proxies)
+        self._held: set[Held] = set()
+        self._by_network: defaultdict[str, set[Held]] = defaultdict(set)
+        self._since_s: dict[Waiting, dict[Held, float]] = {waiting: {} for waiting in Waiting}
+        self._timeout_s = {
+            Waiting.HEAD: config.head_timeout_s,
+            Waiting.BODY: config.body_timeout_s,
+            Waiting.UNREAD: config.unread_timeout_s,
+            Waiting.IDLE: config.idle_timeout_s,
+            Waiting.CLOSING: config.unread_timeout_s,
+        }
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """Connections held."""
+        return len(self._held)
+
+    def start(self) -> None:
+        """Begin to end what is overdue, on the running loop."""
+        self._task = asyncio.create_task(self._run(), name="connections")
+
+    async def stop(self) -> None:
+        """End sweeping."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def network_of(self, host: str) -> str:
+        """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
+        try:
+            address = _plain(ipaddress.ip_address(host.partition("%")[0]))
+        except ValueError:
+            return ""
+        if any(address in network for network in self._trusted):
+            return ""
+        if isinstance(address, ipaddress.IPv6Address):
+            return str(ipaddress.ip_network((address, 64), strict=False))
+        return str(address)
+
+    def admit(self, connection: Held) -> SlipstreamError | None:
+        """Take a new connection in, which then waits for a head; or say why not. Another may have to give way."""
+        config = self.config
+        network, most = connection.network, config.max_connections_per_address
+        neighbours = self._by_network.get(network, ()) if network and most else ()
+        if len(neighbours) >= most > 0 and not self._give_way(self._oldest_of(neighbours), "address_limit"):
+            self._observer.connection_ended("address_refused")
+            return TooManyConnections(
+                f"More than {most} connections are open from this address; close some or reuse them.",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        if len(self._held) >= config.max_connections and not self._give_way(self._oldest(), "limit"):
+            self._observer.connection_ended("refused")
+            return ConnectionsExhausted(
+                "This instance serves as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
+            )
+        self._held.add(connection)
+        if network:
+            self._by_network[network].add(connection)
+        self.wait(connection, Waiting.HEAD)
+        return None
+
+    def wait(self, connection: Held, waiting: Waiting | None) -> None:
+        """From now on the connection waits for this; None: for us. To be told of changes only."""
+        if connection.waiting is not None:
+            self._since_s[connection.waiting].pop(connection, None)
+        if connection not in self._held:
+            return
+        connection.waiting = waiting
+        if waiting is not None:
+            self._since_s[waiting][connection] = self._clock()
+
+    def forget(self, connection: Held) -> None:
+        """The connection is gone. Idempotent."""
+        self.wait(connection, None)
+        self._held.discard(connection)
+        neighbours = self._by_network.get(connection.network)
+        if neighbours is not None:
+            neighbours.discard(connection)
+            if not neighbours:
+                del self._by_network[connection.network]
+
+    def sweep(self) -> None:
+        """End whatever has waited for too long."""
+        now_s = self._clock()
+        for waiting, since_s in self._since_s.items():
+            timeout_s = self._timeout_s[waiting]
+            overdue = []
+            for connection, began_s in since_s.items():
+                if now_s - began_s < timeout_s:
+                    break
+                overdue.append(connection)
+            for connection in overdue:
+                self._observer.connection_ended(f"{waiting.value}_timeout")
+                self.wait(connection, None)
+                connection.overdue(waiting)
+        self._observer.connections_held(len(self._held))
+
+    def _oldest(self) -> Held | None:
+        for waiting in GIVES_WAY:
+            for connection in self._since_s[waiting]:
+                return connection
+        return None
+
+    def _oldest_of(self, neighbours: set[Held] | tuple[()]) -> Held | None:
+        """The same among these few hundred."""
+        able = [each for each in neighbours if each.waiting in GIVES_WAY]
+        return min(able, key=self._precedence, default=None)
+
+    def _precedence(self, connection: Held) -> tuple[int, float]:
+        assert connection.waiting is not None
+        return GIVES_WAY.index(connection.waiting), self._since_s[connection.waiting][connection]
+
+    def _give_way(self, connection: Held | None, reason: str) -> bool:
+        if connection is None:
+            return False
+        self._observer.connection_ended(f"gave_way_{reason}")
+        self.forget(connection)
+        connection.give_way()
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+
+def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
+    """The setting's entries. Raises ConfigError."""
+    networks = []
+    for number, entry in enumerate(entries):
+        try:
+            networks.append(ipaddress.ip_network(entry))
+        except ValueError as error:
+            param = f"gateway.connections.trusted_proxies[{number}]"
+            raise ConfigError(
+                f"{param}: {error}; give an address or a network such as 10.1.0.0/16", param=param
+            ) from None
+    return tuple(networks)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a peer's address is this machine's own."""
+    try:
+        return _plain(ipaddress.ip_address(host)).is_loopback
+    except ValueError:
+        return False
+
+
+def _plain(address: Address) -> Address:
+    """An IPv4 client of a socket that listens on IPv6 is an IPv4 client."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped if mapped is not None else address

@@ -1,0 +1,61 @@
+"""Notices that a client has left, or has stopped reading, and interrupts the work done for it.
+
+Like `asyncio.timeout`, it cancels the task inside its block and turns that one cancellation into `ClientGone` on the
+way out; a cancellation from anywhere else passes through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Leaving(Protocol):
+    """Who says that a client has left (`gateway.http.client_connection.Channel`)."""
+
+    on_gone: Callable[[], None] | None
+
+    @property
+    def gone(self) -> bool:
+        """It had left already."""
+        ...
+
+
+class ClientGone(Exception):
+    """The client disconnected, or was cut because it stalled."""
+
+
+class ClientWatch:
+    """`async with ClientWatch(channel):` around everything done for one client."""
+
+    __slots__ = ("_channel", "_fired", "_task")
+
+    def __init__(self, channel: Leaving) -> None:
+        self._channel = channel
+        self._task: asyncio.Task[Any] | None = None
+        self._fired = False
+
+    async def __aenter__(self) -> ClientWatch:
+        if self._channel.gone:
+            raise ClientGone
+        self._task = asyncio.current_task()
+        self._channel.on_gone = self.cut
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = self._task
+        assert task is not None
+        self._task = None
+        self._channel.on_gone = None
+        if self._fired and task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise ClientGone from None
+
+    def cut(self) -> None:
+        """Treat the client as gone: it has left, or stopped reading."""
+        if self._task is not None and not self._fired:
+            self._fired = True
+            self._task.cancel()

@@ -1,0 +1,301 @@
+"""Writes the journal's files: opened and placed records at once, closed records by group commit in a thread of its own.
+
+Two threads write, the event loop's and the committer's, under one lock; only the committer syncs, starts segments and
+heals. After any disk error the segment is left for good (a page cache cannot be trusted after a failed fdatasync): the
+next one begins with everything that is still open or unconfirmed, and only when that is on disk does work go on.
+
+A segment therefore always begins with all attempts open at that moment, and an older one is needed only for the closed
+records in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from contracts.errors import JournalUnavailable
+from gateway.metering.config import MeteringConfig
+from gateway.metering.journal import frames
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.folder import JournalFolder
+from gateway.metering.journal.records import AttemptKey
+from gateway.metering.metrics import MeteringMetrics
+
+logger = logging.getLogger(__name__)
+
+Entry = tuple[AttemptKey, bytes]
+"""(attempt, its CLOSED frame)"""
+Report = Callable[[list[AttemptKey]], None]
+
+
+class Committer:
+    """The one writer of a locked folder. `confirmed` and `rejected` are called in the committer's thread."""
+
+    def __init__(
+        self,
+        folder: JournalFolder,
+        config: MeteringConfig,
+        disk: Disk,
+        metrics: MeteringMetrics,
+        confirmed: Report,
+        rejected: Report,
+    ) -> None:
+        self._folder = folder
+        self._config = config
+        self._disk = disk
+        self._metrics = metrics
+        self._confirmed = confirmed
+        self._rejected = rejected
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[Entry | bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        # Guarded by the lock:
+        self._open: dict[AttemptKey, bytes] = {}
+        self._durable: dict[int, int] = {}
+        self._descriptor = -1
+        self._number = 0
+        self._size = 0
+        self.failure: str | None = "not started"
+        # The committer's own:
+        self._unconfirmed: dict[AttemptKey, bytes] = {}
+        self._newest = 0
+        self._probe_at_s = 0.0
+
+    def start(self, lengths: dict[int, int], left_open: dict[AttemptKey, bytes], closed: Iterable[Entry]) -> None:
+        """Begin the first segment with what an earlier run left; returns when it is durable. Raises OSError."""
+        self._durable = dict(lengths)
+        self._open = dict(left_open)
+        self._unconfirmed = dict(closed)
+        self._newest = self._folder.next_number() - 1
+        self._begin_segment()
+        self._settle()
+        self._thread.start()
+
+    def append(self, key: AttemptKey, frame: bytes, *, first: bool) -> None:
+        """Write an OPENED (`first`) or PLACED frame; when this returns it survives the death of this process.
+
+        Raises JournalUnavailable, and ValueError for an attempt that is open already or not open.
+        """
+        with self._lock:
+            if self.failure is not None:
+                raise unavailable(self.failure)
+            known = self._open.get(key)
+            if (known is None) is not first:
+                raise ValueError(f"attempt {key} is {'not ' if known is None else 'already '}open")
+            try:
+                self._write(frame)
+            except OSError as error:
+                self._queue.put(False)  # wakes the committer, which heals
+                raise unavailable(self.failure) from error
+            self._open[key] = frame if known is None else known + frame
+
+    def submit(self, key: AttemptKey, frame: bytes) -> None:
+        """Hand over a CLOSED frame; `confirmed` or `rejected` follows. A rejected one is kept and written later."""
+        self._queue.put((key, frame))
+
+    def is_open(self, key: AttemptKey) -> bool:
+        """Whether the attempt has no durable end yet."""
+        return key in self._open
+
+    def open_attempts(self) -> int:
+        """How many attempts have no durable end yet."""
+        return len(self._open)
+
+    def durable(self) -> list[tuple[int, int]]:
+        """(segment, bytes known to be on disk), ascending."""
+        with self._lock:
+            return sorted(self._durable.items())
+
+    def forget(self, number: int) -> None:
+        """A segment has been deleted."""
+        with self._lock:
+            self._durable.pop(number, None)
+
+    def stop(self) -> None:
+        """Commit what was submitted, seal the segment and end the thread."""
+        if self._thread.is_alive():
+            self._queue.put(True)
+            self._thread.join()
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            batch, stopping = self._take()
+            if batch:
+                self._commit(batch)
+            if self.failure is not None and (stopping or time.monotonic() >= self._probe_at_s):
+                self._heal()
+        self._seal()
+
+    def _take(self) -> tuple[list[Entry], bool]:
+        """Wait for something to do; then everything that is there."""
+        batch: list[Entry] = []
+        stopping = False
+        try:
+            if self.failure is None:
+                entry = self._queue.get()
+            else:
+                entry = self._queue.get(timeout=max(0.001, self._probe_at_s - time.monotonic()))
+            while True:
+                if isinstance(entry, bool):
+                    stopping = stopping or entry
+                else:
+                    batch.append(entry)
+                entry = self._queue.get_nowait()
+        except queue.Empty:
+            return batch, stopping
+
+    def _commit(self, batch: list[Entry]) -> None:
+        """One write and one fdatasync for all of them."""
+        self._unconfirmed.update(batch)
+        began_s = time.perf_counter()
+        try:
+            with self._lock:
+                if self.failure is None:
+                    self._write(b"".join([frame for _, frame in batch]))
+                size = self._size
+            if self.failure is None:
+                self._disk.sync(self._descriptor)
+        except OSError as error:
+            self._leave(error)
+        if self.failure is not None:
+            self._rejected([key for key, _ in batch])
+            return
+        self._metrics.journal_commit_s.observe(time.perf_counter() - began_s)
+        with self._lock:
+            self._durable[self._number] = size
+        self._confirmed(self._settle())
+        if size >= self._config.segment_bytes:
+            try:
+                self._begin_segment()
+            except OSError as error:
+                self._leave(error)
+
+    def _settle(self) -> list[AttemptKey]:
+        """All that was unconfirmed is durable."""
+        keys = list(self._unconfirmed)
+        self._unconfirmed.clear()
+        with self._lock:
+            # Before the next segment begins: an attempt carried over into it must not have ended in this one.
+            for key in keys:
+                self._open.pop(key, None)
+        return keys
+
+    def _begin_segment(self) -> None:
+        """Start the next file with all that is open or unconfirmed and leave the current one; raises OSError.
+
+        In good health the loop goes on writing to the new file before it is synced, as to any other. When healing
+        nobody writes, and the new file counts only once it is durable.
+        """
+        self._newest += 1
+        number, path = self._newest, self._folder.segment(self._newest)
+        descriptor = self._disk.create(path)
+        try:
+            with self._lock:
+                healing = self.failure is not None
+                carried = b"".join([frames.header(), *self._open.values(), *self._unconfirmed.values()])
+                self._write_whole(descriptor, carried)
+                if not healing:
+                    self._write(frames.encode(frames.SEAL, b""))
+                    left = self._switch(descriptor, number, len(carried))
+            if healing:
+                self._disk.sync(descriptor)
+                self._disk.sync_folder(self._folder.path)
+                with self._lock:
+                    left = self._switch(descriptor, number, len(carried))
+                    self.failure = None
+        except OSError:
+            self._disk.close(descriptor)
+            self._disk.remove(path)
+            raise
+        try:
+            if not healing:
+                self._disk.sync(left)
+                self._disk.sync(descriptor)
+                self._disk.sync_folder(self._folder.path)
+        finally:
+            if left >= 0:
+                self._disk.close(left)
+        with self._lock:
+            self._durable[number] = len(carried)
+        self._metrics.journal_healthy.set(int(self.failure is None))
+
+    def _switch(self, descriptor: int, number: int, size: int) -> int:
+        """Make another segment the current one; returns the descriptor of the one left. The lock is held."""
+        left = self._descriptor
+        self._descriptor, self._number, self._size = descriptor, number, size
+        return left
+
+    def _heal(self) -> None:
+        """Try a new segment; the same write and fdatasync that work needs are the probe."""
+        try:
+            self._begin_segment()
+        except OSError as error:
+            with self._lock:
+                self._fail(error)
+            return
+        logger.warning("journal %s: writable again, now in segment %d", self._folder.path, self._number)
+        self._confirmed(self._settle())
+
+    def _write(self, data: bytes) -> None:
+        """Append to the current segment. The lock is held. Raises OSError, the segment then failed already.
+
+        Failed before the lock is let go: a record appended behind half of this one would be acknowledged, and cut off.
+        """
+        try:
+            self._write_whole(self._descriptor, data)
+        except OSError as error:
+            self._fail(error)
+            raise
+        self._size += len(data)
+
+    def _write_whole(self, descriptor: int, data: bytes) -> None:
+        if self._disk.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, "disk full")
+
+    def _leave(self, error: OSError) -> None:
+        """Fail the segment unless `_write` has."""
+        with self._lock:
+            if self.failure is None:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Nothing more is written to this segment. The lock is held."""
+        if self.failure is None:
+            logger.error("journal %s: %s; nothing is admitted until it can be written", self._folder.path, error)
+        self.failure = error.strerror or str(error)
+        self._probe_at_s = time.monotonic() + self._config.probe_interval_s
+        self._metrics.journal_failures.inc()
+        self._metrics.journal_healthy.set(0)
+        try:
+            self._disk.truncate(self._descriptor, self._size)
+        except OSError as second:
+            logger.warning("journal %s: half a record stays at its end: %s", self._folder.path, second)
+
+    def _seal(self) -> None:
+        """Finish the last segment in order."""
+        with self._lock:
+            failed, self.failure = self.failure is not None, "stopped"
+            try:
+                if not failed:
+                    self._write(frames.encode(frames.SEAL, b""))
+                    self._disk.sync(self._descriptor)
+            except OSError as error:
+                logger.warning("journal %s: could not be sealed: %s", self._folder.path, error)
+            if self._unconfirmed:
+                logger.error(
+                    "journal %s: stopped with %d ends that could not be written; the next start asks the engines",
+                    self._folder.path,
+                    len(self._unconfirmed),
+                )
+            self._disk.close(self._descriptor)
+            self._descriptor = -1
+
+
+def unavailable(reason: str | None) -> JournalUnavailable:
+    """The error that callers get while the disk fails."""
+    return JournalUnavailable(f"The usage journal cannot be written ({reason}); nothing is served.", retry_after_s=1)

@@ -1,0 +1,42 @@
+"""Asks engines what an attempt used, after the gateway that sent it has crashed (`recovery.Ask`)."""
+
+from __future__ import annotations
+
+import contextlib
+
+from contracts.errors import EngineFailed, ServiceError
+from contracts.usage import Usage
+from engines.drivers import registry as drivers
+from engines.http.connection import EngineConnections
+from gateway.metering.journal.records import earlier_engine_request_id, engine_request_id
+
+
+class EngineUsage:
+    """Stops the attempt, in case it still runs for nobody, and fetches its final count."""
+
+    def __init__(self, connections: EngineConnections, timeout_s: float) -> None:
+        """timeout_s: for each of the two small requests."""
+        self._connections = connections
+        self._timeout_s = timeout_s
+
+    async def __call__(self, url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
+        """The final usage; None when this dialect cannot be asked.
+
+        Raises EngineFailed or EngineTimeout when the engine cannot be reached, and while it does not know the final
+        count: it may still be stopping.
+        """
+        dialect = drivers.get(driver)
+        name, earlier = engine_request_id(request_id, attempt), earlier_engine_request_id(request_id, attempt)
+        # the journal may be an earlier release's
+        for known_as in (name,) if name == earlier else (name, earlier):
+            if abort := dialect.abort(known_as):
+                with contextlib.suppress(ServiceError):
+                    await self._connections.fetch(url, abort, self._timeout_s)
+            ask = dialect.usage_by_id(known_as)
+            if ask is None:
+                return None
+            status, body = await self._connections.fetch(url, ask, self._timeout_s)
+            usage = dialect.parse_usage_by_id(status, body)
+            if usage is not None:
+                return usage
+        raise EngineFailed(f"The engine has no final count for {name}.", detail=url)

@@ -1,0 +1,171 @@
+"""The folder of one journal: its lock, its files by number, and how far it has been shipped.
+
+lock            held by the one process that may write here; the kernel frees it however that process ends
+00000007.slj    segments, in order
+00000005.bad    a segment found damaged, kept for a person to look at
+shipped         the position up to which every closed record is in the ledger
+refused.jsonl   rows the database will not take
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+import zlib
+from pathlib import Path
+
+from contracts.errors import ConfigError
+from gateway.metering.journal.disk import Disk
+
+Position = tuple[int, int]
+"""(segment number, offset in it)"""
+
+_SEGMENT = ".slj"
+_DAMAGED = ".bad"
+_WATERMARK = struct.Struct("<QQI")
+
+
+class JournalFolder:
+    """Paths and small files; knows nothing of records. Methods raise OSError unless they say otherwise."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+        self._lock: int | None = None
+
+    @property
+    def instance(self) -> str:
+        """The name of the gateway instance that writes here."""
+        return self.path.name
+
+    def lock(self, timeout_s: float) -> None:
+        """Take the folder for this process, creating it when it is absent.
+
+        Raises ConfigError when another process still has it after `timeout_s`, or when it cannot be written.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while not self.try_lock(create=True):
+            if time.monotonic() >= deadline_s:
+                raise ConfigError(
+                    f"{self.path}: this journal folder is in use by process {self._holder()}; give every gateway "
+                    "instance a name of its own, or stop the other one"
+                )
+            time.sleep(0.05)
+
+    def try_lock(self, *, create: bool) -> bool:
+        """Take the folder if it is free. False: another process has it, or (without `create`) it is not there.
+
+        Raises ConfigError when the folder cannot be made or written.
+        """
+        file = self.path / "lock"
+        try:
+            if create:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path}: cannot use this journal folder: {error.strerror}; it must be a folder this user can "
+                "write to"
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        # A neighbour that has just emptied the folder removes it: then this is the lock of a file without a name.
+        if not _is_named(descriptor, file):
+            os.close(descriptor)
+            return False
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._lock = descriptor
+        return True
+
+    def unlock(self) -> None:
+        """Let go of the folder. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def segments(self) -> list[int]:
+        """Numbers of the segments, ascending."""
+        return sorted(int(path.stem) for path in self.path.glob(f"*{_SEGMENT}") if path.stem.isdigit())
+
+    def next_number(self) -> int:
+        """A number that no segment has had, as far as the folder can tell."""
+        damaged = [int(path.stem) for path in self.path.glob(f"*{_DAMAGED}") if path.stem.isdigit()]
+        return max([0, self.shipped()[0], *self.segments(), *damaged]) + 1
+
+    def segment(self, number: int) -> Path:
+        """Path of a segment."""
+        return self.path / f"{number:08d}{_SEGMENT}"
+
+    def quarantine(self, number: int) -> Path:
+        """Set a damaged segment aside; returns its new path."""
+        aside = self.path / f"{number:08d}{_DAMAGED}"
+        self._disk.rename(self.segment(number), aside)
+        return aside
+
+    def shipped(self) -> Position:
+        """Where shipping goes on. (0, 0), the very beginning, when it is not known: shipping twice does no harm."""
+        try:
+            data = (self.path / "shipped").read_bytes()
+        except FileNotFoundError:
+            return 0, 0
+        if len(data) != _WATERMARK.size:
+            return 0, 0
+        number, offset, crc = _WATERMARK.unpack(data)
+        return (number, offset) if crc == zlib.crc32(data[:16]) else (0, 0)
+
+    def save_shipped(self, position: Position) -> None:
+        """Remember, durably, that everything before `position` is in the ledger."""
+        head = struct.pack("<QQ", *position)
+        fresh = self.path / "shipped.new"
+        self._disk.remove(fresh)
+        descriptor = self._disk.create(fresh)
+        try:
+            self._disk.write(descriptor, head + struct.pack("<I", zlib.crc32(head)))
+            self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+        self._disk.rename(fresh, self.path / "shipped")
+
+    def refuse(self, line: bytes) -> None:
+        """Keep, durably, a row that the database will not take."""
+        descriptor = os.open(self.path / "refused.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, line + b"\n")
+            self._disk.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> bool:
+        """Delete the folder, which must be locked and hold nothing worth keeping; False when it does hold something."""
+        disposable = {"lock", "shipped", "shipped.new"}
+        if any(path.name not in disposable for path in self.path.iterdir()):
+            return False
+        for name in ("shipped", "shipped.new", "lock"):
+            self._disk.remove(self.path / name)
+        try:
+            self.path.rmdir()
+        except OSError:
+            return False  # its owner has just come back
+        return True
+
+    def _holder(self) -> str:
+        try:
+            return (self.path / "lock").read_text().strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,125 @@
+"""Empties the journals of instances that do not come back, such as after their configured number was lowered.
+
+A folder whose lock is free, and was free at the look before, is taken over exactly as its owner would: locked, read,
+resolved, shipped, and then deleted. Its lock is what makes that safe: an owner that returns meanwhile waits, and starts
+in a folder that is empty. A crash of the adopter leaves the rest for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from gateway.metering.config import MeteringConfig
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.folder import JournalFolder
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.recovery import Ask, Recovery
+from gateway.metering.ledger.ledger import Ledger
+from gateway.metering.ledger.shipper import Shipper
+from gateway.metering.metrics import MeteringMetrics
+
+logger = logging.getLogger(__name__)
+
+
+class Adoption:
+    """A background task of one gateway instance, looking at the folders beside its own journal."""
+
+    def __init__(
+        self,
+        own: Path,
+        ask: Ask,
+        ledger: Ledger,
+        config: MeteringConfig,
+        metrics: MeteringMetrics,
+        drain_timeout_s: float = 10.0,
+        on_emptied: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """own: this instance's journal folder; its siblings are the other instances'.
+
+        drain_timeout_s: shorter than an owner waits for its lock, so that a database that is away does not keep the
+        owner from starting. on_emptied: called with the name of each instance whose journal is wholly in the ledger.
+        """
+        self._own = own
+        self._ask = ask
+        self._ledger = ledger
+        self._config = msgspec.structs.replace(config, lock_timeout_s=0)
+        self._metrics = metrics.without_gauges()
+        self._drain_timeout_s = drain_timeout_s
+        self._on_emptied = on_emptied
+        self._free: set[Path] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look now and every `adopt_after_s`."""
+        self._task = asyncio.create_task(self._run(), name="journal adoption")
+
+    async def stop(self) -> None:
+        """Stop looking; an adoption under way is left in a state that anyone can take up."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def look(self) -> list[Path]:
+        """Adopt what lay free at this look and the one before; returns the folders emptied."""
+        free = await asyncio.to_thread(self._free_folders)
+        adopted = [path for path in sorted(free & self._free) if await self._adopt(path)]
+        self._free = free.difference(adopted)
+        return adopted
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except OSError:
+                logger.exception("journal folders beside %s cannot be read", self._own)
+            await asyncio.sleep(self._config.adopt_after_s)
+
+    def _free_folders(self) -> set[Path]:
+        """Siblings that hold segments and that no process has locked."""
+        free = set()
+        for path in self._own.parent.iterdir():
+            if path == self._own or not path.is_dir():
+                continue
+            folder = JournalFolder(path, Disk())
+            if folder.segments() and folder.try_lock(create=False):
+                folder.unlock()
+                free.add(path)
+        return free
+
+    async def _adopt(self, path: Path) -> bool:
+        journal = Journal(path, self._config, self._metrics)
+        try:
+            await journal.start()
+        except SlipstreamError as error:
+            logger.info("journal %s not adopted: %s", path, error)
+            return False
+        shipper = Shipper(journal, self._ledger, self._config, self._metrics)
+        try:
+            await Recovery(journal, self._ask, self._config, self._metrics).resolve()
+            shipper.start()
+            emptied = await shipper.drain(self._drain_timeout_s)
+            await shipper.stop()
+            if emptied:
+                await journal.discard()
+                self._metrics.adopted.inc()
+                logger.warning("journal %s: adopted from an instance that is gone; all of it is in the ledger", path)
+                if self._on_emptied is not None:
+                    await self._on_emptied(path.name)
+            return emptied
+        except SlipstreamError as error:
+            logger.warning("journal %s not adopted: %s", path, error)
+            return False
+        finally:
+            await asyncio.shield(_leave(shipper, journal))
+
+
+async def _leave(shipper: Shipper, journal: Journal) -> None:
+    await shipper.stop()
+    await journal.stop()

@@ -1,0 +1,157 @@
+"""Carries durable closed records from the journal into the ledger: in order, in batches, for as long as it takes.
+
+The journal's position moves only after the ledger has committed. A crash in between ships a batch twice, which the
+ledger's key makes harmless. There is no queue in memory: each batch is read from the journal's files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+import asyncpg
+import msgspec
+
+from gateway.metering.config import MeteringConfig
+from gateway.metering.journal.journal import Journal
+from gateway.metering.journal.records import Closed
+from gateway.metering.ledger.ledger import REFUSED, Ledger
+from gateway.metering.metrics import MeteringMetrics
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_IDLE_S = 1.0
+
+
+class Shipper:
+    """One per journal. Never gives a row up: what the database refuses is kept beside the journal, loudly."""
+
+    def __init__(self, journal: Journal, ledger: Ledger, config: MeteringConfig, metrics: MeteringMetrics) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._config = config
+        self._metrics = metrics
+        self._position = (0, 0)
+        self._empty = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ship; the journal has been started."""
+        self._position = self._journal.shipped()
+        self._task = asyncio.create_task(self._run(), name="ledger shipper")
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until everything durable so far is in the ledger; False when that takes longer."""
+        self._empty.clear()
+        self._hurry.set()
+        self._journal.fresh.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._hurry.clear()
+        return True
+
+    async def stop(self) -> None:
+        """Stop shipping and save the position. What is left is shipped after the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            await self._journal.advance(self._position, 0, save=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._journal.fresh.clear()
+            try:
+                rows, end = await self._journal.read(self._position, self._config.batch_rows)
+                if rows:
+                    await self._ship(rows)
+                if rows or end != self._position:
+                    self._position = end
+                    await self._journal.advance(end, len(rows))
+            except Exception:  # whatever it is: shipping must not end
+                logger.exception("journal %s: cannot be read back; tried again", self._journal.instance)
+                await asyncio.sleep(self._config.probe_interval_s)
+                continue
+            self._metrics.backlog_rows.set(self._journal.backlog_rows)
+            if not rows:
+                await self._rest()
+            elif len(rows) < self._config.batch_rows:
+                await _wait(self._hurry, self._config.ship_interval_s)
+
+    async def _rest(self) -> None:
+        """Nothing to ship: wait for more, then let it collect for a moment."""
+        self._metrics.oldest_age_s.set(0)
+        if not self._journal.fresh.is_set():
+            self._empty.set()
+            if not await _wait(self._journal.fresh, _IDLE_S):
+                await self._journal.advance(self._position, 0)
+                await self._journal.fresh.wait()
+        await _wait(self._hurry, self._config.ship_interval_s)
+
+    async def _ship(self, rows: list[Closed]) -> None:
+        """Return when each row is in the ledger, or set aside because it can never be."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            self._metrics.backlog_rows.set(self._journal.backlog_rows)
+            self._metrics.oldest_age_s.set(max(0.0, time.time() - rows[0].closed_at))
+            try:
+                self._count(len(rows), await self._ledger.insert(rows, self._journal.instance))
+                return
+            except REFUSED as error:
+                if len(rows) > 1:
+                    # Halving finds the row at fault in few statements and lets all others through.
+                    await self._ship(rows[: len(rows) // 2])
+                    await self._ship(rows[len(rows) // 2 :])
+                    return
+                if await self._set_aside(rows[0], error):
+                    return
+            except Exception as error:  # whatever it is: the rows are still here
+                if pause_s == _FIRST_PAUSE_S:
+                    logger.warning(
+                        "ledger: %d rows not shipped, tried again: %s: %s", len(rows), type(error).__name__, error
+                    )
+            self._metrics.ship_errors.inc()
+            await asyncio.sleep(pause_s * random.uniform(0.75, 1.0))  # noqa: S311
+            pause_s = min(pause_s * 2, self._config.retry_max_s)
+
+    async def _set_aside(self, row: Closed, error: asyncpg.PostgresError) -> bool:
+        """Deal with a row the ledger refused; False: to be tried again."""
+        if isinstance(error, asyncpg.UniqueViolationError) and row.billed:
+            # The key itself cannot be violated: it is the rule that one attempt of a request is billed.
+            logger.error("ledger: a second billed attempt of %s, attempt %d, is recorded as not billed", *row.key)
+            try:
+                new = await self._ledger.insert([msgspec.structs.replace(row, billed=False)], self._journal.instance)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                return False
+            self._count(1, new)
+            self._metrics.billed_twice.inc()
+            return True
+        try:
+            await asyncio.to_thread(self._journal.refuse, row, f"{type(error).__name__}: {error}")
+        except OSError:
+            return False
+        logger.error("ledger: row of %s, attempt %d, refused and kept in refused.jsonl: %s", *row.key, error)
+        self._metrics.refused.inc()
+        return True
+
+    def _count(self, rows: int, new: int) -> None:
+        self._metrics.shipped.inc(new)
+        self._metrics.duplicates.inc(rows - new)
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether the event was set within `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""What to compare of an engine's counters with the ledger, and what the comparison says. Pure.
+
+An engine counts while an attempt runs, the ledger when it has ended. Between two samples of the counters an engine has
+therefore counted at least what belongs to attempts that lay wholly between them, and at most that and whatever belongs
+to attempts that were under way at either sample. A count outside of these bounds is drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from engines.drivers.counters import EngineCounts
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """An engine's counters at a moment (epoch seconds)."""
+
+    sampled_at: float
+    counts: EngineCounts
+    continues: bool
+    """The engine has counted on since the sample before; False for the first, and after a restart."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What an engine counted from one sample to another."""
+
+    begin: float
+    end: float
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What it may have counted, by the ledger."""
+
+    prompt_tokens_min: int
+    prompt_tokens_max: int
+    completion_tokens_min: int
+    completion_tokens_max: int
+
+
+def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
+    """Whether these can be counters of the same process: they only ever grow."""
+    return before is not None and all(
+        old <= new for old, new in zip(msgspec.structs.astuple(before), msgspec.structs.astuple(now), strict=True)
+    )
+
+
+def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float) -> Iterator[Window]:
+    """Stretches between restarts, cut into pieces of at least `at_least_s`; a restart ends the last one early.
+
+    samples: in order of time. compared_until: the end of the last window compared before; those begin there.
+    """
+    begin: Sample | None = None
+    last: Sample | None = None
+    for sample in samples:
+        if sample.sampled_at < compared_until:
+            continue
+        if begin is None or not sample.continues:
+            if begin is not None and last is not None and last is not begin:
+                yield _window(begin, last)
+            begin = last = sample
+            continue
+        last = sample
+        if sample.sampled_at - begin.sampled_at >= at_least_s:
+            yield _window(begin, sample)
+            begin = sample
+
+
+def drift(counted: int, least: int, most: int) -> int:
+    """How far a count lies outside: positive, the ledger lacks tokens; negative, it has tokens no engine counted."""
+    return counted - most if counted > most else min(0, counted - least)
+
+
+def _window(begin: Sample, end: Sample) -> Window:
+    return Window(
+        begin.sampled_at,
+        end.sampled_at,
+        end.counts.prompt_tokens - begin.counts.prompt_tokens,
+        end.counts.completion_tokens - begin.counts.completion_tokens,
+    )

@@ -1,0 +1,123 @@
+"""The gateway's own metrics. Names and meanings are listed in docs/reference/metrics.md.
+
+With several instances on one port every process writes its samples to files in a shared folder and any instance
+answers a scrape for all (prometheus_client's multiprocess mode); main.py sets that up before this is imported.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from contracts.phases import Phase
+from contracts.usage import Usage
+from gateway.observability.metric_buffer import Tallies
+
+PHASE_BUCKETS_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
+)  # fmt: skip
+
+
+class GatewayMetrics:
+    """Counters and histograms of one instance, on the registry given. What happens per request goes by tallies."""
+
+    def __init__(self, registry: CollectorRegistry, tallies: Tallies) -> None:
+        self.tallies = tallies
+        self.requests = Counter(
+            "slipstream_requests",
+            "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
+            ["tier", "endpoint", "status", "code"],
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "slipstream_tokens",
+            "Tokens metered, by tier and kind (prompt, cached, completion).",
+            ["tier", "kind"],
+            registry=registry,
+        )
+        self.phases = Histogram(
+            "slipstream_phase_seconds",
+            "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
+            ["tier", "phase"],
+            buckets=PHASE_BUCKETS_S,
+            registry=registry,
+        )
+        self.ttft = Histogram(
+            "slipstream_time_to_first_token_seconds",
+            "From the request's arrival until its first generated text left the gateway, by tier.",
+            ["tier"],
+            buckets=PHASE_BUCKETS_S,
+            registry=registry,
+        )
+        self.active = Gauge(
+            "slipstream_active_requests",
+            "Requests being served now.",
+            ["tier"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.outcomes = Counter(
+            "slipstream_attempts",
+            "Attempts on engines, by tier, how they finished and how far their usage is known.",
+            ["tier", "finish", "outcome"],
+            registry=registry,
+        )
+        self.connections = Gauge(
+            "slipstream_client_connections",
+            "Client connections open now, TLS handshakes included.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.connections_ended = Counter(
+            "slipstream_client_connections_ended",
+            "Client connections refused or ended by a limit, by reason: refused and gave_way_limit (the limit of all),"
+            " address_refused and gave_way_address_limit (of an address), and head_, body_, unread_, idle_ and"
+            " closing_timeout.",
+            ["reason"],
+            registry=registry,
+        )
+        self.traces_dropped = Counter(
+            "slipstream_request_traces_dropped",
+            "Phase records not stored because the database was away for too long. Usage is never dropped.",
+            registry=registry,
+        )
+
+    def began(self, tier: str) -> None:
+        """A request is being served."""
+        self.tallies.gauge(self.active, tier).value += 1
+
+    def ended(self, tier: str, endpoint: str, status: int, code: str) -> None:
+        """It no longer is."""
+        self.tallies.gauge(self.active, tier).value -= 1
+        self.answered(tier, endpoint, status, code)
+
+    def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
+        """A request has its answer. status: 499 when nobody waited for it."""
+        self.tallies.counter(self.requests, tier, endpoint, str(status), code).add()
+
+    def connection_ended(self, reason: str) -> None:
+        """A limit ended or refused a client's connection."""
+        self.tallies.counter(self.connections_ended, reason).add()
+
+    def connections_held(self, count: int) -> None:
+        """So many clients' connections are open."""
+        self.tallies.gauge(self.connections).value = count
+
+    def attempted(self, tier: str, finish: str, outcome: str) -> None:
+        """An attempt is over."""
+        self.tallies.counter(self.outcomes, tier, finish, outcome).add()
+
+    def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
+        """Add one request's phases. ttft_s: None when no text was generated."""
+        for phase, duration_s in durations_s.items():
+            self.tallies.histogram(self.phases, tier, phase).observe(duration_s)
+        if ttft_s is not None:
+            self.tallies.histogram(self.ttft, tier).observe(ttft_s)
+
+    def observe_usage(self, tier: str, usage: Usage) -> None:
+        """Add one attempt's tokens."""
+        for kind, tokens in (
+            ("prompt", usage.prompt_tokens),
+            ("cached", usage.cached_tokens),
+            ("completion", usage.completion_tokens),
+        ):
+            self.tallies.counter(self.tokens, tier, kind).add(tokens)

@@ -1,0 +1,45 @@
+"""What an attempt used whose engine gave no final count: what it told last, else what it was given and what it sent."""
+
+from __future__ import annotations
+
+import logging
+
+from contracts.errors import SlipstreamError
+from contracts.generation import TextPrompt
+from contracts.usage import Finish, Usage
+from gateway.serving.attempt import Books
+from gateway.serving.request import Call
+from gateway.wire.openai.usage_tracker import UsageSeen
+
+logger = logging.getLogger(__name__)
+
+
+async def count(call: Call, books: Books, seen: UsageSeen, finish: Finish) -> None:
+    """Enter it into the books, and into the answer where that is still to come.
+
+    An engine that had begun, or was left alone with the request, is taken to have read the prompt. What has been sent
+    is tokenized off the loop; should that be cancelled, the count by events stands.
+    """
+    if (told := seen.total) is not None:
+        books.finished(told, finish) if seen.final else books.counted(told, finish)
+        return
+    left_alone = finish is Finish.CLIENT_GONE and books.sent and not books.turned_away
+    if not books.reached and not left_alone:
+        books.counted(Usage(), finish)
+        return
+    prompt_tokens, delivered = call.prepared.prompt_tokens, seen.delivered
+    assert delivered is not None
+    books.counted(Usage(prompt_tokens, delivered.events), finish, by_us=True)
+    prompt = call.generation.prompt
+    # an echoed prompt is in the text, and was not generated
+    tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else call.target.tokenizer
+    # turns of their own: a tenant whose prompts fill its queue must not thereby be counted by events
+    turn = f"{call.key.caller.organization_id} delivered"
+    try:
+        usage = Usage(prompt_tokens, await delivered.tokens(tokenizer, turn))
+    except SlipstreamError as error:
+        logger.warning("request %s: what was sent is counted by events: %s", call.request_id, error)
+        usage = books.usage
+    books.counted(usage, finish, by_us=True)
+    if finish is Finish.COMPLETE:
+        seen.tell(usage)

@@ -1,0 +1,97 @@
+"""The models as the gateway serves them: desired state joined with drivers and loaded tokenizers.
+
+A new version is loaded beside the old one and swapped in whole; requests see one or the other, never a mixture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from contracts.desired_state import DesiredState, Model
+from contracts.errors import ConfigError, ModelNotFound
+from contracts.lease import Engine
+from engines.drivers import registry as drivers
+from engines.drivers.base import Capabilities, Driver, strictest
+from engines.tokenizer.config import TokenizingConfig
+from engines.tokenizer.fair_executor import FairExecutor
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.openai.prepare import Target
+
+logger = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
+
+    def __init__(self, tokenizing: TokenizingConfig | None = None) -> None:
+        """None: the defaults."""
+        self._executor = FairExecutor(tokenizing)
+        self._targets: dict[str, Target] = {}
+        self._tokenizers: dict[str, OffLoopTokenizer] = {}
+        self._drivers: dict[tuple[str, str], Driver] = {}
+        """By pool and driver name."""
+        self.models: tuple[Model, ...] = ()
+        self.version = 0
+
+    async def load(self, state: DesiredState) -> None:
+        """Take over a version. A model whose tokenizer or driver cannot be loaded raises ConfigError; the old version
+        then stays."""
+        by_pool = {pool.name: drivers.of_pool(pool) for pool in state.pools}
+        targets: dict[str, Target] = {}
+        tokenizers: dict[str, OffLoopTokenizer] = {}
+        for model in state.models:
+            capabilities = _capabilities(model, by_pool)
+            tokenizer = None
+            if model.tokenizer is not None:
+                tokenizer = self._tokenizers.get(model.tokenizer) or tokenizers.get(model.tokenizer)
+                if tokenizer is None:
+                    loaded = await asyncio.to_thread(Tokenizer.load, Path(model.tokenizer))
+                    tokenizer = OffLoopTokenizer(loaded, self._executor)
+                tokenizers[model.tokenizer] = tokenizer
+            target = Target(model, capabilities, tokenizer)
+            for name in (model.name, *model.aliases):
+                targets[name] = target
+        for name, driver in by_pool.items():
+            if not driver.capabilities.salted_cache:
+                logger.warning(
+                    "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither told "
+                    "nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
+                    name,
+                )
+        self._drivers = {(name, driver.name): driver for name, driver in by_pool.items()}
+        self._targets, self._tokenizers = targets, tokenizers
+        self.models, self.version = state.models, state.version
+
+    def close(self) -> None:
+        """Stop the tokenizers' threads; prompts that wait for one are refused."""
+        self._executor.close()
+
+    def driver(self, engine: Engine) -> Driver:
+        """Of a granted engine, with its pool's options. The router may know a newer state or a pool that is gone: such
+        an engine is driven without options. Raises ConfigError for a driver there is not."""
+        return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
+
+    def find(self, name: str) -> Target:
+        """Raises ModelNotFound, naming what there is."""
+        target = self._targets.get(name)
+        if target is None:
+            names = ", ".join(model.name for model in self.models) or "none yet"
+            raise ModelNotFound(f"The model '{name}' does not exist. Available: {names}.", param="model")
+        return target
+
+
+def _capabilities(model: Model, by_pool: Mapping[str, Driver]) -> Capabilities:
+    """What a request for this model may rely upon, whichever of its pools it goes to. Raises ConfigError."""
+    driver = by_pool.get(model.pool)
+    if driver is None:
+        raise ConfigError(f"models.{model.name}.pool: no pool named {model.pool!r}")
+    if model.canary is None:
+        return driver.capabilities
+    canary = by_pool.get(model.canary.pool)
+    if canary is None:
+        raise ConfigError(f"models.{model.name}.canary.pool: no pool named {model.canary.pool!r}")
+    return strictest(driver.capabilities, canary.capabilities)

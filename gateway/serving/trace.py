@@ -1,0 +1,197 @@
+"""Keeps where each request's time went, by request id, so that "why was this slow?" has an answer tomorrow.
+
+Best effort, unlike the ledger: batches go to PostgreSQL a little later, and when the database is away for long the
+oldest are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+import asyncpg
+import msgspec
+
+from contracts.errors import (
+    AuthError,
+    BodyTooLarge,
+    ContextTooLong,
+    LimitError,
+    ModelForbidden,
+    ModelNotFound,
+    ServiceError,
+    SlipstreamError,
+    WrongEndpoint,
+)
+from contracts.generation import Caller
+from contracts.phases import PhaseClock
+from gateway.http.response import Answer
+from gateway.limits.counter_snapshot import counters_of
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.request import Call
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 20_000
+MAX_REFUSALS_WAITING = 5_000
+"""A flood of refusals must not push out the records of requests that were served."""
+BATCH = 1_000
+INSERT = """
+    INSERT INTO gateway.request_traces
+        (request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status, error_code,
+         reason, rule, counters, total_ms, phases_ms)
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[],
+         $8::text[], $9::smallint[], $10::text[], $11::text[], $12::jsonb[], $13::jsonb[], $14::float8[], $15::jsonb[])
+    ON CONFLICT DO NOTHING
+"""
+TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
+"""Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
+REASON_CHARACTERS = 500
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One request's row."""
+
+    request_id: str
+    organization_id: str
+    project_id: str
+    key_id: str
+    client_request_id: str | None
+    endpoint: str
+    model: str | None
+    tier: str | None
+    status: int
+    error_code: str | None
+    reason: str | None
+    rule: str | None
+    counters: str | None
+    total_ms: float
+    phases_ms: str
+
+
+class Traces:
+    """Two bounded queues in front of `gateway.request_traces`: requests that ran, and requests that were refused."""
+
+    def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._flush_s = flush_s
+        self._served: deque[Trace] = deque()
+        self._refused: deque[Trace] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin writing on the running loop."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Write what is left and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._flush()
+
+    def add(self, call: Call, answer: Answer) -> None:
+        """Remember one request that became a call, whether it was served or refused by a limit."""
+        # Taken away: its traceback holds the answer, a cycle that would wait for the collector.
+        error, answer.error = answer.error, None
+        generation = call.generation
+        trace = _trace(
+            call.request_id,
+            call.key.caller,
+            call.client_request_id,
+            call.endpoint,
+            generation.model,
+            generation.tier.value,
+            answer.status or 499,
+            answer.error_code,
+            error,
+            call.clock,
+        )
+        if isinstance(error, LimitError):
+            self._put(self._refused, MAX_REFUSALS_WAITING, trace)
+        else:
+            self._put(self._served, MAX_WAITING, trace)
+
+    def refused(
+        self,
+        request_id: str,
+        caller: Caller,
+        client_request_id: str | None,
+        endpoint: str,
+        model: str | None,
+        status: int,
+        error: SlipstreamError,
+        clock: PhaseClock,
+    ) -> None:
+        """Remember a request of a known caller that was refused before it became a call."""
+        trace = _trace(request_id, caller, client_request_id, endpoint, model, None, status, error.code, error, clock)
+        self._put(self._refused, MAX_REFUSALS_WAITING, trace)
+
+    def _put(self, queue: deque[Trace], most: int, trace: Trace) -> None:
+        if len(queue) >= most:
+            queue.popleft()
+            self._metrics.traces_dropped.inc()
+        queue.append(trace)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._flush_s)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        for queue in (self._served, self._refused):
+            while queue:
+                batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
+                rows = list(zip(*(msgspec.structs.astuple(trace) for trace in batch), strict=True))
+                try:
+                    await self._pool.execute(INSERT, *rows)
+                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
+                    logger.warning("%d phase records wait for the database: %s", len(batch), failure)
+                    queue.extendleft(reversed(batch))
+                    return
+
+
+def _trace(
+    request_id: str,
+    caller: Caller,
+    client_request_id: str | None,
+    endpoint: str,
+    model: str | None,
+    tier: str | None,
+    status: int,
+    error_code: str | None,
+    error: SlipstreamError | None,
+    clock: PhaseClock,
+) -> Trace:
+    rule = error.limit if isinstance(error, LimitError) else None
+    state = getattr(error, "state", None) if rule is not None else None
+    return Trace(
+        request_id,
+        caller.organization_id,
+        caller.project_id,
+        caller.key_id,
+        client_request_id,
+        endpoint,
+        model if model is None else model.replace("\0", ""),
+        tier,
+        status,
+        error_code,
+        None if error is None else _reason(error),
+        None if rule is None else _json(rule),
+        None if state is None else _json(counters_of(state)),
+        round(clock.total_s * 1e3, 3),
+        _json(clock.as_ms()),
+    )
+
+
+def _reason(error: SlipstreamError) -> str | None:
+    if isinstance(error, TOLD):
+        return error.message.replace("\0", "")[:REASON_CHARACTERS]
+    return None if error.param is None else f"param: {error.param}".replace("\0", "")[:REASON_CHARACTERS]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

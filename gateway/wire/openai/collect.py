@@ -1,0 +1,140 @@
+"""Folds an engine's event stream into one whole answer.
+
+Whole answers are generated as streams too: a client that leaves is then metered by the same rule as one that streams.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
+from contracts.generation import Generation, TextPrompt
+from contracts.usage import Usage
+from engines.drivers.error_bodies import engine_error
+from gateway.wire.openai.best_of import BestOf
+from gateway.wire.openai.relay import EventSplitter, ReadError, decoded, error_in, has_text, usage_json
+from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.wire.openai.whole_choice import WholeChoice
+
+
+def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
+    """Raises InvalidField when a whole answer could hold more than `most` log probabilities: unlike a stream's, they
+    all wait in memory for the last. prompt_tokens: of all prompts together."""
+    alternatives, prompt = generation.sampling.logprobs, generation.prompt
+    if generation.stream or alternatives is None:
+        return
+    tokens = generation.choices * generation.sampling.max_tokens
+    if isinstance(prompt, TextPrompt) and prompt.echo:
+        tokens += generation.sampling.n * prompt_tokens
+    wanted = tokens * (1 + alternatives)
+    if wanted > most:
+        raise InvalidField(
+            f"{tokens} tokens in all choices x {1 + alternatives} log probabilities each are {wanted}; an answer that "
+            f"is not streamed holds at most {most}. Lower the choices, max_tokens or logprobs, or set 'stream'.",
+            param="logprobs",
+        )
+
+
+class Collector:
+    """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
+
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        choices: int,
+        prompts: int = 1,
+        best_of: BestOf | None = None,
+        *,
+        seen: UsageSeen | None = None,
+        read_error: ReadError = engine_error,
+    ) -> None:
+        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s."""
+        self._read_error = read_error
+        self._best_of = best_of
+        self._id = response_id
+        self._model = model
+        self._expected = choices
+        self._splitter = EventSplitter()
+        self._choices: dict[int, WholeChoice] = {}
+        self._chat = True
+        self._created = 0
+        self._usage = seen or UsageSeen(choices, prompts)
+        self.events = 0
+        self.text_seen = False
+        self.done = False
+        self.error: SlipstreamError | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Every choice has its finish_reason."""
+        return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected
+
+    @property
+    def complete(self) -> bool:
+        """The engine ended as it should."""
+        return self.finished and self.error is None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the engine has reported so far, all choices together, or None."""
+        return self._usage.total
+
+    def feed(self, data: bytes) -> bytes:
+        """Takes engine bytes; never has anything to send before the end."""
+        for payload in self._splitter.feed(data):
+            if payload == b"[DONE]":
+                self.done = True
+                self._require_comparable()
+                continue
+            self._chunk(decoded(payload))
+        return b""
+
+    def body(self) -> bytes:
+        """The whole answer as JSON."""
+        usage = self.usage or Usage()
+        return msgspec.json.encode(
+            {
+                "id": self._id,
+                "object": "chat.completion" if self._chat else "text_completion",
+                "created": self._created,
+                "model": self._model,
+                "choices": self._answered(),
+                "usage": usage_json(usage),
+            }
+        )
+
+    def _require_comparable(self) -> None:
+        """An engine that leaves log probabilities out would make the best of several any of them."""
+        if self._best_of is not None and self.text_seen and not any(c.has_logprobs for c in self._choices.values()):
+            self.error = self.error or UnsupportedField(
+                "'best_of' above 'n' is not available for this model here: its engine tells no log probabilities to "
+                "compare the choices by.",
+                param="best_of",
+            )
+
+    def _answered(self) -> list[dict[str, Any]]:
+        choices = {index: self._choices[index].json() for index in sorted(self._choices)}
+        if self._best_of is None:
+            return list(choices.values())
+        return self._best_of.pick(choices, self._usage.output_tokens)
+
+    def _chunk(self, chunk: dict[str, Any]) -> None:
+        self.error = self.error or error_in(chunk, self._read_error)
+        if self.error is not None:
+            return
+        if not self.events:
+            self._chat = chunk.get("object") != "text_completion"
+            self._created = int(chunk.get("created") or 0)
+        self.events += 1
+        self._usage.chunk(chunk)
+        self.text_seen = self.text_seen or has_text(chunk)
+        for part in chunk.get("choices") or ():
+            self._choice(int(part.get("index") or 0)).add(part)
+
+    def _choice(self, index: int) -> WholeChoice:
+        if index not in self._choices:
+            self._choices[index] = WholeChoice(index, chat=self._chat)
+        return self._choices[index]

@@ -1,0 +1,301 @@
+"""Turns an engine's event stream into ours, byte for byte where it can.
+
+The relay works in events, not reads: one read may hold half an event or ten. Pure: bytes in, bytes out; who reads
+and who writes is elsewhere. Only the first, the finishing and unusual events are decoded, and all of them when there
+are several choices; on the others, id and model are replaced and running usage is cut out in place. `rewrite_decoded`
+is the slow twin that decodes everything: events of an unfamiliar layout take it, and tests hold the two against each
+other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError
+from contracts.usage import Usage
+from engines.drivers.error_bodies import engine_error, event_error
+from gateway.wire.openai.usage_tracker import UsageSeen
+
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+"""Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
+
+ENGINE_PRIVATE = b',"matched_stop":null'
+"""SGLang's own; not part of an OpenAI answer."""
+
+ReadError = Callable[[int, bytes], SlipstreamError]
+"""An engine's error by status and body, as `Driver.error` reads it."""
+
+_RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+
+
+class EventSplitter:
+    """Cuts a byte stream into the payloads of its `data:` events."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
+        if self._rest:
+            data = self._rest + data
+        if b"\r" in data:
+            # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
+            data = data.replace(b"\r\n", b"\n")
+        start = 0
+        while (end := data.find(b"\n\n", start)) >= 0:
+            event = data[start:end]
+            start = end + 2
+            if event.startswith(b"data: ") and b"\n" not in event:
+                yield event[6:]
+            else:
+                payload = _payload_of_lines(event)
+                if payload:
+                    yield payload
+        self._rest = data[start:]
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise EngineFailed("The engine sent an event without an end.")
+
+
+def _payload_of_lines(event: bytes) -> bytes:
+    """The general form: several lines, comments, `event:` and `id:` fields; `data:` lines are joined."""
+    lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+class Relay:
+    """State of one attempt's stream.
+
+    `feed` returns what may be sent at once. From the event that finishes the last choice on, events are kept in
+    `final` instead: they are sent only once the books are closed.
+    """
+
+    __slots__ = (
+        "_choices",
+        "_finished_choices",
+        "_id",
+        "_ids",
+        "_include_usage",
+        "_model",
+        "_models",
+        "_object",
+        "_read_error",
+        "_splitter",
+        "_usage",
+        "created",
+        "done",
+        "error",
+        "events",
+        "final",
+        "text_seen",
+    )
+
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        choices: int,
+        include_usage: bool,
+        prompts: int = 1,
+        *,
+        seen: UsageSeen | None = None,
+        read_error: ReadError = engine_error,
+    ) -> None:
+        """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`."""
+        self._id = response_id
+        self._model = model
+        self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
+        self._models = (b"", b'"model":' + msgspec.json.encode(model))
+        self._choices = choices
+        self._finished_choices = 0
+        self._include_usage = include_usage
+        self._object = "chat.completion.chunk"
+        self._splitter = EventSplitter()
+        self._usage = seen or UsageSeen(choices, prompts)
+        self._read_error = read_error
+        self.created = 0
+        self.events = 0
+        self.text_seen = False
+        """Some generated text, call or reasoning has gone by."""
+        self.final: list[bytes] = []
+        self.done = False
+        """The engine said [DONE]."""
+        self.error: SlipstreamError | None = None
+        """The engine reported an error inside its stream."""
+
+    @property
+    def finished(self) -> bool:
+        """Every choice has its finish_reason."""
+        return self._finished_choices >= self._choices
+
+    @property
+    def complete(self) -> bool:
+        """The engine ended as it should."""
+        return self.finished and self.error is None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the engine has reported so far, all choices together, or None."""
+        return self._usage.total
+
+    def feed(self, data: bytes) -> bytes:
+        """Client bytes for the engine bytes; b"" when there is nothing to send yet."""
+        out = [event for payload in self._splitter.feed(data) if (event := self._event(payload))]
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def closing_events(self) -> bytes:
+        """What ends a good stream: the held finish events, usage if the client asked for it, [DONE]."""
+        events = list(self.final)
+        usage = self.usage
+        if self._include_usage and usage is not None:
+            events.append(_frame(_usage_event(self._id, self._object, self.created, self._models[1], usage)))
+        events.append(b"data: [DONE]\n\n")
+        return b"".join(events)
+
+    def _event(self, payload: bytes) -> bytes:
+        if payload == b"[DONE]":
+            self.done = True
+            return b""
+        # with several choices usage must be kept by choice, and engines may give each an id of its own
+        if b'"choices":[{' not in payload or not self.events or self._choices > 1:
+            return self._unusual(payload)
+        rewritten = self._rewrite(payload)
+        if rewritten is None:
+            return self._unusual(payload)
+        self.events += 1
+        if (delivered := self._usage.delivered) is not None:
+            delivered.add(payload)
+        if not self.text_seen:
+            self.text_seen = has_text(msgspec.json.decode(payload))
+        return b"data: " + rewritten + b"\n\n"
+
+    def _rewrite(self, payload: bytes) -> bytes | None:
+        """In place: our id, our model, no running usage. None when the layout is not the expected one or a choice
+        finishes."""
+        if (
+            self.finished
+            or not payload.endswith(b"}")
+            or payload.count(b'"finish_reason":null') != payload.count(b'"finish_reason":')
+        ):
+            return None
+        theirs, ours = self._ids
+        replaced = payload.replace(theirs, ours, 1)
+        # an unreplaced id means another spacing
+        if theirs != ours and replaced == payload:
+            return None
+        replaced = replaced.replace(ENGINE_PRIVATE, b"")
+        theirs, ours = self._models
+        if theirs != ours:
+            before, replaced = replaced, replaced.replace(theirs, ours, 1)
+            if before == replaced:
+                return None
+        if (start := replaced.rfind(b',"usage":')) >= 0:
+            if replaced.startswith(b"null", start + 9):
+                if not self._include_usage:
+                    replaced = replaced[:start] + replaced[start + 13 :]
+            else:
+                found = _RUNNING_USAGE.match(replaced, start)
+                if found is None:
+                    return None
+                self._usage.raw(found.group(1))
+                instead = b',"usage":null' if self._include_usage else b""
+                replaced = replaced[:start] + instead + replaced[found.end() :]
+        elif self._include_usage:
+            replaced = replaced[:-1] + b',"usage":null}'
+        return replaced
+
+    def _unusual(self, payload: bytes) -> bytes:
+        """First, finishing, usage-only, error and oddly written events: decoded."""
+        chunk = decoded(payload)
+        error = error_in(chunk, self._read_error)
+        if error is not None:
+            self.error = error
+            return b""
+        if not self.events:
+            self._learn(chunk)
+        self.events += 1
+        self._usage.chunk(chunk)
+        choices = chunk.get("choices") or []
+        self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
+        self.text_seen = self.text_seen or has_text(chunk)
+        if not choices:
+            return b""  # the usage event: ours is made in closing_events
+        event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
+        if self.finished:
+            self.final.append(event)
+            return b""
+        return event
+
+    def _learn(self, chunk: dict[str, Any]) -> None:
+        """Take over from the first event how this engine writes its id and model."""
+        self._object = str(chunk.get("object", self._object))
+        created = chunk.get("created")
+        self.created = created if isinstance(created, int) else 0
+        self._ids = (b'"id":' + msgspec.json.encode(str(chunk.get("id"))), self._ids[1])
+        self._models = (b'"model":' + msgspec.json.encode(str(chunk.get("model"))), self._models[1])
+
+
+def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include_usage: bool) -> bytes:
+    """One event with our id and model and without running usage: the meaning of the in-place rewrite."""
+    chunk = {**chunk, "id": response_id, "model": model}
+    chunk.pop("usage", None)
+    chunk["choices"] = [
+        {name: value for name, value in choice.items() if name != "matched_stop"} for choice in chunk["choices"]
+    ]
+    if include_usage:
+        chunk["usage"] = None
+    return msgspec.json.encode(chunk)
+
+
+def has_text(chunk: dict[str, Any]) -> bool:
+    """Whether an event carries anything the model generated, as opposed to only a role or a finish."""
+    for choice in chunk.get("choices") or ():
+        if choice.get("text"):
+            return True
+        delta = choice.get("delta") or {}
+        if delta.get("content") or delta.get("tool_calls") or delta.get("reasoning_content") or delta.get("refusal"):
+            return True
+    return False
+
+
+def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
+    """The error an engine reports inside a stream, without its internals. read: the dialect's `Driver.error`."""
+    if chunk.get("error") or chunk.get("object") == "error":
+        return event_error(msgspec.json.encode(chunk), read)
+    return None
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Our usage as OpenAI's object."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def decoded(payload: bytes) -> dict[str, Any]:
+    """An event's JSON object. Raises EngineFailed when it is none."""
+    try:
+        chunk = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        raise EngineFailed("The engine sent an event that is not JSON.") from None
+    if not isinstance(chunk, dict):
+        raise EngineFailed("The engine sent an event that is not an object.")
+    return chunk
+
+
+def _usage_event(response_id: str, kind: str, created: int, model: bytes, usage: Usage) -> bytes:
+    head = msgspec.json.encode({"id": response_id, "object": kind, "created": created})[:-1]
+    return head + b"," + model + b',"choices":[],"usage":' + msgspec.json.encode(usage_json(usage)) + b"}"
+
+
+def _frame(payload: bytes) -> bytes:
+    return b"data: " + payload + b"\n\n"

@@ -1,0 +1,259 @@
+"""OpenAI's request bodies, as far as they are honoured. The only place that knows OpenAI's request field names.
+
+Three kinds of fields: honoured ones; ones taken and only recorded or without effect here (`user`, `metadata`, …, listed
+in docs/reference/api.md); and ones of OpenAI's API that are refused by name (`UNSUPPORTED_*`), because ignoring them
+would change what the client gets. Anything else is unknown and refused by name too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+MAX_CHOICES = 16
+MAX_STOP = 16
+MAX_LOGIT_BIAS = 300
+MAX_PROMPTS = 64
+MAX_MESSAGES = 10_000
+MAX_PARTS = 10_000
+"""Of one message. A body's shape is bounded as a whole too: gateway/wire/body_shape.py."""
+MAX_TOOLS = 128
+MAX_CALLS = 128
+MAX_ANNOTATIONS = 1_000
+
+Text = Annotated[str, Meta(max_length=4_000_000)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+TopP = Annotated[float, Meta(gt=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
+Positive = Annotated[int, Meta(ge=1, le=10_000_000)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
+Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+TOKEN_ID_TEXT = "^[0-9]{1,10}$"
+LogitBias = Annotated[
+    dict[str, Bias],
+    Meta(max_length=MAX_LOGIT_BIAS, extra_json_schema={"propertyNames": {"pattern": TOKEN_ID_TEXT}}),
+]
+"""Names are looked at once there are few: a pattern is tried before anything is counted."""
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+Tag = Annotated[str, Meta(max_length=512)]
+Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]
+
+
+class TextPart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
+    """A piece of text."""
+
+    text: Text
+
+
+class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="refusal"):
+    """A refusal the assistant gave earlier."""
+
+    refusal: Text
+
+
+class ImageUrl(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where an image is; only `data:` URLs are taken."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="image_url"):
+    """An image."""
+
+    image_url: ImageUrl
+
+
+class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
+    """Name and JSON arguments of a call the assistant made."""
+
+    name: Tag
+    arguments: Text
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A call the assistant made earlier."""
+
+    id: Tag
+    function: FunctionCall
+    type: Literal["function"] = "function"
+    index: Annotated[int, Meta(ge=0, lt=MAX_CALLS)] | None = None
+
+
+class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="system"):
+    """Instructions."""
+
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    name: Tag | None = None
+
+
+class DeveloperMessage(
+    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="developer"
+):
+    """Instructions, by OpenAI's newer name; engines know `system`."""
+
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    name: Tag | None = None
+
+
+class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="user"):
+    """What the user said."""
+
+    content: Text | Annotated[list[TextPart | ImagePart], Meta(max_length=MAX_PARTS)]
+    name: Tag | None = None
+
+
+class AssistantMessage(
+    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="assistant"
+):
+    """What the assistant said; takes what our own answers contain, so that clients can append them unchanged."""
+
+    content: Text | Annotated[list[TextPart | RefusalPart], Meta(max_length=MAX_PARTS)] | None = None
+    name: Tag | None = None
+    refusal: Text | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_CALLS)] | None = None
+    reasoning_content: Text | None = None
+    audio: None = None
+    annotations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_ANNOTATIONS)] | None = None
+    """Taken back, never decoded and left out: the decoder makes it None."""
+    function_call: None = None
+
+
+class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
+    """What a tool answered."""
+
+    content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
+    tool_call_id: Tag
+    name: Tag | None = None
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class FunctionDefinition(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A function the model may call; `parameters` is a JSON schema."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool the model may call."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """Names one function."""
+
+    name: Tag
+
+
+class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
+    """Forces one tool."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"schema_": "schema"}):
+    """A named schema."""
+
+    name: Tag
+    schema_: dict[str, Any] | None = None
+    description: Text | None = None
+    strict: bool | None = None
+
+
+class TextFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
+    """Free text."""
+
+
+class JsonObjectFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="json_object"):
+    """Any JSON object."""
+
+
+class JsonSchemaFormat(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="json_schema"):
+    """JSON by schema."""
+
+    json_schema: JsonSchema
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """How to stream."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Fields both endpoints share."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    max_tokens: Positive | None = None
+    n: Choices | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    stop: Stop | None = None
+    logit_bias: LogitBias | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: Tag | None = None
+
+
+class ChatRequest(Common, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: Positive | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    safety_identifier: Tag | None = None
+    prompt_cache_key: Tag | None = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: bool | None = None
+    modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
+
+
+class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/completions."""
+
+    prompt: Text | list[str | TokenId | list[TokenId]]
+    """Text, texts, token ids, or lists of token ids; never mixed."""
+    suffix: Text | None = None
+    echo: bool | None = None
+    best_of: Choices | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
+
+
+UNSUPPORTED_CHAT = frozenset(
+    {
+        "audio",
+        "function_call",
+        "functions",
+        "moderation",
+        "prediction",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "verbosity",
+        "web_search_options",
+    }
+)
+"""OpenAI's, and refused: each would change the answer or the bill if it were ignored."""

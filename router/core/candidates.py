@@ -1,0 +1,197 @@
+"""One ask as a policy sees it: who may take it, what each would have to compute, and when it would begin to answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contracts.prefix import BLOCK_TOKENS
+from router.core.fair_queue import Tenant
+from router.core.latency_model import pairs_of
+from router.core.pool import PoolState
+from router.core.prefix_index import Match
+from router.core.replica import Replica
+
+if TYPE_CHECKING:
+    from contracts.lease import Ask
+    from router.core.queued_request import Waiting
+
+STUCK_FACTOR = 3.0
+STUCK_S = 1.0
+"""A first token that is late by more than this and by this factor says the engine may hang."""
+LATE_SHARE = 0.25
+"""Work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy, little
+enough to leave room for those who can still be in time. A tenant with more than its share gets an engine only when
+nobody's prompt is in front of it."""
+SHORT_WORK_S = 0.1
+"""So much work in front never keeps anyone back: reports and grants are under way for about as long."""
+SHARED_RESERVE = 0.1
+"""Places and memory that a tenant with more than its share leaves to the others."""
+UNKNOWN_TOKENS = 4_096
+"""Prompt tokens a replica is given before anything is known of the pool; as much again for every answer seen."""
+
+
+class Prospect(msgspec.Struct):
+    """What would happen on one replica."""
+
+    replica: Replica
+    overlap_blocks: int
+    uncached_tokens: int
+    ahead_tokens: int
+    """Prompt tokens of others that it still has to compute."""
+    ahead_pairs: float
+    pairs: float
+    """Both in pairs of attention."""
+    predicted_s: float
+    """Time to the first token if granted now."""
+    cost: float = 0.0
+    """The policy's own measure, for the record."""
+
+
+class Question:
+    """Made for one attempt to place one ask; short-lived."""
+
+    __slots__ = (
+        "_away", "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
+        "pool", "tokens_per_block", "waiting", "why",
+    )  # fmt: skip
+
+    def __init__(self, waiting: Waiting, pool: PoolState, tenant: Tenant, kv_reserve: float, now: float) -> None:
+        ask = waiting.ask
+        self.waiting = waiting
+        self.ask: Ask = ask
+        self.pool = pool
+        self.now = now
+        self.kv_reserve = kv_reserve
+        self._away = pool.kept_away_from(ask)
+        self.match: Match = pool.index.match(ask.prefix_hashes)
+        self.considered: dict[str, Prospect] = {}
+        """By replica id: everything the policy looked at."""
+        self.why = ""
+        """What kept the last replica that could not take it from taking it."""
+        expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
+        self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.safety))
+        self._need = ask.prompt_tokens + self.growth_tokens
+        self._late = now > waiting.start_by
+        self._over_share = pool.queue.over_share(tenant)
+        blocks = self.match.total
+        if ask.prefix_kind == "tokens":
+            self.tokens_per_block = float(BLOCK_TOKENS)
+        else:
+            self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
+
+    def candidates(self) -> list[Replica]:
+        """Everyone who takes it: for policies that look at all."""
+        return [replica for replica in self.pool.free if self.takes(replica)]
+
+    def takes(self, replica: Replica) -> bool:
+        """The replica is free and may have this ask now; `why` says what is against it."""
+        ask = self.ask
+        if replica.at_free < 0:
+            self.why = "every place is taken"
+            return False
+        if replica.id in ask.excluded_replicas:
+            return False
+        if replica.id in self._away:
+            self.why = "engines that did not fail its tenant are busy"
+            return False
+        barred = replica.bars(ask.organization_id)
+        if barred:
+            self.why = barred
+            return False
+        if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
+            self.why = "no replica with a context that long is free"
+            return False
+        if not replica.leases and not replica.foreign:
+            return True  # nothing to wait for
+        reserve = self.kv_reserve
+        if self._over_share:
+            reserve += SHARED_RESERVE
+            if replica.leases >= replica.max_concurrency * (1 - SHARED_RESERVE):
+                self.why = "what is left is for tenants with less than their share"
+                return False
+        headroom = replica.headroom_tokens
+        if headroom is not None and self._need > headroom - reserve * replica.load.capacity_tokens:
+            self.why = "no engine has memory left for it"
+            return False
+        return self._in_time(replica)
+
+    def _in_time(self, replica: Replica) -> bool:
+        """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
+        waiting, rates = self.waiting, self.pool.rates
+        if replica.prefill_tokens <= 0 or not waiting.promise_s:
+            return True
+        if not rates.trusted:
+            window = UNKNOWN_TOKENS * (1 + rates.first_token.count)
+            overlap = self.pool.index.overlap(self.match, replica.slot)
+            if replica.prefill_tokens + self._uncached(overlap) > window:
+                self.why = "how fast the engines are is not known yet, and they have work"
+                return False
+            return True
+        work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
+        ahead_s = replica.ratio.value * work_s
+        if self._over_share:
+            self.why = "its tenant has more than its share, and others are being served"
+            return False
+        if ahead_s <= SHORT_WORK_S:
+            return True
+        if self._late:
+            kept = ahead_s <= LATE_SHARE * waiting.promise_s
+        else:
+            left_s = waiting.asked_at + waiting.promise_s - self.now
+            uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
+            pairs = pairs_of(uncached, self.ask.prompt_tokens)
+            own_s = replica.ratio.value * rates.first_token_s(uncached, pairs, replica.decoding)
+            if ahead_s + own_s > left_s:
+                ahead, ahead_pairs, _ = self._ahead(replica)
+                ahead_s = replica.ratio.value * rates.work_s(ahead, ahead_pairs, replica.decoding)
+            kept = ahead_s + own_s <= left_s
+        if not kept:
+            self.why = "no engine would begin to answer in time"
+        return kept
+
+    def prospect(self, replica: Replica) -> Prospect:
+        """What would happen there. Remembered, for the record of the decision."""
+        found = self.considered.get(replica.id)
+        if found is not None:
+            return found
+        overlap = self.pool.index.overlap(self.match, replica.slot)
+        uncached = self._uncached(overlap)
+        rates, ratio = self.pool.rates, replica.ratio.value
+        running = replica.decoding
+        ahead, ahead_pairs, stuck_s = self._ahead(replica)
+        pairs = pairs_of(uncached, self.ask.prompt_tokens)
+        predicted_s = ratio * rates.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
+        found = Prospect(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
+        self.considered[replica.id] = found
+        return found
+
+    def _ahead(self, replica: Replica) -> tuple[int, float, float]:
+        """Prompt tokens of others it still has to compute, the same in pairs, and since when it may hang."""
+        ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
+        if replica.prefilling:
+            # the oldest is being computed: what is done of it is no longer ahead
+            head = next(iter(replica.prefilling.values()))
+            at_it_s = self.now - max(head.since, replica.progress_at)
+            rates, ratio = self.pool.rates, replica.ratio.value
+            expected_s = ratio * rates.first_token_s(head.uncached_tokens, head.pairs, replica.decoding)
+            done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
+            ahead -= int(head.uncached_tokens * done)
+            ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
+            if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
+                stuck_s = at_it_s
+        return ahead, ahead_pairs, stuck_s
+
+    def work_s(self, replica: Replica, prospect: Prospect) -> float:
+        """How long computing the prompt keeps it busy."""
+        rates = self.pool.rates
+        if not rates.trusted:
+            return 0.0
+        return replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, replica.decoding)
+
+    def _uncached(self, overlap_blocks: int) -> int:
+        cached = int(overlap_blocks * self.tokens_per_block)
+        if overlap_blocks and self.ask.prefix_kind == "tokens":
+            cached += int(self.pool.beyond_tokens)
+        return max(self.ask.prompt_tokens - cached, 1)

@@ -1,0 +1,101 @@
+"""Whom to refuse when a queue cannot meet all deadlines: the most work, not the last to come.
+
+Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
+cannot be in time, give up the largest of those before it, itself included. On one machine of constant rate this keeps
+the most promises. Here the machine is the pool's time for prompts, and two things come before the largest work: a
+tenant that has more than its part of the queue is relieved of its own first, and a length of prompts of which hardly
+any were served lately is spared, or the longest would never be.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.core.queued_request import Waiting
+
+EARLY = 0.3
+"""Part of the promise by which everyone should begin before it is too late: who must go to the next free engine cannot
+wait for the one that knows the prompt, and computing it again takes the time of others."""
+EFFICIENCY = 0.9
+"""Part of the pool's time for prompts that is counted on."""
+OVER_PART = 1.5
+"""Times its fair part of the queued work, beyond which a tenant's own asks are given up first."""
+SPARED_BELOW = 0.2
+"""Prompts of a length are not given up while less than this part of them has been served lately."""
+SERVED_STEP = 0.02
+PAUSE_S_PER_ASK = 0.0001
+"""The queue is not gone through again sooner than this times its length: bounds the cost at any size."""
+
+
+class Served:
+    """Which part of the asks of each length was granted lately. One per pool."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, float] = {}
+
+    def count(self, length: int, granted: bool) -> None:
+        """One ask of this length was granted, or refused."""
+        part = self._parts.get(length, 1.0)
+        self._parts[length] = part + SERVED_STEP * (granted - part)
+
+    def spares(self, length: int) -> bool:
+        """Too few of this length were served."""
+        return self._parts.get(length, 1.0) < SPARED_BELOW
+
+
+def begin_by(waiting: Waiting) -> float:
+    """When it should have an engine: early enough that the engine can be chosen."""
+    return max(waiting.start_by - EARLY * waiting.promise_s, waiting.asked_at)
+
+
+def given_up(
+    asks: Iterable[Waiting],
+    backlog_s: float,
+    rate: float,
+    served: Served,
+    now: float,
+    over_share: Container[str] = (),
+) -> list[Waiting]:
+    """Those that must go so that the others can be in time.
+
+    backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
+    hold more than their share already. Who is late already is left alone: it takes what nobody else wants.
+    """
+    line = sorted((one for one in asks if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
+    over = _over_part(line)
+    rate *= EFFICIENCY
+    candidates: list[tuple[bool, float, int, Waiting]] = []
+    gone: list[Waiting] = []
+    before_s = backlog_s
+    for one in line:
+        if not one.returned and not served.spares(one.length):
+            name = one.ask.organization_id
+            kept = name not in over and name not in over_share
+            heapq.heappush(candidates, (kept, -one.work_s, one.number, one))
+        latest = max(begin_by(one), one.asked_at + PAUSE_S_PER_ASK)
+        while candidates and now + before_s / rate > latest:
+            largest = heapq.heappop(candidates)[3]
+            gone.append(largest)
+            if largest is one:
+                break
+            before_s -= largest.work_s
+        else:
+            before_s += one.work_s
+    return gone
+
+
+def _over_part(line: list[Waiting]) -> set[str]:
+    """Tenants with far more than their part of the queued work."""
+    work: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    for one in line:
+        name = one.ask.organization_id
+        work[name] = work.get(name, 0.0) + one.work_s
+        shares[name] = one.ask.share if one.ask.share > 0 else 1.0
+    if len(work) < 2:
+        return set()
+    fair = OVER_PART * sum(work.values()) / sum(shares.values())
+    return {name for name, seconds in work.items() if seconds > fair * shares[name]}

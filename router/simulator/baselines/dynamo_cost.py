@@ -1,0 +1,81 @@
+"""NVIDIA Dynamo's KV router, written anew from its published cost function (ai-dynamo/dynamo, lib/kv-router at 07a6c9ce
+and docs/components/router).
+
+    cost = prefill_load_scale · max((active prefill tokens + prompt) / block − overlap, 0) + decode blocks
+
+Defaults: scale 1, device overlap credit 1, temperature 0 (exact ties at random), queue off, output blocks not counted.
+Booked when chosen: prefill tokens not cached count until the first token, blocks until the end, shared blocks once.
+The index is fed by KV events; here none is late or lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from router.simulator.baselines.rule import Books, Request
+
+
+class DynamoCost(Books):
+    """See the module."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """As `Rule`."""
+        super().prepare(workers, source)
+        self._index: list[set[bytes]] = [set() for _ in range(workers)]
+        self._active: list[Counter[bytes]] = [Counter() for _ in range(workers)]
+        """Blocks of the sequences on a worker, with the number that share each."""
+        self._tails = [0] * workers
+        """Partial last blocks, never shared."""
+        self._prefill_tokens = [0.0] * workers
+        self._booked: dict[Request, float] = {}
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        size = request.block_tokens
+        lowest = float("inf")
+        ties: list[tuple[int, int]] = []
+        for worker, index in enumerate(self._index):
+            overlap = 0
+            for block in request.blocks:
+                if block not in index:
+                    break
+                overlap += 1
+            prefill = max((self._prefill_tokens[worker] + request.prompt_tokens) / size - overlap, 0.0)
+            active = self._active[worker]
+            fresh = sum(block not in active for block in request.blocks)
+            cost = prefill + len(active) + self._tails[worker] + fresh + 1
+            if cost < lowest:
+                lowest, ties = cost, [(worker, overlap)]
+            elif cost == lowest:
+                ties.append((worker, overlap))
+        worker, overlap = self.source.choice(ties)
+        uncached = max(request.prompt_tokens - overlap * size, 0.0)
+        self._booked[request] = uncached
+        self._prefill_tokens[worker] += uncached
+        self._active[worker].update(request.blocks)
+        self._tails[worker] += 1
+        return self.take(worker)
+
+    def first_token(self, worker: int, request: Request) -> None:
+        """As `Rule`."""
+        self._prefill_tokens[worker] -= self._booked.pop(request, 0.0)
+
+    def ended(self, worker: int, request: Request) -> None:
+        """As `Rule`."""
+        super().ended(worker, request)
+        self.first_token(worker, request)
+        active = self._active[worker]
+        self._tails[worker] -= 1
+        for block in request.blocks:
+            if active[block] == 1:
+                del active[block]
+            else:
+                active[block] -= 1
+
+    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
+        """As `Rule`."""
+        if stored:
+            self._index[worker].add(block)
+        else:
+            self._index[worker].discard(block)

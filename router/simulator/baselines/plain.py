@@ -1,0 +1,54 @@
+"""Ordinary load balancers without any queue or admission: what a user has who puts a generic proxy before engines."""
+
+from __future__ import annotations
+
+import bisect
+import random
+
+import xxhash
+
+from router.simulator.baselines.rule import Books, Request
+
+RING_POINTS = 150
+
+
+class PlainRoundRobin(Books):
+    """Each worker in turn."""
+
+    _turn = -1
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        self._turn = (self._turn + 1) % len(self.in_flight)
+        return self.take(self._turn)
+
+
+class PlainLeastLoad(Books):
+    """Fewest requests in flight."""
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        return self.take(self.least())
+
+
+class PlainConsistentHash(Books):
+    """A ring keyed by the session, else by the prompt's first block; no bound on load."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """As `Rule`."""
+        super().prepare(workers, source)
+        points = [
+            (xxhash.xxh3_64_intdigest(f"{worker}#{point}".encode()), worker)
+            for worker in range(workers)
+            for point in range(RING_POINTS)
+        ]
+        points.sort()
+        self._points = [point for point, _ in points]
+        self._workers = [worker for _, worker in points]
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        # the second block: nearly all prompts of a real trace share their first, the system prompt
+        key = request.session_id.encode() or b"".join(request.blocks[:2])
+        at = bisect.bisect(self._points, xxhash.xxh3_64_intdigest(key)) % len(self._points)
+        return self.take(self._workers[at])

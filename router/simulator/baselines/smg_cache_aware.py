@@ -1,0 +1,124 @@
+"""smg's `cache_aware` policy, written anew from its published rule (lightseekorg/smg at 73da68ca, model_gateway/src/
+policies). Both modes: the approximate tree (HTTP) and the index of KV events (gRPC).
+
+Defaults are those of its command line: cache_threshold 0.3, balance_abs 64, balance_rel 1.5, 2^26 characters per
+worker's tree. Load is requests in flight in this router, counted when the worker is chosen. It has no queue unless one
+is configured. The tree works on blocks here instead of characters: the simulator has no text.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+from router.simulator.baselines.rule import Books, Request
+
+CACHE_THRESHOLD = 0.3
+BALANCE_ABSOLUTE = 64
+BALANCE_RELATIVE = 1.5
+TREE_TOKENS = (1 << 26) // 4
+"""2^26 characters, at four to the token."""
+EVICTION_S = 120.0
+
+
+class _Balanced(Books):
+    """The test that comes before any look at prefixes."""
+
+    def imbalanced(self) -> bool:
+        """The gap is large in absolute and in relative terms."""
+        most, fewest = max(self.in_flight), min(self.in_flight)
+        return most - fewest > BALANCE_ABSOLUTE and most > BALANCE_RELATIVE * fewest
+
+
+class SmgCacheAware(_Balanced):
+    """The tree mode: what was sent where, remembered at routing time."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """As `Rule`."""
+        super().prepare(workers, source)
+        self._first: dict[bytes, int] = {}
+        """Block to the worker that brought it first and still holds it: the node's cached tenant."""
+        self._held: list[OrderedDict[bytes, int]] = [OrderedDict() for _ in range(workers)]
+        """Per worker its blocks with their tokens, least recently inserted first."""
+        self._tokens = [0] * workers
+        self._evict_at = EVICTION_S
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        self._evict(now)
+        if self.imbalanced():
+            worker = self.least()
+        else:
+            matched, tenant = self._match(request)
+            rate = matched * request.block_tokens / request.prompt_tokens if request.prompt_tokens else 0.0
+            worker = tenant if rate > CACHE_THRESHOLD and tenant is not None else self.least()
+        self._insert(worker, request)
+        return self.take(worker)
+
+    def _match(self, request: Request) -> tuple[int, int | None]:
+        tenant: int | None = None
+        for count, block in enumerate(request.blocks):
+            owner = self._first.get(block)
+            if owner is None:
+                return count, tenant
+            tenant = owner
+        return len(request.blocks), tenant
+
+    def _insert(self, worker: int, request: Request) -> None:
+        held, tokens = self._held[worker], request.block_tokens
+        # deepest first, so that the oldest entry is always a leaf
+        for block in reversed(request.blocks):
+            if block in held:
+                held.move_to_end(block)
+            else:
+                held[block] = tokens
+                self._tokens[worker] += tokens
+                self._first.setdefault(block, worker)
+
+    def _evict(self, now: float) -> None:
+        if now < self._evict_at:
+            return
+        self._evict_at = now + EVICTION_S
+        for worker, held in enumerate(self._held):
+            while self._tokens[worker] > TREE_TOKENS:
+                block, tokens = held.popitem(last=False)
+                self._tokens[worker] -= tokens
+                if self._first.get(block) == worker:
+                    other = next((each for each, theirs in enumerate(self._held) if block in theirs), None)
+                    if other is None:
+                        del self._first[block]
+                    else:
+                        self._first[block] = other
+
+
+class SmgKvEvents(_Balanced):
+    """The event mode: the engines' own caches decide, whatever the length of the overlap."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        """As `Rule`."""
+        super().prepare(workers, source)
+        self._index: list[set[bytes]] = [set() for _ in range(workers)]
+
+    def choose(self, request: Request, now: float) -> int:
+        """As `Rule`."""
+        if self.imbalanced():
+            return self.take(self.least())
+        best: tuple[int, int, int] | None = None
+        chosen = -1
+        for worker, index in enumerate(self._index):
+            overlap = 0
+            for block in request.blocks:
+                if block not in index:
+                    break
+                overlap += 1
+            key = (overlap, -self.in_flight[worker], -len(index))
+            if overlap and (best is None or key > best):
+                best, chosen = key, worker
+        return self.take(self.least() if best is None else chosen)
+
+    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
+        """As `Rule`."""
+        if stored:
+            self._index[worker].add(block)
+        else:
+            self._index[worker].discard(block)

@@ -1,0 +1,354 @@
+"""What a client's connection may hold, on real sockets: slow heads, slow bodies, large headers, many connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.http.client_protocol import MAX_PIPELINED
+from tests.gateway.served import App, on_uvloop, served
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
+Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def reads_its_body(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the number of bytes that came; through the channel, as inference does."""
+    channel, size, more = scope[SCOPE_KEY], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size += len(message["body"])
+        more = message["more_body"]
+    answer(channel, b"%d" % size)
+
+
+async def wants_no_body(scope: Any, receive: Any, send: Any) -> None:
+    """Answers at once; through ASGI, as the routes do."""
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+async def wants_no_body_either(scope: Any, receive: Any, send: Any) -> None:
+    answer(scope[SCOPE_KEY], b"no", 401)
+
+
+def answer(channel: Any, body: bytes, status: int = 200) -> None:
+    channel.start(status, [(b"content-length", b"%d" % len(body))])
+    channel.end(body)
+
+
+async def all_of(peer: Peer) -> bytes:
+    """What comes until the connection ends, however it ends."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := await peer[0].read(65_536):
+            received += piece
+    peer[1].close()
+    return received
+
+
+async def one_answer(peer: Peer) -> tuple[int, bytes]:
+    """Status and body of one answer with a length; the connection stays."""
+    head = await peer[0].readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    return int(head.split()[1]), await peer[0].readexactly(int(length.split(b":")[1]))
+
+
+def refused(received: bytes) -> tuple[int, str]:
+    """Status and code of an answer in OpenAI's shape."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    assert b"x-request-id: req_" in head
+    return int(head.split()[1]), msgspec.json.decode(body)["error"]["code"]
+
+
+async def drip(peer: Peer, piece: bytes) -> None:
+    """A byte now and then, for ever: no silence that a plain timeout would notice."""
+    with contextlib.suppress(ConnectionError):
+        while not peer[1].is_closing():
+            peer[1].write(piece)
+            await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def dripping(peer: Peer, piece: bytes) -> Any:
+    task = asyncio.create_task(drip(peer, piece))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@on_uvloop
+async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
+    async with served(reads_its_body, head_timeout_s=0.3) as server:
+        assert await all_of(await server.connect()) == b""
+        assert server.ended == {"head_timeout": 1}
+        await server.holds(0)
+
+
+@pytest.mark.parametrize("before", [b"", GET])
+@on_uvloop
+async def test_a_head_that_never_ends_is_408_however_steadily_it_comes(before: bytes) -> None:
+    async with served(reads_its_body, head_timeout_s=0.5) as server:
+        peer = await server.connect(before)
+        if before:
+            assert await one_answer(peer) == (200, b"0")
+        peer[1].write(GET[:-2] + b"a: ")
+        async with dripping(peer, b"x"):
+            assert refused(await all_of(peer)) == (408, "request_timeout")
+        assert server.ended["head_timeout"] == 1
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_a_body_that_never_ends_is_408_however_steadily_it_comes() -> None:
+    async with served(reads_its_body, body_timeout_s=0.5) as server:
+        peer = await server.connect(POST.replace(b"10", b"10000"))
+        async with dripping(peer, b"x"):
+            assert refused(await all_of(peer)) == (408, "request_timeout")
+        assert server.ended["body_timeout"] == 1
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_a_request_that_is_served_has_all_the_time_it_needs() -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(1.0)  # longer than every limit below
+        await reads_its_body(scope, receive, send)
+
+    limits: dict[str, Any] = {f"{name}_timeout_s": 0.2 for name in ("head", "body", "idle", "unread")}
+    async with served(slow, **limits) as server:
+        assert await one_answer(await server.connect(POST + b"0123456789")) == (200, b"10")
+        assert server.ended == {}
+
+
+@pytest.mark.parametrize("app", [wants_no_body, wants_no_body_either])
+@on_uvloop
+async def test_an_early_answer_comes_at_once_and_the_body_has_a_little_time(app: App) -> None:
+    async with served(app, unread_timeout_s=0.5, body_timeout_s=3_600) as server:
+        honest = await server.connect(POST)
+        assert await one_answer(honest) == (401, b"no")
+        honest[1].write(b"0123456789" + POST + b"0123456789")
+        assert await one_answer(honest) == (401, b"no"), "the body was thrown away and the connection goes on"
+        silent = await server.connect(POST)
+        assert await one_answer(silent) == (401, b"no")
+        async with dripping(silent, b""):
+            assert await all_of(silent) == b""
+        assert server.ended == {"unread_timeout": 1}
+
+
+@pytest.mark.parametrize("app", [wants_no_body, wants_no_body_either])
+@on_uvloop
+async def test_who_asks_before_sending_a_body_is_refused_and_closed_without_it(app: App) -> None:
+    """Else the client's next request could be read as the body that it never sent."""
+    async with served(app) as server:
+        received = await all_of(await server.connect(POST[:-2] + b"expect: 100-continue\r\n\r\n"))
+        assert received.startswith(b"HTTP/1.1 401")
+        assert b"connection: close" in received
+
+
+@on_uvloop
+async def test_who_asks_before_sending_a_body_is_told_to_go_on() -> None:
+    async with served(reads_its_body) as server:
+        peer = await server.connect(POST[:-2] + b"expect: 100-continue\r\n\r\n")
+        assert await peer[0].readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer[1].write(b"0123456789")
+        assert await one_answer(peer) == (200, b"10")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n" + b"a: %s\r\n" % (b"x" * 40_000_000) + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5_000_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2_100 + b"\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n" + b"a: %s\r\n" % (b"x" * 40_000_000),
+    ],
+    ids=["one long", "many", "many short", "url", "trailers"],
+)
+@on_uvloop
+async def test_headers_are_bounded(head: bytes) -> None:
+    async with served(reads_its_body) as server:
+        reader, writer = await server.connect()
+
+        async def send() -> None:
+            with contextlib.suppress(ConnectionError):
+                for start in range(0, len(head), 65_536):
+                    writer.write(head[start : start + 65_536])
+                    await writer.drain()
+
+        sending = asyncio.create_task(send())
+        # what had been sent after the answer may reset the connection before the client has read it
+        received = await all_of((reader, writer))
+        await sending
+        assert not received or refused(received) == (431, "request_headers_too_large")
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_large_headers_below_the_bound_are_taken() -> None:
+    async with served(reads_its_body) as server:
+        head = b"POST / HTTP/1.1\r\ncontent-length: 10\r\n" + b"a: %s\r\n" % (b"x" * 60_000) + b"\r\n"
+        peer = await server.connect(head + b"0123456789")
+        assert await one_answer(peer) == (200, b"10")
+        chunks = b"".join(b"1;extension=%s\r\na\r\n" % (b"x" * 1_000) for _ in range(200))
+        peer[1].write(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\na: b\r\n\r\n")
+        assert await one_answer(peer) == (200, b"200")
+
+
+@on_uvloop
+async def test_trailers_do_not_become_headers() -> None:
+    async def tells_headers(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        answer(scope[SCOPE_KEY], b",".join(name for name, _ in scope["headers"]))
+
+    async with served(tells_headers) as server:
+        peer = await server.connect(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        peer[1].write(b"1\r\na\r\n0\r\nauthorization: Bearer x\r\n\r\n")
+        assert await one_answer(peer) == (200, b"transfer-encoding")
+
+
+@on_uvloop
+async def test_few_requests_may_wait_behind_the_one_that_is_served() -> None:
+    async with served(reads_its_body) as server:
+        peer = await server.connect(GET * MAX_PIPELINED)
+        for _ in range(MAX_PIPELINED):
+            assert await one_answer(peer) == (200, b"0")
+        peer[1].write(GET * 10_000)
+        received = await all_of(peer)
+        assert received.count(b"HTTP/1.1 200") <= MAX_PIPELINED + 1
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_what_comes_behind_a_served_request_cannot_be_late_or_answered_before_it() -> None:
+    """The second request waits, head and half a body sent, for as long as the first is served; then nonsense comes."""
+    go_on = asyncio.Event()
+
+    async def first_waits(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "GET":
+            await go_on.wait()
+        await reads_its_body(scope, receive, send)
+
+    async with served(first_waits, head_timeout_s=0.2, body_timeout_s=0.4) as server:
+        peer = await server.connect(GET + POST + b"01234")
+        await asyncio.sleep(0.8)
+        assert server.ended == {}
+        go_on.set()
+        assert await one_answer(peer) == (200, b"0")
+        assert refused(await all_of(peer)) == (408, "request_timeout"), "from now on it can"
+        go_on.clear()
+        peer = await server.connect(GET)
+        peer[1].write(b"nonsense\r\n\r\n")
+        assert await all_of(peer) == b"", "a 400 would be read as the answer to the first"
+
+
+@on_uvloop
+async def test_nonsense_is_answered_in_the_shape_of_all_errors() -> None:
+    async with served(reads_its_body) as server:
+        assert refused(await all_of(await server.connect(b"nonsense\r\n\r\n"))) == (400, "invalid_request")
+
+
+@on_uvloop
+async def test_an_idle_connection_is_closed_after_its_time() -> None:
+    async with served(reads_its_body, idle_timeout_s=0.3) as server:
+        peer = await server.connect(GET)
+        assert await one_answer(peer) == (200, b"0")
+        async with dripping(peer, b"\r\n"):  # allowed between requests, and no request
+            assert await all_of(peer) == b""
+        assert server.ended == {"idle_timeout": 1}
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_a_client_that_does_not_read_its_last_answer_is_cut() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        answer(scope[SCOPE_KEY], b"x" * 50_000_000)
+
+    for request in (GET, b"GET / HTTP/1.0\r\n\r\n"):
+        async with served(large, idle_timeout_s=0.3, unread_timeout_s=0.3) as server:
+            _, writer = await server.connect(request)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await server.has_ended("closing_timeout")
+            await server.holds(0)
+
+
+@on_uvloop
+async def test_an_honest_client_gets_in_while_two_thousand_idle_connections_try() -> None:
+    async with served(
+        reads_its_body, max_connections=64, max_connections_per_address=0, head_timeout_s=600, idle_timeout_s=600
+    ) as server:
+        held: list[Peer] = []
+
+        async def flood(sent: bytes) -> None:
+            for _ in range(50):
+                held.append(await server.connect(sent))
+
+        floods = [asyncio.create_task(flood(sent)) for sent in (b"", GET, GET[:-2], GET[:-2] + b"a: ") * 10]
+        served_count = 0
+        while not all(each.done() for each in floods):
+            peer = await server.connect(POST + b"0123456789")
+            assert await one_answer(peer) == (200, b"10")
+            served_count += 1
+            peer[1].close()
+        await asyncio.gather(*floods)
+        assert len(held) == 2_000
+        assert served_count > 1
+        peer = await server.connect(POST + b"0123456789")
+        assert await one_answer(peer) == (200, b"10")
+        await server.has_ended("gave_way_limit", 2_000 - 64)
+        assert set(server.ended) == {"gave_way_limit"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"max_connections": 2}, (503, "connections_exhausted")),
+        ({"max_connections_per_address": 2}, (429, "too_many_connections")),
+    ],
+)
+@on_uvloop
+async def test_who_is_served_does_not_give_way(limits: dict[str, Any], told: tuple[int, str]) -> None:
+    go_on = asyncio.Event()
+
+    begun = asyncio.Semaphore(0)
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        begun.release()
+        await go_on.wait()
+        await reads_its_body(scope, receive, send)
+
+    async with served(waits, **limits) as server:
+        busy = [await server.connect(GET) for _ in range(2)]
+        for _ in busy:
+            await begun.acquire()
+        received = await all_of(await server.connect())
+        assert refused(received) == told
+        assert b"retry-after: 1" in received
+        go_on.set()
+        for peer in busy:
+            assert await one_answer(peer) == (200, b"0")
+        new = await server.connect(GET)
+        assert await one_answer(new) == (200, b"0")
+
+
+@on_uvloop
+async def test_a_trusted_proxy_may_have_as_many_as_all() -> None:
+    async with served(reads_its_body, max_connections_per_address=1, trusted_proxies=("127.0.0.0/8",)) as server:
+        peers = [await server.connect(GET) for _ in range(3)]
+        for peer in peers:
+            assert await one_answer(peer) == (200, b"0")
+        assert server.ended == {}

@@ -1,0 +1,114 @@
+"""What somebody without a key can do to a running gateway: not wait it out, not fill it, not make it read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import resource
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed
+from gateway.admin.endpoints import ENDPOINTS
+from gateway.http.config import ConnectionsConfig
+from gateway.main import RESERVED_DESCRIPTORS, fitting
+from gateway.routes import may_scrape
+from slipstream.descriptors import raise_descriptor_limit
+from tests.gateway.slow_platform import GUARD_S, SlowPlatform
+
+INFERENCE = ("/v1/chat/completions", "/v1/completions")
+ADMIN = tuple(
+    "/admin/v1" + re.sub(r"{\w+}", str(UUID(int=0)), endpoint.path)
+    for endpoint in ENDPOINTS
+    if endpoint.method == "POST"
+)
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+async def answer_to(port: int, head: str) -> tuple[int, str]:
+    """Status and code of the answer to a request whose body never comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        body = await reader.readexactly(int(length.split(b":")[1]))
+        return int(answer.split()[1]), msgspec.json.decode(body)["error"]["code"]
+    finally:
+        await _end(writer)
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("key", ["", "sk-slip-" + "0" * 38, "sk-slip-admin-" + "0" * 38])
+async def test_the_key_is_looked_at_before_the_body_is_waited_for(platform: SlowPlatform, key: str) -> None:
+    assert len(ADMIN) > 10
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    async with asyncio.timeout(GUARD_S):
+        for path in INFERENCE + ADMIN:
+            head = (
+                f"POST {path} HTTP/1.1\r\nHost: x\r\n{authorization}Content-Type: application/json\r\n"
+                "Content-Length: 60000\r\n"
+            )
+            for expects in ("", "Expect: 100-continue\r\n"):
+                status, code = await answer_to(port_of(platform.url), f"{head}{expects}\r\n")
+                assert (status, code) in ((401, "missing_api_key"), (401, "invalid_api_key"), (401, "wrong_key_kind"))
+
+
+def test_only_what_an_engine_did_is_told_to_the_router_as_its_fault() -> None:
+    from gateway.serving.attempt import Books
+
+    for error, fault in ((ConnectionsExhausted("full"), False), (EngineFailed("gone"), True)):
+        books = Books.__new__(Books)
+        books.finish = None  # type: ignore[assignment]
+        books.failed(error)
+        assert books.engine_fault is fault
+
+
+def test_connections_fit_the_limit_of_open_files(caplog: pytest.LogCaptureFixture) -> None:
+    config = ConnectionsConfig(max_connections=1_000)
+    assert fitting(config, 2_000 + RESERVED_DESCRIPTORS) is config
+    assert caplog.messages == []
+    assert fitting(config, 1_024).max_connections == (1_024 - RESERVED_DESCRIPTORS) // 2
+    assert "has room for 480" in caplog.messages[0]
+    assert "to 2064" in caplog.messages[0]
+    with pytest.raises(ConfigError, match="limit of open files is 65"):
+        fitting(config, RESERVED_DESCRIPTORS + 1)
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+        assert raise_descriptor_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_metrics_are_for_this_machine_unless_told_otherwise() -> None:
+    for peer in ("127.0.0.1", "::1"):
+        assert may_scrape("loopback", peer, {})
+        assert may_scrape("everyone", peer, {})
+        assert not may_scrape("nobody", peer, {})
+        assert not may_scrape("loopback", peer, {"x-forwarded-for": "203.0.113.9"}), "a proxy on this machine"
+    assert not may_scrape("loopback", "203.0.113.9", {})
+    assert may_scrape("everyone", "203.0.113.9", {"forwarded": "for=1"})
+
+
+async def test_metrics_passed_on_by_a_proxy_do_not_exist(platform: SlowPlatform) -> None:
+    for headers, status in (({}, 200), ({"x-forwarded-for": "127.0.0.1"}, 404)):
+        async with platform.session.get(f"{platform.url}/metrics", headers=headers) as response:
+            assert response.status == status
+            text = await response.text()
+    assert "slipstream" not in text

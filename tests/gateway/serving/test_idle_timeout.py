@@ -1,0 +1,98 @@
+"""The sweeper calls once for every wait that has lasted too long, and for no other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from gateway.serving.idle_timeout import StallSweeper, Wait
+
+GUARD_S = 20.0
+
+
+@pytest.fixture
+async def sweeper() -> AsyncIterator[StallSweeper]:
+    """Not started: tests tell it the time."""
+    made = StallSweeper(period_s=0.001)
+    yield made
+    await made.stop()
+
+
+def noting(calls: list[str], name: str) -> Callable[[], None]:
+    return lambda: calls.append(name)
+
+
+def test_only_waits_over_their_own_limit_are_reported_and_once(sweeper: StallSweeper) -> None:
+    calls: list[str] = []
+    for name, limit_s in (("short", 5.0), ("long", 50.0)):
+        wait = Wait()
+        wait.begin(limit_s, noting(calls, name))
+        sweeper.add(wait)
+    now_s = time.monotonic()
+    sweeper.sweep(now_s + 4)
+    assert calls == []
+    sweeper.sweep(now_s + 6)
+    assert calls == ["short"]
+    sweeper.sweep(now_s + 7)
+    assert calls == ["short"]
+    sweeper.sweep(now_s + 51)
+    assert calls == ["short", "long"]
+
+
+def test_a_wait_that_ended_or_never_began_is_no_stall(sweeper: StallSweeper) -> None:
+    calls: list[str] = []
+    ended = Wait()
+    ended.begin(5.0, noting(calls, "ended"))
+    ended.end()
+    for wait in (ended, Wait()):
+        sweeper.add(wait)
+    sweeper.sweep(time.monotonic() + 1_000)
+    assert calls == []
+
+
+def test_beginning_again_starts_the_clock_and_the_call_anew(sweeper: StallSweeper) -> None:
+    calls: list[str] = []
+    wait = Wait()
+    sweeper.add(wait)
+    wait.begin(5.0, noting(calls, "client"))
+    sweeper.sweep(time.monotonic() + 6)
+    wait.begin(50.0, noting(calls, "engine"))
+    sweeper.sweep(time.monotonic() + 6)
+    assert calls == ["client"]
+    sweeper.sweep(time.monotonic() + 51)
+    assert calls == ["client", "engine"]
+
+
+def test_a_removed_wait_is_forgotten_even_in_the_middle_of_a_sweep(sweeper: StallSweeper) -> None:
+    calls: list[str] = []
+    waits = [Wait() for _ in range(4)]
+
+    def stalled() -> None:
+        calls.append("stalled")
+        for wait in waits:
+            sweeper.remove(wait)
+            wait.end()
+
+    for wait in waits:
+        wait.begin(5.0, stalled)
+        sweeper.add(wait)
+    sweeper.sweep(time.monotonic() + 6)
+    sweeper.sweep(time.monotonic() + 6)
+    assert calls == ["stalled"]
+    sweeper.remove(waits[0])
+
+
+async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: StallSweeper) -> None:
+    stalled = asyncio.Event()
+    wait = Wait()
+    wait.begin(0.0, stalled.set)
+    sweeper.add(wait)
+    sweeper.start()
+    await asyncio.wait_for(stalled.wait(), GUARD_S)
+    before = asyncio.all_tasks()
+    await sweeper.stop()
+    assert len(asyncio.all_tasks()) == len(before) - 1
+    await sweeper.stop()

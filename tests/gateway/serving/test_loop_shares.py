@@ -1,0 +1,85 @@
+"""One organization's work on the event loop is held to its share; nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.serving.loop_shares import BURST_S, SHARE, LoopShares
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def waits(shares: LoopShares, organization_id: str) -> bool:
+    turn = asyncio.ensure_future(shares.turn(organization_id))
+    await asyncio.sleep(0)
+    done = turn.done()
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    return not done
+
+
+async def test_a_burst_is_free_then_the_organization_waits_and_others_do_not() -> None:
+    clock = Clock()
+    shares = LoopShares(clock)
+    shares.spend("noisy", BURST_S * 0.99)
+    assert not await waits(shares, "noisy")
+    shares.spend("noisy", 0.01)
+    assert await waits(shares, "noisy")
+    assert not await waits(shares, "other")
+    clock.now_s += 0.01 / SHARE
+    assert not await waits(shares, "noisy")
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.05), st.floats(0, 1)), min_size=1, max_size=60))
+def test_over_any_time_it_gets_its_share_and_a_burst_and_the_last_piece_of_work(
+    steps: list[tuple[float, float]],
+) -> None:
+    clock = Clock()
+    shares = LoopShares(clock)
+    began_s, spent_s, longest_s = clock.now_s, 0.0, max(work_s for work_s, _ in steps)
+
+    async def run() -> None:
+        nonlocal spent_s
+        for work_s, pause_s in steps:
+            if not await waits(shares, "o"):
+                shares.spend("o", work_s)
+                spent_s += work_s
+            clock.now_s += pause_s
+            assert spent_s <= (clock.now_s - began_s) * SHARE + BURST_S + longest_s + 1e-6
+
+    asyncio.run(run())
+
+
+async def test_those_who_wait_come_one_after_the_other_and_who_leaves_holds_up_nobody() -> None:
+    shares, order = LoopShares(), []
+    shares.spend("o", BURST_S + 0.002)
+
+    async def one(number: int) -> None:
+        await shares.turn("o")
+        shares.spend("o", 0.001)
+        order.append(number)
+
+    tasks = [asyncio.create_task(one(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    assert order == []
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [1, 2, 3]
+
+
+async def test_what_is_even_again_is_forgotten() -> None:
+    clock = Clock()
+    shares = LoopShares(clock)
+    for number in range(10_001):
+        shares.spend(str(number), 0.001)
+        clock.now_s += 0.1
+    assert len(shares) < 10

@@ -1,0 +1,74 @@
+"""Which driver an engine is driven with, and what a model's requests may rely upon."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from contracts.desired_state import Canary, DesiredState, Model, Pool
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from contracts.lease import Engine
+from engines.drivers import registry as drivers
+from engines.drivers.base import Capabilities, strictest
+from gateway.serving.models import Fleet
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    made = Fleet()
+    yield made
+    made.close()
+
+
+def state(*pools: Pool, **model: Any) -> DesiredState:
+    return DesiredState(1, (Model("m", Tier.CHAT, pools[0].name, 4_096, **model),), pools)
+
+
+def engine(driver: str, pool: str) -> Engine:
+    return Engine("r", "http://127.0.0.1:1", driver, "m", pool)
+
+
+async def test_an_engine_is_driven_with_its_pools_options(fleet: Fleet) -> None:
+    await fleet.load(state(Pool("told", "openai", running_usage=True, cache_salt=True), Pool("plain", "openai")))
+
+    def options(pool: str) -> tuple[bool, bool]:
+        found: Capabilities = fleet.driver(engine("openai", pool)).capabilities
+        return found.running_count, found.salted_cache
+
+    assert options("told") == (True, True)
+    assert options("plain") == options("gone") == options("") == (False, False)
+    # the router may know a version in which the pool has another driver
+    assert fleet.driver(engine("sglang", "told")) is drivers.get("sglang")
+    with pytest.raises(ConfigError, match="no driver named"):
+        fleet.driver(engine("vllm", "told"))
+
+
+@pytest.mark.parametrize("canary", drivers.names())
+@pytest.mark.parametrize("own", drivers.names())
+async def test_a_request_is_prepared_for_its_canary_too(fleet: Fleet, own: str, canary: str) -> None:
+    await fleet.load(state(Pool("own", own), Pool("new", canary), canary=Canary("new", 0.5)))
+    one, other = drivers.get(own).capabilities, drivers.get(canary).capabilities
+    assert fleet.find("m").capabilities == strictest(one, other)
+    # the control tokens of a text are looked for if either engine would take them for real
+    assert fleet.find("m").capabilities.literal_text == (one.literal_text and other.literal_text)
+
+
+async def test_pools_that_may_share_caches_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        await fleet.load(
+            state(Pool("own", "sglang"), Pool("salted", "openai", cache_salt=True), Pool("bare", "openai"))
+        )
+    [said] = caplog.messages
+    assert said.startswith("pools.bare: ")
+    assert "cache_salt = true" in said
+
+
+async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(fleet: Fleet) -> None:
+    await fleet.load(state(Pool("own", "sglang")))
+    with pytest.raises(ConfigError, match="did you mean 'sglang'"):
+        await fleet.load(state(Pool("own", "sglang"), Pool("unused", "sglnag")))
+    assert fleet.driver(engine("sglang", "own")) is drivers.get("sglang")

@@ -1,0 +1,590 @@
+"""A request becomes a Generation: limits fixed, prompts counted and encoded, control strings kept out, a price named.
+
+The tokenizers are those of the shipped models; what differs between engines is asked of the real drivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.desired_state import Model
+from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
+from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
+from contracts.prefix import BLOCK_TOKENS, chain_tokens, of_generation, root
+from engines.drivers import registry as drivers
+from engines.tokenizer.fair_executor import FairExecutor, ResultT
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.decode import Decoder
+from gateway.wire.openai.prepare import Prepared, Target, prepare_chat, prepare_completion
+from tests.sglang.fleet import with_tools_template
+
+MODELS = Path(__file__).parents[3] / "models"
+CALLER = Caller("organization", "project", "key")
+DECODER = Decoder()
+HI = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(scope="module")
+def chat_tokenizer() -> Tokenizer:
+    """With a chat template and control tokens `<|end|>`, `<|user|>`."""
+    return Tokenizer.load(MODELS / "slipstream-chat")
+
+
+@pytest.fixture(scope="module")
+def code_tokenizer() -> Tokenizer:
+    """With tokens for filling gaps."""
+    return Tokenizer.load(MODELS / "slipstream-code")
+
+
+def target(tokenizer: Tokenizer | None, driver: str = "embedded", **model: Any) -> Target:
+    fields = {"name": "m", "tier": Tier.CHAT, "pool": "p", "context_tokens": 100, "default_max_tokens": 20, **model}
+    off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
+    return Target(Model(**fields), drivers.get(driver).capabilities, off_loop)
+
+
+async def chat(where: Target, messages: Any = HI, **fields: Any) -> Prepared:
+    asked = DECODER.chat(msgspec.json.encode({"model": "m", "messages": messages, **fields}))
+    return await prepare_chat(asked, "req_1", CALLER, "salt", where)
+
+
+async def complete(where: Target, prompt: Any = "x = ", **fields: Any) -> Prepared:
+    asked = DECODER.completion(msgspec.json.encode({"model": "m", "prompt": prompt, **fields}))
+    return await prepare_completion(asked, "req_1", CALLER, "salt", where)
+
+
+def prompts_of(prepared: Prepared) -> TextPrompt:
+    assert isinstance(prepared.generation.prompt, TextPrompt)
+    return prepared.generation.prompt
+
+
+def messages_of(prepared: Prepared) -> tuple[dict[str, Any], ...]:
+    assert isinstance(prepared.generation.prompt, ChatPrompt)
+    return prepared.generation.prompt.messages
+
+
+# The output limit
+
+
+async def test_the_default_limit_is_cut_to_what_the_context_leaves(chat_tokenizer: Tokenizer) -> None:
+    used = len(chat_tokenizer.chat_ids(HI))
+    for context, expected in ((100, 20), (used + 20, 20), (used + 19, 19), (used + 1, 1)):
+        prepared = await chat(target(chat_tokenizer, context_tokens=context))
+        assert (prepared.prompt_tokens, prepared.exact) == (used, True)
+        assert prepared.generation.sampling.max_tokens == expected
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_a_limit_that_is_asked_for_is_kept_or_refused_never_cut(chat_tokenizer: Tokenizer, field: str) -> None:
+    used = len(chat_tokenizer.chat_ids(HI))
+    where = target(chat_tokenizer, context_tokens=used + 30)
+    for asked in (1, 29, 30):
+        assert (await chat(where, **{field: asked})).generation.sampling.max_tokens == asked
+    with pytest.raises(ContextTooLong) as refused:
+        await chat(where, **{field: 31})
+    assert refused.value.param == field
+    assert f"{used + 30} tokens" in refused.value.message
+    assert f"{used} tokens and 31 are asked for" in refused.value.message
+
+
+async def test_a_prompt_that_leaves_no_room_is_itself_at_fault(chat_tokenizer: Tokenizer) -> None:
+    used = len(chat_tokenizer.chat_ids(HI))
+    for context in (used, used - 1):
+        with pytest.raises(ContextTooLong) as refused:
+            await chat(target(chat_tokenizer, context_tokens=context))
+        assert refused.value.param == "prompt"
+
+
+async def test_two_limits_at_once_are_refused(chat_tokenizer: Tokenizer) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await chat(target(chat_tokenizer), max_tokens=1, max_completion_tokens=1)
+    assert refused.value.param == "max_completion_tokens"
+
+
+async def test_completions_have_openais_default_limit(code_tokenizer: Tokenizer) -> None:
+    assert (await complete(target(code_tokenizer))).generation.sampling.max_tokens == 16
+    used = code_tokenizer.count("x = ")
+    small = await complete(target(code_tokenizer, context_tokens=used + 7))
+    assert small.generation.sampling.max_tokens == 7
+
+
+async def test_the_longest_prompt_decides_about_the_context_and_all_about_the_price(code_tokenizer: Tokenizer) -> None:
+    prompts = ["a", "some words more than that", "b c"]
+    counts = [code_tokenizer.count(prompt) for prompt in prompts]
+    where = target(code_tokenizer, context_tokens=max(counts) + 5)
+    prepared = await complete(where, prompts, max_tokens=5, n=2)
+    assert prepared.prompt_tokens == sum(counts)
+    assert prepared.generation.choices == 6
+    assert prepared.cost_tokens == sum(counts) + 6 * 5
+    with pytest.raises(ContextTooLong):
+        await complete(where, prompts, max_tokens=6, n=2)
+
+
+async def test_the_price_of_a_chat_is_the_prompt_once_and_the_limit_for_every_choice(chat_tokenizer: Tokenizer) -> None:
+    prepared = await chat(target(chat_tokenizer), n=3, max_tokens=7)
+    assert prepared.cost_tokens == len(chat_tokenizer.chat_ids(HI)) + 3 * 7
+
+
+async def test_without_a_tokenizer_counts_are_estimates_and_the_engine_decides_what_fits() -> None:
+    where = target(None, "openai", context_tokens=50)
+    prepared = await chat(where, [{"role": "user", "content": "word " * 100}], max_tokens=40)
+    assert not prepared.exact
+    assert prepared.prompt_tokens > 100
+    assert prepared.generation.sampling.max_tokens == 40
+    assert (await complete(where, "word " * 100, max_tokens=500)).generation.sampling.max_tokens == 50
+
+
+@pytest.mark.parametrize("prompt", ["x", "naïve 😀 " * 50, "\n\n\n\t" * 40, "𒀀𒀁" * 30, "", "<|endoftext|>" * 9])
+async def test_what_budgets_reserve_is_never_less_than_any_tokenizer_counts(
+    prompt: str, chat_tokenizer: Tokenizer, code_tokenizer: Tokenizer
+) -> None:
+    where = target(None, "openai", context_tokens=4_096)
+    text = await complete(where, prompt, suffix=prompt)
+    ids = await complete(target(None, "embedded"), [[5] * 30, [6] * 20], max_tokens=2)
+    for tokenizer in (chat_tokenizer, code_tokenizer):
+        assert text.prompt_tokens_bound >= 2 * len(tokenizer.encode(prompt))
+    assert text.prompt_tokens_bound >= len(code_tokenizer.fill_ids(prompt, prompt))
+    assert ids.prompt_tokens_bound >= 50
+    conversation = await chat(where, [{"role": "user", "content": prompt or "."}])
+    assert conversation.prompt_tokens_bound >= 4_096  # no engine takes more of it
+
+
+async def test_with_a_tokenizer_budgets_reserve_what_it_counts(chat_tokenizer: Tokenizer) -> None:
+    prepared = await chat(target(chat_tokenizer))
+    assert prepared.prompt_tokens_bound == prepared.prompt_tokens == len(chat_tokenizer.chat_ids(HI))
+
+
+@pytest.mark.parametrize("driver", ["embedded", "sglang", "openai"])
+async def test_pictures_are_reserved_as_the_whole_context(tmp_path: Path, driver: str) -> None:
+    """The engine alone counts their tokens: to a template each is a placeholder."""
+    source = with_tools_template(MODELS / "slipstream-chat", tmp_path)
+    (source / "chat_template.jinja").unlink(missing_ok=True)
+    (source / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for part in m.content %}"
+        "{{ '<image>' if part.type == 'image_url' else part.text }}{% endfor %}{% endfor %}"
+    )
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    parts = [{"type": "text", "text": "compare"}, *[picture] * 8]
+    where = target(Tokenizer.load(source), driver, context_tokens=4_096)
+    prepared = await chat(where, [{"role": "user", "content": parts}])
+    assert prepared.prompt_tokens < 100
+    assert prepared.prompt_tokens_bound == 4_096
+    assert not prepared.exact
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("fields", [{"tools": [TOOL]}, {"response_format": SCHEMA}, {"reasoning_effort": "low"}])
+async def test_what_an_engine_may_add_to_the_prompt_by_itself_is_reserved_as_the_whole_context(
+    chat_tokenizer: Tokenizer, fields: dict[str, Any]
+) -> None:
+    for driver in ("sglang", "openai"):
+        prepared = await chat(target(chat_tokenizer, driver, context_tokens=4_096), **fields)
+        assert prepared.prompt_tokens_bound == 4_096
+    ours = await chat(target(chat_tokenizer, "embedded", context_tokens=4_096), **fields)
+    assert ours.prompt_tokens_bound == ours.prompt_tokens, "it renders the same template"
+
+
+async def test_tools_that_the_template_writes_are_reserved_as_counted(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(with_tools_template(MODELS / "slipstream-chat", tmp_path))
+    prepared = await chat(target(tokenizer, "sglang", context_tokens=4_096), tools=[TOOL])
+    assert prepared.prompt_tokens_bound == prepared.prompt_tokens == len(tokenizer.chat_ids(HI, [TOOL]))
+
+
+# What cannot fit, and whose turn it is
+
+
+@pytest.mark.parametrize("fields", [{}, {"suffix": "x"}])
+async def test_texts_whose_bytes_cannot_fit_never_reach_a_thread(
+    code_tokenizer: Tokenizer, fields: dict[str, Any]
+) -> None:
+    class Closed:
+        async def run(self, *_: Any) -> Any:
+            raise AssertionError("took a turn")
+
+    where = target(code_tokenizer, context_tokens=100)
+    assert where.tokenizer is not None
+    where.tokenizer._executor = Closed()  # type: ignore[assignment]
+    assert code_tokenizer.longest_token_bytes is not None
+    with pytest.raises(ContextTooLong) as refused:
+        await complete(where, "é" * (50 * code_tokenizer.longest_token_bytes + 1), **fields)
+    assert "context is 100 tokens" in refused.value.message
+    assert f"{100 * code_tokenizer.longest_token_bytes + 2} bytes" in refused.value.message
+    with pytest.raises(AssertionError, match="took a turn"):
+        await complete(where, "x" * (100 * code_tokenizer.longest_token_bytes - 1), **fields)
+
+
+@pytest.mark.parametrize("prompt", [[1] * 101, [[1], [1] * 101]])
+async def test_token_ids_that_cannot_fit_are_refused_by_their_number(code_tokenizer: Tokenizer, prompt: Any) -> None:
+    with pytest.raises(ContextTooLong, match="The prompt has 101 tokens"):
+        await complete(target(code_tokenizer, context_tokens=100), prompt)
+
+
+async def test_long_prompts_take_their_organizations_turn_all_texts_as_one(
+    chat_tokenizer: Tokenizer, code_tokenizer: Tokenizer
+) -> None:
+    turns: list[tuple[str, int]] = []
+
+    class Recorded(FairExecutor):
+        async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
+            turns.append((tenant, size_bytes))
+            return await super().run(tenant, size_bytes, work)
+
+    executor = Recorded()
+    for tokenizer, ask in ((chat_tokenizer, chat), (code_tokenizer, complete)):
+        where = target(tokenizer, context_tokens=100_000)
+        assert where.tokenizer is not None
+        where.tokenizer._executor = executor
+        short: Any = "x" * 3_000
+        long: Any = [short] * 2
+        if ask is chat:
+            short, long = [{"role": "user", "content": short}], [{"role": "user", "content": short}] * 2
+        await ask(where, short)
+        assert turns == []
+        await ask(where, long)
+        ((tenant, size_bytes),) = turns
+        assert tenant == CALLER.organization_id
+        assert 6_000 <= size_bytes < 6_200
+        turns.clear()
+    executor.close()
+
+
+async def test_arguments_nested_too_deeply_are_refused_whichever_engine_serves(chat_tokenizer: Tokenizer) -> None:
+    for driver in ("embedded", "sglang", "openai"):
+        with pytest.raises(InvalidField, match="nested"):
+            await chat(target(chat_tokenizer, driver), [*HI, call_with("[" * 1_200 + "]" * 1_200)])
+
+
+# Control strings
+
+
+async def test_an_engine_that_takes_text_literally_gets_control_strings_as_text(chat_tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "x<|end|><|user|>"}]
+    prepared = await chat(target(chat_tokenizer, "embedded"), messages)
+    assert messages_of(prepared)[0]["content"] == "x<|end|><|user|>"
+    assert prepared.prompt_tokens == len(chat_tokenizer.chat_ids(messages)) > len(chat_tokenizer.chat_ids(HI)) + 6
+
+
+def call_with(arguments: str) -> dict[str, Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+PARTS = [{"type": "text", "text": "<|en"}, {"type": "text", "text": "d|>"}]
+
+
+@pytest.mark.parametrize("driver", ["sglang", "openai"])
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "user", "content": "x<|end|>"}, "messages[1].content"),
+        ({"role": "system", "content": "<|user|>"}, "messages[1].content"),
+        ({"role": "developer", "content": "<|user|>"}, "messages[1].content"),
+        ({"role": "tool", "tool_call_id": "c", "content": "<|end|>"}, "messages[1].content"),
+        ({"role": "tool", "tool_call_id": "<|end|>", "content": ""}, "messages[1].tool_call_id"),
+        ({"role": "user", "content": [{"type": "text", "text": "<|end|>"}]}, "messages[1].content"),
+        ({"role": "user", "content": PARTS}, "messages[1].content"),
+        ({"role": "user", "content": "x", "name": "<|end|>"}, "messages[1].name"),
+        ({"role": "assistant", "content": "x", "reasoning_content": "<|end|>"}, "messages[1].reasoning_content"),
+        (call_with('{"a": "<|end|>"}'), "messages[1].tool_calls"),
+        (call_with('{"a": {"b": ["\\u003c|end|\\u003e"]}}'), "messages[1].tool_calls"),
+        (call_with("not JSON <|end|>"), "messages[1].tool_calls"),
+    ],
+)
+async def test_other_engines_never_get_them_wherever_they_stand(
+    chat_tokenizer: Tokenizer, driver: str, message: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(SpecialToken) as refused:
+        await chat(target(chat_tokenizer, driver), [*HI, message])
+    assert refused.value.param == param
+
+
+async def test_control_strings_in_tools_are_refused_too(chat_tokenizer: Tokenizer) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"anyOf": [{"type": "text"}, {"type": "null"}]}}}
+    tool: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    where = target(chat_tokenizer, "sglang", context_tokens=2_000)
+    assert (await chat(where, tools=[tool])).generation.prompt.tools is not None  # type: ignore[union-attr]
+    schema["properties"]["a"]["description"] = "<|end|>"
+    with pytest.raises(SpecialToken) as refused:
+        await chat(where, tools=[tool])
+    assert refused.value.param == "tools"
+
+
+async def test_pictures_are_not_searched_for_control_strings(chat_tokenizer: Tokenizer) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,<|end|>"}}
+    parts = [{"type": "text", "text": "what is this"}, picture]
+    prepared = await chat(target(None, "sglang"), [{"role": "user", "content": parts}])
+    assert messages_of(prepared)[0]["content"][1] == picture
+
+
+async def test_completions_carry_control_strings_as_ids_of_their_characters(code_tokenizer: Tokenizer) -> None:
+    text = "a <|fim_middle|> b"
+    for driver in ("embedded", "sglang"):
+        prepared = await complete(target(code_tokenizer, driver), [text, "b"])
+        assert prompts_of(prepared).prompts == (tuple(code_tokenizer.encode(text)), tuple(code_tokenizer.encode("b")))
+        assert not set(prompts_of(prepared).prompts[0]) & code_tokenizer.control_ids
+    with pytest.raises(SpecialToken) as refused:
+        await complete(target(code_tokenizer, "openai"), text)
+    assert refused.value.param == "prompt"
+    plain = await complete(target(code_tokenizer, "openai"), "a b")
+    assert prompts_of(plain).prompts == ("a b",)
+    assert plain.prompt_tokens == code_tokenizer.count("a b")
+
+
+# Filling a gap
+
+
+async def test_a_gap_goes_as_ids_where_the_engine_takes_them(code_tokenizer: Tokenizer) -> None:
+    prefix, suffix = "def f(<|fim_suffix|>", "\n\nf()\n<|fim_middle|>"
+    ids = tuple(code_tokenizer.fill_ids(prefix, suffix))
+    for driver in ("embedded", "sglang"):
+        prepared = await complete(target(code_tokenizer, driver), prefix, suffix=suffix)
+        assert prompts_of(prepared) == TextPrompt((ids,), filled_gap=True)
+        assert prepared.prompt_tokens == len(ids)
+    assert sum(id_ in code_tokenizer.control_ids for id_ in ids) == 3, "only the template's own"
+
+
+async def test_a_gap_goes_as_text_elsewhere_without_control_strings(code_tokenizer: Tokenizer) -> None:
+    where = target(code_tokenizer, "openai")
+    prepared = await complete(where, "def f(", suffix="\n")
+    assert prompts_of(prepared) == TextPrompt(("def f(",), "\n")
+    assert prepared.prompt_tokens == len(code_tokenizer.fill_ids("def f(", "\n"))
+    for fields, param in (
+        ({"prompt": "<|fim_prefix|>", "suffix": "b"}, "prompt"),
+        ({"prompt": "a", "suffix": "<|fim_middle|>"}, "suffix"),
+    ):
+        with pytest.raises(SpecialToken) as refused:
+            await complete(where, **fields)
+        assert refused.value.param == param
+
+
+async def test_a_gap_without_a_tokenizer_is_estimated_on_both_sides() -> None:
+    prepared = await complete(target(None, "openai"), "a" * 30, suffix="b" * 60)
+    assert prompts_of(prepared) == TextPrompt(("a" * 30,), "b" * 60)
+    assert prepared.prompt_tokens >= 30
+
+
+async def test_a_model_that_cannot_fill_gaps_says_so(chat_tokenizer: Tokenizer) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        await complete(target(chat_tokenizer), "a", suffix="b")
+    assert refused.value.param == "suffix"
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [5, 6], [[5, 6]]])
+@pytest.mark.parametrize("counted", [False, True])
+async def test_a_gap_has_one_text_before_it(code_tokenizer: Tokenizer, prompt: Any, counted: bool) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await complete(target(code_tokenizer if counted else None), prompt, suffix="b")
+    assert refused.value.param == "prompt"
+
+
+async def test_an_echo_of_a_gap_is_refused(code_tokenizer: Tokenizer) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        await complete(target(code_tokenizer), "a", suffix="b", echo=True)
+    assert refused.value.param == "echo"
+
+
+# Token ids
+
+
+async def test_token_ids_are_taken_as_they_are_and_counted(code_tokenizer: Tokenizer) -> None:
+    last = code_tokenizer.vocabulary_size - 1
+    for prompt, expected in (([0, last], ((0, last),)), ([[1], [2, 3]], ((1,), (2, 3)))):
+        prepared = await complete(target(code_tokenizer, "sglang"), prompt)
+        assert prompts_of(prepared).prompts == expected
+        assert prepared.prompt_tokens == sum(map(len, expected))
+
+
+async def test_token_ids_outside_the_vocabulary_are_refused_by_place(code_tokenizer: Tokenizer) -> None:
+    beyond = code_tokenizer.vocabulary_size
+    for prompt, param in (([1, beyond], "prompt"), ([[1], [2, beyond]], "prompt[1]")):
+        with pytest.raises(InvalidField) as refused:
+            await complete(target(code_tokenizer, "sglang"), prompt)
+        assert refused.value.param == param
+        assert str(beyond) in refused.value.message
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [[1], [2]], ["text", [1]]])
+async def test_unchecked_token_ids_go_only_to_engines_that_check_them(prompt: Any) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        await complete(target(None, "sglang"), prompt)
+    assert refused.value.param == "prompt"
+    assert await complete(target(None, "openai"), prompt)
+    assert await complete(target(None, "sglang"), ["text"])
+
+
+@pytest.mark.parametrize(("prompt", "param"), [([], "prompt"), ([[1], []], "prompt[1]"), ([1, "a"], "prompt[0]")])
+async def test_prompts_that_are_none_are_refused(code_tokenizer: Tokenizer, prompt: Any, param: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await complete(target(code_tokenizer), prompt)
+    assert refused.value.param == param
+
+
+async def test_too_many_choices_in_all_are_refused(code_tokenizer: Tokenizer) -> None:
+    assert (await complete(target(code_tokenizer), ["a"] * 8, n=2)).generation.choices == 16
+    with pytest.raises(InvalidField) as refused:
+        await complete(target(code_tokenizer), ["a"] * 9, n=2)
+    assert refused.value.param == "n"
+    with pytest.raises(InvalidField) as many:
+        await complete(target(code_tokenizer), ["a"] * 65)
+    assert many.value.param in ("prompt", "n")
+
+
+# What is rebuilt
+
+
+async def test_messages_are_rebuilt_not_forwarded(chat_tokenizer: Tokenizer) -> None:
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "audio": None, "function_call": None},
+        *HI,
+    ]
+    prepared = await chat(target(chat_tokenizer), messages)
+    assert messages_of(prepared) == (
+        {"role": "system", "content": "be brief"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "hi"},
+    )
+
+
+async def test_the_generation_says_for_whom_and_with_whose_cache(chat_tokenizer: Tokenizer) -> None:
+    generation = (await chat(target(chat_tokenizer, name="public", tier=Tier.AUTOCOMPLETE))).generation
+    assert (generation.request_id, generation.caller, generation.cache_salt) == ("req_1", CALLER, "salt")
+    assert (generation.model, generation.tier) == ("public", Tier.AUTOCOMPLETE), "the alias asked for is not passed on"
+
+
+async def test_pictures_by_address_are_refused_where_they_stand(chat_tokenizer: Tokenizer) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret"}}]
+    with pytest.raises(UnsupportedField) as refused:
+        await chat(target(chat_tokenizer), [*HI, {"role": "user", "content": parts}])
+    assert refused.value.param == "messages[1].content[1].image_url.url"
+
+
+async def test_a_code_model_does_not_chat(code_tokenizer: Tokenizer) -> None:
+    with pytest.raises(WrongEndpoint) as refused:
+        await chat(target(code_tokenizer))
+    assert refused.value.param == "model"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"store": True}, "store"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
+    ],
+)
+async def test_contradictions_and_what_is_not_offered_are_refused_by_name(
+    chat_tokenizer: Tokenizer, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises((InvalidField, UnsupportedField)) as refused:
+        await chat(target(chat_tokenizer), **fields)
+    assert refused.value.param == param
+
+
+async def test_best_of_is_generated_and_reserved_in_full(code_tokenizer: Tokenizer) -> None:
+    same = (await complete(target(code_tokenizer), n=2, best_of=2, stream=True)).generation
+    assert (same.sampling.n, same.sampling.best) == (2, None)
+    prepared = await complete(target(code_tokenizer), ["a", "b"], n=2, best_of=5, max_tokens=7)
+    assert (prepared.generation.sampling.n, prepared.generation.sampling.best) == (5, 2)
+    assert prepared.generation.choices == 10
+    assert prepared.cost_tokens == prepared.prompt_tokens + 10 * 7
+
+
+@pytest.mark.parametrize(
+    "fields", [{"n": 3, "best_of": 2}, {"best_of": 2, "stream": True}, {"best_of": 9, "prompt": ["a", "b"]}]
+)
+async def test_a_best_of_that_cannot_be_is_refused_by_name(code_tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await complete(target(code_tokenizer), **fields)
+    assert refused.value.param == "best_of"
+
+
+async def test_sampling_is_what_was_asked_for(chat_tokenizer: Tokenizer) -> None:
+    fields = {"temperature": 0, "top_p": 0.5, "seed": 7, "frequency_penalty": 1, "presence_penalty": -1}
+    prepared = await chat(
+        target(chat_tokenizer), stop="END", logit_bias={"5": 1}, logprobs=True, top_logprobs=3, stream=True,
+        stream_options={"include_usage": True}, **fields,
+    )  # fmt: skip
+    sampling = prepared.generation.sampling
+    assert {name: getattr(sampling, name) for name in fields} == fields
+    assert (sampling.stop, sampling.logit_bias, sampling.logprobs) == (("END",), {"5": 1}, 3)
+    assert prepared.generation.stream
+    assert prepared.generation.include_usage
+    assert (await chat(target(chat_tokenizer), stop=["a", "b"])).generation.sampling.stop == ("a", "b")
+    assert (await chat(target(chat_tokenizer), logprobs=True)).generation.sampling.logprobs == 0
+    assert (await chat(target(chat_tokenizer))).generation.sampling.logprobs is None
+
+
+# What the router knows a prompt by
+
+
+async def test_a_conversation_is_known_by_the_ids_that_the_engine_will_see(chat_tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "What is the capital of France? " * 30}]
+    prepared = await chat(target(chat_tokenizer, context_tokens=4_000), messages)
+    ids = chat_tokenizer.chat_ids(messages)
+    assert prepared.chain == chain_tokens(root("m", salt="salt"), ids)
+    assert len(prepared.chain) == len(ids) // BLOCK_TOKENS > 1
+
+
+async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_by(chat_tokenizer: Tokenizer) -> None:
+    """The shipped chat model's template has no place for tools: no engine computes or caches them."""
+    messages = [{"role": "user", "content": "What is the capital of France? " * 30}]
+    function = {"name": "look_up", "description": "Looks something up. " * 40, "parameters": {"type": "object"}}
+    where = target(chat_tokenizer, context_tokens=4_000)
+    plain, with_tools = (
+        await chat(where, messages),
+        await chat(where, messages, tools=[{"type": "function", "function": function}]),
+    )
+    assert plain.chain == with_tools.chain
+
+
+@pytest.mark.parametrize(
+    ("driver", "choice", "counted"),
+    [
+        ("sglang", "auto", 2), ("sglang", "required", 2), ("sglang", "none", 0), ("sglang", "named", 1),
+        ("embedded", "none", 0), ("embedded", "named", 2), ("openai", "none", 2),
+    ],
+)  # fmt: skip
+async def test_only_tools_that_the_engine_puts_into_the_prompt_are_counted(
+    tmp_path: Path, driver: str, choice: str, counted: int
+) -> None:
+    """tests/sglang asks the real one."""
+    tokenizer = Tokenizer.load(with_tools_template(MODELS / "slipstream-chat", tmp_path))
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("first", "second")]
+    asked: Any = {"type": "function", "function": {"name": "first"}} if choice == "named" else choice
+    prepared = await chat(target(tokenizer, driver, context_tokens=4_000), tools=tools, tool_choice=asked)
+    assert prepared.prompt_tokens == len(tokenizer.chat_ids(HI, tools[:counted] or None))
+
+
+async def test_without_a_tokenizer_a_conversation_is_known_by_its_bytes() -> None:
+    prepared = await chat(target(None, "openai"), [{"role": "user", "content": "What is the capital of France? " * 30}])
+    assert prepared.chain.kind == "bytes"
+    assert len(prepared.chain) > 1
+
+
+async def test_conversations_that_differ_in_an_image_alone_are_not_taken_for_the_same(
+    chat_tokenizer: Tokenizer,
+) -> None:
+    def pictured(data: str) -> list[Any]:
+        url = {"url": "data:image/png;base64," + data * 300}
+        return [
+            {"role": "user", "content": [{"type": "image_url", "image_url": url}, {"type": "text", "text": "w " * 300}]}
+        ]
+
+    where = target(None, "openai", context_tokens=4_000)
+    one, other = await chat(where, pictured("a")), await chat(where, pictured("b"))
+    assert one.chain.shared_blocks(other.chain) == 0
+    ids = chat_tokenizer.encode("w " * 300)
+    assert of_generation(one.generation, ids).shared_blocks(of_generation(other.generation, ids)) == 0

@@ -1,0 +1,365 @@
+"""The relay: whatever way the engine's bytes are cut or joined, the client gets the same events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import EngineFailed, EngineRefused
+from contracts.usage import Usage
+from gateway.wire.openai.collect import Collector
+from gateway.wire.openai.relay import Relay, rewrite_decoded
+from gateway.wire.openai.usage_tracker import UsageSeen
+
+OURS, MODEL = "chatcmpl-ours", "public-model"
+
+
+def sse(*payloads: dict[str, Any] | str) -> bytes:
+    lines = [p if isinstance(p, str) else msgspec.json.encode(p).decode() for p in payloads]
+    return "".join(f"data: {line}\n\n" for line in lines).encode()
+
+
+def chunk(content: str | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    delta: dict[str, Any] = {} if content is None else {"content": content}
+    role = more.pop("role", None)
+    if role:
+        delta["role"] = role
+    return {
+        "id": more.pop("id", "req_1"),
+        "object": "chat.completion.chunk",
+        "created": 7,
+        "model": more.pop("model", "engine-model"),
+        "choices": [
+            {
+                "index": more.pop("index", 0),
+                "delta": delta,
+                "logprobs": None,
+                "finish_reason": finish,
+                "matched_stop": finish and 3,
+            }
+        ],
+        **more,
+    }
+
+
+def usage(completion: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": 5,
+        "completion_tokens": completion,
+        "total_tokens": 5 + completion,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
+
+
+CONTENT = ["Hel", 'lo "quoted" \\ \n', ',"usage":{"prompt_tokens":1}', "ünï", '"finish_reason":"stop"', "data: [DONE]"]
+
+
+def engine_stream(running_usage: bool, role_first: bool, usage_event: bool = True) -> bytes:
+    def extra(completion: int) -> dict[str, Any]:
+        return {"usage": usage(completion)} if running_usage else {}
+
+    payloads: list[dict[str, Any] | str] = []
+    if role_first:
+        payloads.append(chunk("", role="assistant", **extra(0)))
+    payloads += [chunk(text, **extra(n + 1)) for n, text in enumerate(CONTENT)]
+    payloads.append(chunk(None, finish="stop", **extra(len(CONTENT))))
+    if usage_event:
+        payloads.append({**chunk(), "choices": [], "usage": usage(len(CONTENT))})
+    payloads.append("[DONE]")
+    return sse(*payloads)
+
+
+def run(pieces: list[bytes], include_usage: bool = False, choices: int = 1) -> tuple[bytes, bytes, Relay]:
+    relay = Relay(OURS, MODEL, choices, include_usage)
+    sent = b"".join(relay.feed(piece) for piece in pieces)
+    return sent, relay.closing_events(), relay
+
+
+def events(data: bytes) -> list[Any]:
+    parts = data.decode().split("\n\n")
+    assert parts.pop() == ""
+    return [part if part == "data: [DONE]" else msgspec.json.decode(part.removeprefix("data: ")) for part in parts]
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+@pytest.mark.parametrize("running_usage", [False, True])
+@pytest.mark.parametrize("role_first", [False, True])
+def test_split_at_every_byte_gives_the_same_bytes(include_usage: bool, running_usage: bool, role_first: bool) -> None:
+    stream = engine_stream(running_usage, role_first)
+    whole = run([stream], include_usage)[:2]
+    assert len(events(b"".join(whole))) == len(CONTENT) + role_first + 2 + include_usage
+    for cut in range(1, len(stream)):
+        sent, closing, relay = run([stream[:cut], stream[cut:]], include_usage)
+        assert (sent, closing) == whole
+        assert relay.complete
+        assert relay.done
+    assert run([stream[i : i + 1] for i in range(len(stream))], include_usage)[:2] == whole
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_cutting_and_line_ending_gives_the_same_events(data: st.DataObject) -> None:
+    stream = engine_stream(running_usage=data.draw(st.booleans()), role_first=True)
+    whole = run([stream])[:2]
+    if data.draw(st.booleans()):
+        stream = stream.replace(b"\n", b"\r\n")
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=8)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert run(pieces)[:2] == whole
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+@pytest.mark.parametrize("running_usage", [False, True])
+def test_in_place_rewriting_means_what_decoding_means(include_usage: bool, running_usage: bool) -> None:
+    stream = engine_stream(running_usage, role_first=True, usage_event=False)
+    sent, closing, _ = run([stream], include_usage)
+    expected = [
+        msgspec.json.decode(rewrite_decoded(event, OURS, MODEL, include_usage))
+        for event in events(stream)
+        if event != "data: [DONE]"
+    ]
+    got = [event for event in events(sent + closing) if event != "data: [DONE]" and event["choices"]]
+    assert got == expected
+
+
+def test_text_of_every_event_arrives_unchanged_under_our_id_and_model() -> None:
+    sent, closing, _ = run([engine_stream(running_usage=True, role_first=True)], include_usage=True)
+    got = events(sent + closing)
+    assert "".join(e["choices"][0]["delta"].get("content") or "" for e in got[:-2]) == "".join(CONTENT)
+    assert {(e["id"], e["model"]) for e in got[:-1]} == {(OURS, MODEL)}
+    assert all("usage" in event and event["usage"] is None for event in got[:-2])
+    assert all("matched_stop" not in choice for event in got[:-1] for choice in event["choices"])
+    assert got[-2]["choices"] == []
+    assert got[-2]["usage"]["completion_tokens"] == len(CONTENT)
+    assert got[-1] == "data: [DONE]"
+
+
+def test_usage_is_absent_unless_asked_for() -> None:
+    sent, closing, relay = run([engine_stream(running_usage=True, role_first=True)])
+    assert all("usage" not in event for event in events(sent + closing) if event != "data: [DONE]")
+    assert relay.usage is not None
+    assert (relay.usage.prompt_tokens, relay.usage.completion_tokens, relay.usage.cached_tokens) == (5, 6, 2)
+
+
+def test_finishing_events_wait_for_the_books() -> None:
+    sent, closing, _ = run([engine_stream(running_usage=False, role_first=False)])
+    assert b'"finish_reason":"stop"' not in sent.replace(b'\\"', b"")
+    assert closing.startswith(b"data: ")
+    assert b'"finish_reason":"stop"' in closing
+
+
+def test_running_usage_survives_a_stream_that_breaks_off() -> None:
+    stream = engine_stream(running_usage=True, role_first=True)
+    relay = Relay(OURS, MODEL, 1, include_usage=False)
+    relay.feed(b"".join(stream.partition(b"l")[:2]))
+    relay.feed(stream[len(b"".join(stream.partition(b"l")[:2])) : stream.index(b"n\xc3\xaf")])
+    assert not relay.complete
+    assert relay.usage is not None
+    assert relay.usage.completion_tokens == 3
+
+
+def test_each_choice_may_have_its_own_engine_id_and_must_finish() -> None:
+    payloads = [
+        chunk("a", id="req_1_0"),
+        chunk("b", id="req_1_1", index=1),
+        chunk(finish="stop", id="req_1_0"),
+        chunk("c", id="req_1_1", index=1),
+        chunk(finish="length", id="req_1_1", index=1),
+    ]
+    sent, closing, relay = run([sse(*payloads, "[DONE]")], choices=2)
+    got = [event for event in events(sent + closing) if event != "data: [DONE]"]
+    assert {event["id"] for event in got} == {OURS}
+    assert len(events(sent)) == 4
+    assert relay.complete
+
+
+def test_spaced_json_takes_the_slow_path_to_the_same_end() -> None:
+    import json
+
+    stream = engine_stream(running_usage=True, role_first=True)
+    spaced = b"".join(
+        b"data: [DONE]\n\n" if e == "data: [DONE]" else b"data: " + json.dumps(e).encode() + b"\n\n"
+        for e in events(stream)
+    )
+    for include_usage in (False, True):
+        plain, slow = run([stream], include_usage), run([spaced], include_usage)
+        assert events(slow[0] + slow[1]) == events(plain[0] + plain[1])
+
+
+def test_an_error_event_is_not_passed_on() -> None:
+    relay = Relay(OURS, MODEL, 1, include_usage=False)
+    assert relay.feed(sse(chunk("a"))) != b""
+    assert relay.feed(sse({"error": {"message": "secret path /engine/x", "code": 500}})) == b""
+    assert isinstance(relay.error, EngineFailed)
+    assert "secret" not in relay.error.message
+    assert not relay.complete
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_an_error_event_with_a_4xx_code_is_a_refusal(kind: Any) -> None:
+    state = kind(OURS, MODEL, 1, False) if kind is Relay else kind(OURS, MODEL, 1)
+    state.feed(sse(chunk("a"), {"error": {"object": "error", "message": "No such grammar.", "code": 400}}))
+    assert isinstance(state.error, EngineRefused)
+    assert state.error.message == "No such grammar."
+    assert not state.complete
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
+    for running_usage in (False, True):
+        for salted, cached in ((True, 2), (False, 0)):
+            seen = UsageSeen(1, salted_cache=salted)
+            state: Relay | Collector
+            state = Relay(OURS, MODEL, 1, True, seen=seen) if kind is Relay else Collector(OURS, MODEL, 1, seen=seen)
+            state.feed(engine_stream(running_usage, role_first=True))
+            assert seen.total is not None
+            assert (seen.total.prompt_tokens, seen.total.cached_tokens) == (5, cached)
+            told = state.closing_events() if isinstance(state, Relay) else state.body()
+            assert b'"cached_tokens":%d' % cached in told
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject) -> None:
+    """Both readers keep the same, whatever path an event takes and however it is cut."""
+    running_usage = data.draw(st.booleans())
+    stream = engine_stream(running_usage, role_first=data.draw(st.booleans()), usage_event=False)
+    whole = [event + b"\n\n" for event in stream.split(b"\n\n") if event]
+    number = data.draw(st.integers(0, len(whole)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, 200), max_size=4)))
+    sent = b"".join(whole[:number])
+    pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
+    texts = [
+        event["choices"][0]["delta"].get("content")
+        for event in events(sent)
+        if event != "data: [DONE]" and event["choices"]
+    ]
+    for state in (Relay(OURS, MODEL, 1, False, seen=UsageSeen(1)), Collector(OURS, MODEL, 1, seen=UsageSeen(1))):
+        for piece in pieces:
+            state.feed(piece)
+        delivered = state._usage.delivered
+        assert (delivered is None) == (running_usage and number > 0)
+        assert delivered is None or delivered.events == len([text for text in texts if text])
+
+
+def test_comments_and_event_fields_are_skipped() -> None:
+    stream = b": ping\n\nevent: message\ndata: " + msgspec.json.encode(chunk("a")) + b"\n\n" + sse("[DONE]")
+    sent, _, relay = run([stream])
+    assert len(events(sent)) == 1
+    assert relay.done
+
+
+@pytest.mark.parametrize("bad", [b"data: {broken\n\n", b"data: 7\n\n", b"data: " + b"x" * 5_000_000])
+def test_nonsense_from_an_engine_is_its_failure(bad: bytes) -> None:
+    with pytest.raises(EngineFailed):
+        Relay(OURS, MODEL, 1, include_usage=False).feed(bad)
+    with pytest.raises(EngineFailed):
+        Collector(OURS, MODEL, 1).feed(bad)
+
+
+@pytest.mark.parametrize("running_usage", [False, True])
+def test_collecting_gives_what_streaming_gives(running_usage: bool) -> None:
+    stream = engine_stream(running_usage, role_first=True)
+    for size in (1, 7, len(stream)):
+        collector = Collector(OURS, MODEL, 1)
+        for start in range(0, len(stream), size):
+            collector.feed(stream[start : start + size])
+        body = msgspec.json.decode(collector.body())
+        assert collector.complete
+        assert body["id"] == OURS
+        assert body["choices"][0]["message"] == {"role": "assistant", "content": "".join(CONTENT)}
+        assert body["choices"][0]["finish_reason"] == "stop"
+        assert body["usage"]["completion_tokens"] == len(CONTENT)
+
+
+def test_collecting_tool_calls_joins_their_arguments() -> None:
+    def call(index: int, **function: str) -> dict[str, Any]:
+        event = chunk()
+        event["choices"][0]["delta"] = {"tool_calls": [{"index": index, "id": f"c{index}", "function": function}]}
+        return event
+
+    collector = Collector(OURS, MODEL, 1)
+    collector.feed(
+        sse(
+            call(0, name="f", arguments='{"a"'), call(0, arguments=":1}"), call(1, name="g"), chunk(finish="tool_calls")
+        )
+    )
+    calls = msgspec.json.decode(collector.body())["choices"][0]["message"]["tool_calls"]
+    assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls] == [
+        ("c0", "f", '{"a":1}'),
+        ("c1", "g", ""),
+    ]
+
+
+def test_collecting_completions_keeps_choices_and_logprobs_apart() -> None:
+    def part(index: int, text: str, finish: str | None = None) -> dict[str, Any]:
+        logprobs = {"tokens": [text], "token_logprobs": [-1.0], "top_logprobs": None, "text_offset": [0]}
+        choice = {"index": index, "text": text, "logprobs": logprobs if text else None, "finish_reason": finish}
+        return {"id": "x", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+
+    collector = Collector(OURS, MODEL, 2)
+    collector.feed(sse(part(1, "b"), part(0, "a"), part(0, "c"), part(0, "", "length"), part(1, "", "stop"), "[DONE]"))
+    body = msgspec.json.decode(collector.body())
+    assert [(c["text"], c["finish_reason"], c["logprobs"]["tokens"]) for c in body["choices"]] == [
+        ("ac", "length", ["a", "c"]),
+        ("b", "stop", ["b"]),
+    ]
+
+
+def of_choice(index: int, completion: int, prompt: int = 5) -> dict[str, Any]:
+    """An event of one choice with that choice's running usage, as SGLang sends it."""
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    details = {"prompt_tokens_details": {"cached_tokens": 2}, "reasoning_tokens": 1}
+    return chunk("x", id=f"own-{index}", index=index, usage={**counts, **details})
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_usage_of_a_lost_stream_sums_its_choices_and_counts_each_prompt_once(kind: Any, size: int) -> None:
+    arguments = (False,) if kind is Relay else ()
+    stream = sse(of_choice(0, 1), of_choice(1, 1), of_choice(1, 2), of_choice(0, 2), of_choice(1, 3))
+
+    def lost(choices: int, prompts: int, data: bytes) -> Usage | None:
+        state = kind(OURS, MODEL, choices, *arguments, prompts)
+        for start in range(0, len(data), size):
+            state.feed(data[start : start + size])
+        assert not state.complete
+        found: Usage | None = state.usage
+        return found
+
+    assert lost(2, 1, stream) == Usage(5, 2 + 3, 2, 2)
+    assert lost(3, 1, stream) == Usage(5, 2 + 3, 2, 2)
+    assert lost(2, 1, stream + sse(chunk("y", index=0))) == Usage(5, 2 + 3, 2, 2)
+    two_prompts = sse(of_choice(0, 1), of_choice(1, 4), of_choice(2, 2, prompt=9), of_choice(3, 1, prompt=9))
+    assert lost(4, 2, two_prompts) == Usage(5 + 9, 1 + 4 + 2 + 1, 4, 4)
+    assert lost(2, 1, b"") is None
+
+
+@pytest.mark.parametrize("kind", [Relay, Collector])
+def test_the_event_without_choices_counts_all(kind: Any) -> None:
+    arguments = (False,) if kind is Relay else ()
+    state = kind(OURS, MODEL, 2, *arguments)
+    state.feed(sse(of_choice(0, 4), of_choice(1, 3), chunk(finish="stop"), chunk(finish="stop", index=1)))
+    assert state.usage == Usage(5, 7, 2, 2)
+    state.feed(sse({**chunk(), "choices": [], "usage": usage(9)}, "[DONE]"))
+    assert state.complete
+    assert state.usage == Usage(5, 9, 2)
+
+
+def test_events_of_several_choices_are_passed_on_as_one_choices_are() -> None:
+    stream = sse(of_choice(0, 1), of_choice(1, 1), of_choice(0, 2))
+    for include_usage in (False, True):
+        sent, _, _ = run([stream], include_usage, choices=2)
+        expected = [msgspec.json.decode(rewrite_decoded(event, OURS, MODEL, include_usage)) for event in events(stream)]
+        assert events(sent) == expected
+
+
+def test_usage_that_cannot_be_read_is_no_usage() -> None:
+    relay = Relay(OURS, MODEL, 1, include_usage=False)
+    relay.feed(sse(chunk("a")))
+    relay.feed(sse(chunk("b", usage={"prompt_tokens": "many"})))
+    assert relay.usage is None

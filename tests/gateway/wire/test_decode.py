@@ -1,0 +1,154 @@
+"""Decoding a client's body: what is taken, and how a refusal names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from gateway.wire.decode import Decoder
+
+ENGINE_PRIVATE = """
+    bootstrap_host bootstrap_port bootstrap_room cache_salt chat_template_kwargs continue_final_message
+    custom_logit_processor custom_params data_parallel_rank disagg_prefill_dp_rank ebnf extra_key ignore_eos
+    input_embeds json_schema kv_transfer_params lora_path min_p min_tokens no_stop_trim priority regex
+    repetition_penalty return_hidden_states return_cached_tokens_details rid routed_dp_rank separate_reasoning
+    session_params skip_special_tokens stop_regex stop_token_ids stream_reasoning top_k use_beam_search guided_json
+    guided_regex guided_grammar truncate_prompt_tokens add_special_tokens spaces_between_special_tokens
+    prompt_logprobs allowed_token_ids bad_words documents chat_template return_tokens_as_token_ids
+""".split()
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder()
+
+
+def chat(decoder: Decoder, **more: Any) -> Any:
+    return decoder.chat(msgspec.json.encode({"model": "m", "messages": MESSAGES, **more}))
+
+
+def completion(decoder: Decoder, **more: Any) -> Any:
+    return decoder.completion(msgspec.json.encode({"model": "m", "prompt": "x", **more}))
+
+
+@pytest.mark.parametrize("name", ENGINE_PRIVATE)
+def test_engine_private_fields_are_refused_by_name(decoder: Decoder, name: str) -> None:
+    for ask in (chat, completion):
+        values: list[Any] = [1, "x", None, {}]
+        for value in values:
+            with pytest.raises(UnknownField) as caught:
+                ask(decoder, **{name: value})
+            assert caught.value.param == name
+            assert name in caught.value.message
+
+
+def test_private_fields_inside_messages_and_options_are_refused_too(decoder: Decoder) -> None:
+    with pytest.raises(UnknownField) as caught:
+        chat(decoder, messages=[{"role": "user", "content": "hi", "cache_salt": "x"}])
+    assert caught.value.param == "messages[0].cache_salt"
+    with pytest.raises(UnknownField) as caught:
+        chat(decoder, stream=True, stream_options={"continuous_usage_stats": True})
+    assert caught.value.param == "stream_options.continuous_usage_stats"
+
+
+def test_what_openai_has_and_we_do_not_is_unsupported_not_unknown(decoder: Decoder) -> None:
+    with pytest.raises(UnsupportedField) as caught:
+        chat(decoder, verbosity="low")
+    assert caught.value.param == "verbosity"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "empty"),
+        (b'{"model": "m",\n  "messages": [}', "line 2, column 16"),
+        (b'{"model": "m"', "truncated"),
+        (b'{"model": "\xff"}', "utf-8"),
+        (b"nonsense", "at byte"),
+    ],
+)
+def test_broken_json_says_where(decoder: Decoder, body: bytes, said: str) -> None:
+    with pytest.raises(InvalidJson) as caught:
+        decoder.chat(body)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 17}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"presence_penalty": -3}, "presence_penalty"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"seed": 1.5}, "seed"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"stream": "yes"}, "stream"),
+    ],
+)
+def test_values_out_of_range_name_their_field(decoder: Decoder, more: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        chat(decoder, **more)
+    assert caught.value.param == param
+
+
+def test_missing_fields_are_named(decoder: Decoder) -> None:
+    with pytest.raises(MissingField) as caught:
+        decoder.chat(msgspec.json.encode({"messages": MESSAGES}))
+    assert caught.value.param == "model"
+    with pytest.raises(MissingField) as caught:
+        chat(decoder, messages=[{"role": "tool", "content": "x"}])
+    assert caught.value.param == "messages[0].tool_call_id"
+
+
+def test_an_assistant_message_as_we_answer_it_can_be_sent_back(decoder: Decoder) -> None:
+    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "audio": None,
+              "function_call": None, "tool_calls": [
+                  {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
+    request = chat(decoder, messages=[*MESSAGES, answer, {"role": "tool", "tool_call_id": "c", "content": "4"}])
+    assert request.messages[1].tool_calls[0].function.name == "f"
+
+
+def test_every_prompt_shape_is_taken(decoder: Decoder) -> None:
+    for prompt in ("a", ["a", "b"], [1, 2], [[1], [2, 3]]):
+        assert completion(decoder, prompt=prompt).prompt == prompt
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_never_raise_anything_else(body: bytes) -> None:
+    for decode in (Decoder().chat, Decoder().completion):
+        with pytest.raises(RequestError):
+            decode(body)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from(["messages", "n", "stop", "tools", "logit_bias", "response_format", "stream_options", "user"]),
+    json_values,
+)
+def test_random_values_never_raise_anything_else(name: str, value: Any) -> None:
+    body = msgspec.json.encode({"model": "m", "messages": MESSAGES, name: value})
+    try:
+        Decoder().chat(body)
+    except RequestError as error:
+        assert error.message
