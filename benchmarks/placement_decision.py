@@ -22,7 +22,7 @@ import msgspec
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from contracts.lease import Ask, LeaseEnd
+from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
@@ -68,7 +68,7 @@ class Fleet:
         self.now += 0.01
         tokens = max(1, len(hashes) // 16 * TOKENS_PER_BLOCK)
         lease_id = f"l{self.number}"
-        ask = Ask(lease_id, lease_id, 0, Tier.CHAT, "m", tokens, 500, 60.0, "o", "bytes", hashes)
+        ask = LeaseRequest(lease_id, lease_id, 0, Tier.CHAT, "m", tokens, 500, 60.0, "o", "bytes", hashes)
         began = time.process_time()
         (decision,) = self.core.handle(Acquire(1, ask), self.now)
         asked = time.process_time()

@@ -34,7 +34,7 @@ from aiohttp import web
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.prefix import chain_bytes, root
 from contracts.usage import Finish, Usage
 from engines.performance.catalog import node
@@ -253,7 +253,7 @@ class ThroughLeases:
         chain = chain_bytes(root(MODEL), text.encode())
         lease_id, begun = uuid.uuid4().hex, time.perf_counter()
         lease: Lease = await self.client.acquire(
-            Ask(
+            LeaseRequest(
                 lease_id, lease_id, 0, Tier.CHAT, MODEL, arrival.prompt_tokens, 256, 30.0, arrival.organization_id,
                 chain.kind, chain.hashes, session_id=arrival.session_id,
             )

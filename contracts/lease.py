@@ -25,7 +25,7 @@ class Engine(msgspec.Struct, frozen=True):
     """The pool it belongs to; empty when a router of an older release granted it."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class LeaseRequest(msgspec.Struct, frozen=True):
     """What the router is asked: a place for one attempt."""
 
     lease_id: str

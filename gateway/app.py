@@ -24,7 +24,7 @@ from gateway.http.config import MetricsAccess
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import Inference
+from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import mint_request_id
 from gateway.wire.config import RequestConfig
@@ -41,8 +41,8 @@ def create_app(
     decoder = services.decoder
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
-        CHAT: Inference(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
-        COMPLETIONS: Inference(
+        CHAT: InferenceEndpoint(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
+        COMPLETIONS: InferenceEndpoint(
             services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares, room
         ),
     }

@@ -27,24 +27,24 @@ from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.spending import LedgerSpending
-from gateway.main import GatewayPlace
+from gateway.main import InstanceConfig
 from gateway.metering.journal.engine_usage import EngineUsage
 from gateway.metering.journal.journal import Journal
-from gateway.metering.journal.orphan_journals import Adoption
+from gateway.metering.journal.orphan_journals import OrphanJournals
 from gateway.metering.journal.recovery import Recovery
 from gateway.metering.ledger.drift_watch import DriftWatch
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
-from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
 from gateway.observability.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
-from gateway.serving.cost import RequestPrices
-from gateway.serving.idle_timeout import StallSweeper
+from gateway.serving.cost import RequestCosts
+from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.models import Fleet
-from gateway.serving.pipeline import Exchange
+from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.trace import Traces
 from gateway.wire.decode import Decoder
@@ -58,17 +58,17 @@ ROUTER_ON_START_S = 5.0
 
 
 @contextlib.asynccontextmanager
-async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncIterator[Services]:
+async def running_services(config: GatewayConfig, place: InstanceConfig) -> AsyncIterator[Services]:
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
     count_for_one_process()
     registry = CollectorRegistry()
-    tallies = Tallies()
-    metrics, metering = GatewayMetrics(registry, tallies), MeteringMetrics(registry)
+    buffers = MetricBuffers()
+    metrics, metering = GatewayMetrics(registry, buffers), MeteringMetrics(registry)
     limits_metrics = LimitsMetrics(registry)
     await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
     async with contextlib.AsyncExitStack() as stack:
-        tallies.start()
-        stack.callback(tallies.stop)
+        buffers.start()
+        stack.callback(buffers.stop)
         keys = EngineKeys(lambda: place.token, os.environ)
         keys.require(place.pools)
         connections = EngineConnections(keys)
@@ -103,7 +103,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         stack.push_async_callback(_leave, limiter, journal)
         stack.push_async_callback(shipper.stop)
         stack.push_async_callback(shipper.drain, SHIP_ON_STOP_S)
-        adoption = Adoption(
+        adoption = OrphanJournals(
             place.journal_folder / place.instance, ask, ledger, config.metering, metering, on_emptied=limiter.adopted
         )
         adoption.start()
@@ -126,7 +126,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         router = RouterClient(config.router, place.router_token, place.instance)
         await router.start()
         stack.push_async_callback(router.stop)
-        sweeper = StallSweeper()
+        sweeper = IdleTimeouts()
         sweeper.start()
         stack.push_async_callback(sweeper.stop)
 
@@ -149,10 +149,10 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
             decoder=Decoder(config.requests),
             keyring=keyring,
             fleet=fleet,
-            exchange=Exchange(
+            exchange=RequestPipeline(
                 config,
                 limiter,
-                RequestPrices(prices),
+                RequestCosts(prices),
                 journal,
                 router,
                 connections,
@@ -176,7 +176,7 @@ async def running_services(config: GatewayConfig, place: GatewayPlace) -> AsyncI
         )
 
 
-async def _seed(desired: DesiredStateStore, place: GatewayPlace) -> None:
+async def _seed(desired: DesiredStateStore, place: InstanceConfig) -> None:
     """The settings' fleet becomes the newest version; without a database the last known one serves."""
     try:
         await desired.seed(place.models, place.pools)

@@ -29,7 +29,7 @@ RESERVED_DESCRIPTORS = 64
 logger = logging.getLogger(__name__)
 
 
-class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where this instance stands: everything that differs between deployments and instances."""
 
     database_url: str
@@ -50,7 +50,7 @@ class GatewayPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
 
 
-def main(config: GatewayConfig, place: GatewayPlace) -> None:
+def main(config: GatewayConfig, place: InstanceConfig) -> None:
     """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
     import uvloop
 
@@ -60,7 +60,7 @@ def main(config: GatewayConfig, place: GatewayPlace) -> None:
     uvloop.run(serve(config, place))
 
 
-async def serve(config: GatewayConfig, place: GatewayPlace) -> None:
+async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
     """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
     import uvicorn
 

@@ -14,7 +14,7 @@ from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.models import Fleet
-from gateway.serving.pipeline import Exchange
+from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.trace import Traces
 from gateway.wire.decode import Decoder
@@ -27,7 +27,7 @@ class Services(msgspec.Struct, kw_only=True):
     decoder: Decoder
     keyring: Keyring
     fleet: Fleet
-    exchange: Exchange
+    exchange: RequestPipeline
     admin: AdminApi
     metrics: GatewayMetrics
     traces: Traces
@@ -45,7 +45,7 @@ class Services(msgspec.Struct, kw_only=True):
 
     async def scrape(self) -> tuple[bytes, str]:
         """Metrics of all instances and their content type; reading the files takes milliseconds, so in a thread."""
-        self.metrics.tallies.pour()
+        self.metrics.buffers.flush()
         return await asyncio.to_thread(self.render_metrics)
 
     def refused(

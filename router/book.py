@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish
 from router.protocol import wire
@@ -20,7 +20,7 @@ from router.protocol import wire
 class Pending(msgspec.Struct, frozen=True):
     """An ask without an answer. deadline_at: on the caller's monotonic clock, seconds."""
 
-    ask: Ask
+    ask: LeaseRequest
     deadline_at: float
 
 
@@ -63,7 +63,7 @@ class LeaseBook:
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
-    def asked(self, ask: Ask, now: float) -> None:
+    def asked(self, ask: LeaseRequest, now: float) -> None:
         """Start waiting for an answer. Raises ValueError when the lease id is in use."""
         if ask.lease_id in self.pending or ask.lease_id in self.live:
             raise ValueError(f"lease id {ask.lease_id} is in use")

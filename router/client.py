@@ -22,7 +22,7 @@ from contracts.errors import (
     RouterUnavailable,
     SlipstreamError,
 )
-from contracts.lease import Ask, Lease, LeaseEnd
+from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from router.book import Crossing, Ending, LeaseBook
 from router.client_config import RouterClientConfig
@@ -85,7 +85,7 @@ class RouterClient:
                 await self._welcomed.wait()
         return self.connected
 
-    async def acquire(self, ask: Ask) -> Lease:
+    async def acquire(self, ask: LeaseRequest) -> Lease:
         """Wait for a place, at most the ask's deadline and a margin.
 
         Every lease returned must be given to `release`. Cancelling the wait withdraws the ask, and gives the place back

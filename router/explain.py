@@ -41,7 +41,7 @@ def _told(record: Record) -> str:
     lines = [
         f"attempt {record.attempt + 1} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
-        f"  promise {_ms(record.promise_s)} to the first token; waited {_ms(record.queued_s)}"
+        f"  promise {_ms(record.ttft_slo_s)} to the first token; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
     ]
     if record.refused:

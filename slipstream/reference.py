@@ -76,7 +76,7 @@ def metrics_page() -> str:
     """Every metric by process."""
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
-    from gateway.observability.metric_buffer import Tallies
+    from gateway.observability.metric_buffer import MetricBuffers
     from gateway.observability.metrics import GatewayMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
@@ -84,7 +84,7 @@ def metrics_page() -> str:
     from router.policies import registry
 
     gateway = CollectorRegistry()
-    GatewayMetrics(gateway, Tallies())
+    GatewayMetrics(gateway, MetricBuffers())
     for kind in (LimitsMetrics, MeteringMetrics):
         kind(gateway)
     config = RouterConfig()

@@ -15,7 +15,7 @@ from celery.beat import EmbeddedService, Scheduler
 
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.audit import tasks as audit_tasks
-from gateway.admin.webhooks.delivery_thread import CourierThread
+from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.metering import tasks
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
@@ -73,7 +73,7 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     cannot be had."""
     if Queue.UPKEEP in queues:
         settings.observer_keys()
-    courier = CourierThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    courier = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
     app = create_app(settings, queues, courier.wake)
     # A thread, not Celery's usual second process, which would outlive a killed worker.
     # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.

@@ -14,7 +14,7 @@ from gateway.admin.audit.log import Change
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
-from gateway.limits.counter_snapshot import Standing
+from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule
 from gateway.tenants.roles import Role, covers
 
@@ -28,7 +28,7 @@ class KnownModels(Protocol):
 class Counters(Protocol):
     """Where limits are counted: a gateway's limiter."""
 
-    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
         """What is left of these rules, and whether all money in it is counted. Raises LimiterUnavailable."""
         ...
 
@@ -36,7 +36,7 @@ class Counters(Protocol):
 class NoCounters:
     """For an admin API without a limiter."""
 
-    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
         """As promised by Counters."""
         raise LimiterUnavailable("Nothing is counted here.", retry_after_s=1.0)
 

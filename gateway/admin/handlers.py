@@ -12,7 +12,7 @@ from gateway.admin.api import AdminRequest
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
-from gateway.http.client_connection import SCOPE_KEY, Channel
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.serving.request import mint_request_id
@@ -50,7 +50,7 @@ def _handler(endpoint: Endpoint) -> HTTPRouteHandler:
 async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services) -> Response[bytes]:
     request_id = mint_request_id()
     secret = bearer_secret(request.headers.get("authorization", ""), services, "sk-slip-admin-...")
-    channel: Channel = request.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    channel: ClientConnection = request.scope[SCOPE_KEY]  # type: ignore[literal-required]
     if not channel.received:
         await services.admin.admit(endpoint, secret, request_id)  # nobody else's body is waited for
     answer = await services.admin.run(

@@ -12,7 +12,7 @@ from celery import Celery
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.idempotency import FORGET
-from gateway.admin.webhooks.delivery import Courier
+from gateway.admin.webhooks.delivery import WebhookDelivery
 from gateway.admin.webhooks.queue import check_shares
 from gateway.db.engine import FAILURES, connect
 
@@ -53,7 +53,7 @@ def add_tasks(
 
 async def _sweep(database_url: str, pepper: bytes, config: WebhooksConfig) -> None:
     try:
-        await Courier(database_url, pepper, config).sweep()
+        await WebhookDelivery(database_url, pepper, config).sweep()
         connection: asyncpg.Connection = await connect(database_url, name="slipstream-sweep")
         try:
             await connection.execute(FORGET)

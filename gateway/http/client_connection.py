@@ -2,9 +2,9 @@
 
 ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only who
 waits in `receive()` hears that the client has left. So our protocol (`gateway.http.client_protocol`) hands each request
-a `Channel`: it writes to the socket at once, and says when the client does not keep up and when it is gone. Requests
-that never ask for their channel are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says which,
-and what holds them.
+a `ClientConnection`: it writes to the socket at once, and says when the client does not keep up and when it is gone.
+Requests that never ask for theirs are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says
+which, and what holds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATUS_LINES = {
 }
 
 
-class Channel:
+class ClientConnection:
     """Where one answer goes. Used either for the whole answer or not at all."""
 
     __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "on_gone", "started")

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, SlipstreamError
 from gateway.http.certificate import Certificate
-from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, Channel
+from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
 from gateway.serving.request import mint_request_id
 from gateway.wire.errors import body_of, headers_of, status_of
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class ClientProtocol(HttpToolsProtocol):
-    """One connection; puts a `Channel` into the scope of every request."""
+    """One connection; puts a `ClientConnection` into the scope of every request."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
         self._refusal: SlipstreamError | None = None
-        self._channel: Channel | None = None
+        self._channel: ClientConnection | None = None
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -218,7 +218,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._raw.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._channel = channel = Channel(cycle, self.network)
+        self._channel = channel = ClientConnection(cycle, self.network)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = channel
         super()._start_asgi_task(cycle, app)

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 
-class Leaving(Protocol):
-    """Who says that a client has left (`gateway.http.client_connection.Channel`)."""
+class Disconnectable(Protocol):
+    """Who says that a client has left (`gateway.http.client_connection.ClientConnection`)."""
 
     on_gone: Callable[[], None] | None
 
@@ -32,7 +32,7 @@ class ClientWatch:
 
     __slots__ = ("_channel", "_fired", "_task")
 
-    def __init__(self, channel: Leaving) -> None:
+    def __init__(self, channel: Disconnectable) -> None:
         self._channel = channel
         self._task: asyncio.Task[Any] | None = None
         self._fired = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.errors import SlipstreamError
-from gateway.http.client_connection import Channel
+from gateway.http.client_connection import ClientConnection
 from gateway.wire.errors import Headers, body_of, event_of, headers_of, status_of
 
 EVENT_STREAM: Headers = [
@@ -14,12 +14,12 @@ EVENT_STREAM: Headers = [
 JSON: Headers = [(b"content-type", b"application/json")]
 
 
-class Answer:
-    """One response. `headers` may grow until the start. Writing never waits: see `Channel.full`."""
+class ResponseWriter:
+    """One response. `headers` may grow until the start. Writing never waits: see `ClientConnection.full`."""
 
     __slots__ = ("_channel", "_streaming", "error", "error_code", "headers", "status")
 
-    def __init__(self, channel: Channel, headers: Headers) -> None:
+    def __init__(self, channel: ClientConnection, headers: Headers) -> None:
         self._channel = channel
         self._streaming = False
         self.headers = headers

@@ -16,7 +16,7 @@ from gateway.limits.valkey import ConnectionLost, Valkey
 logger = logging.getLogger(__name__)
 
 
-class Crossings:
+class BudgetThresholds:
     """One per gateway process. Without `spending` a crossing is counted in the metrics only."""
 
     def __init__(self, valkey: Valkey, script: Script, spending: Spending | None, metrics: LimitsMetrics) -> None:

@@ -8,7 +8,7 @@ from gateway.limits.headers import RateState
 from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, NO_LIMIT
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CounterSnapshot(msgspec.Struct, frozen=True):
     """One counter of one rule. remaining: what was left of the limit; of money in millionths."""
 
     level: str
@@ -19,7 +19,7 @@ class Standing(msgspec.Struct, frozen=True):
     remaining: int
 
 
-def counters_of(state: RateState) -> list[Standing]:
+def counters_of(state: RateState) -> list[CounterSnapshot]:
     """All that limit the request, the organization's first."""
     found = []
     for number, rule in enumerate(state.plan.rules):
@@ -32,5 +32,5 @@ def counters_of(state: RateState) -> list[Standing]:
             elif position == CONCURRENCY:  # of this one the script says how many run
                 left = limit - left
             tier = rule.tier.value if rule.tier is not None else None
-            found.append(Standing(rule.level.value, rule.subject_id, tier, str(counter), limit, max(0, left)))
+            found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), limit, max(0, left)))
     return found

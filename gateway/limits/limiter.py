@@ -19,10 +19,10 @@ from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailabl
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
 from gateway.limits import loading, retirement
-from gateway.limits.budget_thresholds import Crossings
+from gateway.limits.budget_thresholds import BudgetThresholds
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
-from gateway.limits.counter_snapshot import Standing, counters_of
+from gateway.limits.counter_snapshot import CounterSnapshot, counters_of
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
 from gateway.limits.epoch import new_epoch
 from gateway.limits.headers import RateState
@@ -74,7 +74,7 @@ class Limiter:
         self._spending = spending
         self._drain = drain
         self._counting: Counting | None = None
-        self._crossings = Crossings(self._valkey, self._script, spending, metrics)
+        self._crossings = BudgetThresholds(self._valkey, self._script, spending, metrics)
         self._local = LocalLimiter(lease_ms, tomb_ms)
         self._local_money: set[str] = set()
         """Keys of budgets from which something was spent without Valkey."""
@@ -207,7 +207,7 @@ class Limiter:
             return None
         return calls.plan, await self._look(calls)
 
-    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[Standing], bool]:
+    async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
         """What is left of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
         tagged = prefix_of(self._config.key_prefix, organization_id)
         plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))

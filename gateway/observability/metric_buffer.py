@@ -14,15 +14,15 @@ from typing import Any, Protocol
 from prometheus_client import Counter, Gauge, Histogram
 
 
-class Poured(Protocol):
+class Flushed(Protocol):
     """Any tally."""
 
-    def pour(self) -> None:
+    def flush(self) -> None:
         """Bring its metric up to date."""
         ...
 
 
-class CounterTally:
+class CounterBuffer:
     """What a counter will be increased by. `add` once per event."""
 
     __slots__ = ("_counter", "_sum")
@@ -35,14 +35,14 @@ class CounterTally:
         """Count."""
         self._sum += amount
 
-    def pour(self) -> None:
+    def flush(self) -> None:
         """Pass on what was counted since."""
         if self._sum:
             amount, self._sum = self._sum, 0
             self._counter.inc(amount)
 
 
-class GaugeTally:
+class GaugeBuffer:
     """A gauge's value now."""
 
     __slots__ = ("_gauge", "_poured", "value")
@@ -52,14 +52,14 @@ class GaugeTally:
         self._poured = 0.0
         self.value = 0.0
 
-    def pour(self) -> None:
+    def flush(self) -> None:
         """Pass on the value."""
         if self.value != self._poured:
             self._poured = self.value
             self._gauge.set(self.value)
 
 
-class HistogramTally:
+class HistogramBuffer:
     """What a histogram will be increased by."""
 
     __slots__ = ("_bounds", "_counts", "_histogram", "_sum")
@@ -75,7 +75,7 @@ class HistogramTally:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def pour(self) -> None:
+    def flush(self) -> None:
         """Pass on what was counted since. prometheus_client takes one value at a time, so its buckets are increased
         here as its own `observe` does; a test compares the two."""
         counts, total = self._counts, self._sum
@@ -88,14 +88,14 @@ class HistogramTally:
                 bucket.inc(count)
 
 
-class Tallies:
-    """All tallies of a process, by metric and labels. `start` begins pouring once per period, `pour` does it now."""
+class MetricBuffers:
+    """All tallies of a process, by metric and labels. `start` begins pouring once per period, `flush` does it now."""
 
     def __init__(self, period_s: float = 1.0) -> None:
         self._period_s = period_s
-        self._counters: dict[tuple[Any, ...], CounterTally] = {}
-        self._gauges: dict[tuple[Any, ...], GaugeTally] = {}
-        self._histograms: dict[tuple[Any, ...], HistogramTally] = {}
+        self._counters: dict[tuple[Any, ...], CounterBuffer] = {}
+        self._gauges: dict[tuple[Any, ...], GaugeBuffer] = {}
+        self._histograms: dict[tuple[Any, ...], HistogramBuffer] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -106,41 +106,41 @@ class Tallies:
         """Pour a last time and end."""
         if self._timer is not None:
             self._timer.cancel()
-        self.pour()
+        self.flush()
 
-    def counter(self, counter: Counter, *labels: str) -> CounterTally:
+    def counter(self, counter: Counter, *labels: str) -> CounterBuffer:
         """The tally of this counter with these labels."""
         tally = self._counters.get((counter, *labels))
         if tally is None:
-            tally = self._counters[counter, *labels] = CounterTally(counter.labels(*labels) if labels else counter)
+            tally = self._counters[counter, *labels] = CounterBuffer(counter.labels(*labels) if labels else counter)
         return tally
 
-    def gauge(self, gauge: Gauge, *labels: str) -> GaugeTally:
+    def gauge(self, gauge: Gauge, *labels: str) -> GaugeBuffer:
         """The tally of this gauge with these labels."""
         tally = self._gauges.get((gauge, *labels))
         if tally is None:
-            tally = self._gauges[gauge, *labels] = GaugeTally(gauge.labels(*labels) if labels else gauge)
+            tally = self._gauges[gauge, *labels] = GaugeBuffer(gauge.labels(*labels) if labels else gauge)
         return tally
 
-    def histogram(self, histogram: Histogram, *labels: str) -> HistogramTally:
+    def histogram(self, histogram: Histogram, *labels: str) -> HistogramBuffer:
         """The tally of this histogram with these labels."""
         tally = self._histograms.get((histogram, *labels))
         if tally is None:
-            made = HistogramTally(histogram.labels(*labels) if labels else histogram)
+            made = HistogramBuffer(histogram.labels(*labels) if labels else histogram)
             tally = self._histograms[histogram, *labels] = made
         return tally
 
-    def pour(self) -> None:
+    def flush(self) -> None:
         """Bring prometheus_client up to date."""
-        kinds: tuple[Iterable[Poured], ...] = (
+        kinds: tuple[Iterable[Flushed], ...] = (
             self._counters.values(),
             self._gauges.values(),
             self._histograms.values(),
         )
-        for tallies in kinds:
-            for tally in tallies:
-                tally.pour()
+        for buffers in kinds:
+            for tally in buffers:
+                tally.flush()
 
     def _again(self) -> None:
-        self.pour()
+        self.flush()
         self.start()

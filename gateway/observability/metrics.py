@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from contracts.phases import Phase
 from contracts.usage import Usage
-from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metric_buffer import MetricBuffers
 
 PHASE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
@@ -20,8 +20,8 @@ PHASE_BUCKETS_S = (
 class GatewayMetrics:
     """Counters and histograms of one instance, on the registry given. What happens per request goes by tallies."""
 
-    def __init__(self, registry: CollectorRegistry, tallies: Tallies) -> None:
-        self.tallies = tallies
+    def __init__(self, registry: CollectorRegistry, buffers: MetricBuffers) -> None:
+        self.buffers = buffers
         self.requests = Counter(
             "slipstream_requests",
             "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
@@ -83,35 +83,35 @@ class GatewayMetrics:
 
     def began(self, tier: str) -> None:
         """A request is being served."""
-        self.tallies.gauge(self.active, tier).value += 1
+        self.buffers.gauge(self.active, tier).value += 1
 
     def ended(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """It no longer is."""
-        self.tallies.gauge(self.active, tier).value -= 1
+        self.buffers.gauge(self.active, tier).value -= 1
         self.answered(tier, endpoint, status, code)
 
     def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """A request has its answer. status: 499 when nobody waited for it."""
-        self.tallies.counter(self.requests, tier, endpoint, str(status), code).add()
+        self.buffers.counter(self.requests, tier, endpoint, str(status), code).add()
 
     def connection_ended(self, reason: str) -> None:
         """A limit ended or refused a client's connection."""
-        self.tallies.counter(self.connections_ended, reason).add()
+        self.buffers.counter(self.connections_ended, reason).add()
 
     def connections_held(self, count: int) -> None:
         """So many clients' connections are open."""
-        self.tallies.gauge(self.connections).value = count
+        self.buffers.gauge(self.connections).value = count
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""
-        self.tallies.counter(self.outcomes, tier, finish, outcome).add()
+        self.buffers.counter(self.outcomes, tier, finish, outcome).add()
 
     def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
         """Add one request's phases. ttft_s: None when no text was generated."""
         for phase, duration_s in durations_s.items():
-            self.tallies.histogram(self.phases, tier, phase).observe(duration_s)
+            self.buffers.histogram(self.phases, tier, phase).observe(duration_s)
         if ttft_s is not None:
-            self.tallies.histogram(self.ttft, tier).observe(ttft_s)
+            self.buffers.histogram(self.ttft, tier).observe(ttft_s)
 
     def observe_usage(self, tier: str, usage: Usage) -> None:
         """Add one attempt's tokens."""
@@ -120,4 +120,4 @@ class GatewayMetrics:
             ("cached", usage.cached_tokens),
             ("completion", usage.completion_tokens),
         ):
-            self.tallies.counter(self.tokens, tier, kind).add(tokens)
+            self.buffers.counter(self.tokens, tier, kind).add(tokens)

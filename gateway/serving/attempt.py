@@ -10,16 +10,16 @@ from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestErr
 from contracts.lease import Engine
 from contracts.usage import Finish, Outcome, Usage
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
-from gateway.serving.request import Call
+from gateway.serving.request import InferenceRequest
 
 
-class Books:
+class AttemptRecord:
     """The state of an attempt that its `opened`, `placed` and `closed` records are made from.
 
     Until something better is known an attempt was never placed and used nothing, exactly.
     """
 
-    def __init__(self, call: Call, attempt: int) -> None:
+    def __init__(self, call: InferenceRequest, attempt: int) -> None:
         self._call = call
         self.attempt = attempt
         self.engine_request_id = engine_request_id(call.request_id, attempt)

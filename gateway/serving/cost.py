@@ -7,16 +7,16 @@ from contracts.usage import Usage
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import arrived_at_s
 from gateway.metering.pricing.prices import PriceBook
-from gateway.serving.request import Call
+from gateway.serving.request import InferenceRequest
 
 
-class RequestPrices:
+class RequestCosts:
     """Over the price book; the price is that of the request's arrival, as in the ledger."""
 
     def __init__(self, prices: PriceBook) -> None:
         self._prices = prices
 
-    def most(self, call: Call) -> Cost:
+    def most(self, call: InferenceRequest) -> Cost:
         """The upper bound that is reserved: prompt, and the output limit of every choice.
 
         Raises BudgetUnavailable for a key with a budget while no price is known yet.
@@ -30,7 +30,7 @@ class RequestPrices:
         )
         return Cost(prepared.prompt_tokens, output_tokens, micro)
 
-    def used(self, call: Call, usage: Usage, *, billed: bool = True) -> Cost:
+    def used(self, call: InferenceRequest, usage: Usage, *, billed: bool = True) -> Cost:
         """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger."""
         price = self._prices.price(call.generation.model, arrived_at_s(call.request_id)) if billed else None
         micro = price.amount_micro(usage) if price is not None else 0

@@ -1,4 +1,4 @@
-"""An inference endpoint: who asks, and for what; `Exchange` does the rest.
+"""An inference endpoint: who asks, and for what; `RequestPipeline` does the rest.
 
 An ASGI application of its own, so that the front door can come here at once; the routes lead here too.
 """
@@ -26,13 +26,13 @@ from contracts.generation import Caller
 from contracts.phases import Phase, PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.http.client_connection import SCOPE_KEY, Channel
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
-from gateway.http.response import Answer
+from gateway.http.response import ResponseWriter
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
-from gateway.serving.request import Call, mint_request_id
+from gateway.serving.request import InferenceRequest, mint_request_id
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.collect import require_room
 from gateway.wire.openai.prepare import Prepared, Target
@@ -44,7 +44,7 @@ Receive = Callable[[], Awaitable[Any]]
 AskedT = TypeVar("AskedT", bound=Common)
 
 
-class Inference(Generic[AskedT]):
+class InferenceEndpoint(Generic[AskedT]):
     """One endpoint. decode: a body to what is asked. prepare: that to a Generation and its cost."""
 
     def __init__(
@@ -71,8 +71,8 @@ class Inference(Generic[AskedT]):
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
         clock, request_id, headers = PhaseClock(), mint_request_id(), dict(scope["headers"])
-        channel: Channel = scope[SCOPE_KEY]
-        answer = Answer(channel, [(b"x-request-id", request_id.encode())])
+        channel: ClientConnection = scope[SCOPE_KEY]
+        answer = ResponseWriter(channel, [(b"x-request-id", request_id.encode())])
         asked_for: list[str] = []
         try:
             async with ClientWatch(channel):
@@ -93,11 +93,11 @@ class Inference(Generic[AskedT]):
         self,
         headers: Mapping[bytes, bytes],
         receive: Receive,
-        channel: Channel,
+        channel: ClientConnection,
         clock: PhaseClock,
         request_id: str,
         asked_for: list[str],
-    ) -> Call:
+    ) -> InferenceRequest:
         """Steps 1 and 2 of a request. asked_for: is given the model's name as soon as it is known."""
         services = self._services
         key = await self._key(headers.get(b"authorization", b""), channel.network)
@@ -119,7 +119,7 @@ class Inference(Generic[AskedT]):
             self._shares.spend(key.caller.organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
-        return Call(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
+        return InferenceRequest(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
         """Who has no key is refused at the pace of the network it comes from: so many refusals from one would take the
@@ -143,7 +143,7 @@ class Inference(Generic[AskedT]):
         return self._room.of(organization_id, size_bytes)
 
     async def _body(
-        self, headers: Mapping[bytes, bytes], receive: Receive, channel: Channel, organization_id: str
+        self, headers: Mapping[bytes, bytes], receive: Receive, channel: ClientConnection, organization_id: str
     ) -> bytes:
         """The body's bytes, their structure within bounds. Reading is charged to the organization's share of the event
         loop."""

@@ -7,14 +7,14 @@ import logging
 from contracts.errors import SlipstreamError
 from contracts.generation import TextPrompt
 from contracts.usage import Finish, Usage
-from gateway.serving.attempt import Books
-from gateway.serving.request import Call
-from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.serving.attempt import AttemptRecord
+from gateway.serving.request import InferenceRequest
+from gateway.wire.openai.usage_tracker import UsageTracker
 
 logger = logging.getLogger(__name__)
 
 
-async def count(call: Call, books: Books, seen: UsageSeen, finish: Finish) -> None:
+async def count(call: InferenceRequest, books: AttemptRecord, seen: UsageTracker, finish: Finish) -> None:
     """Enter it into the books, and into the answer where that is still to come.
 
     An engine that had begun, or was left alone with the request, is taken to have read the prompt. What has been sent

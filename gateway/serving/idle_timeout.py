@@ -32,7 +32,7 @@ class Wait:
         self.since_s = 0.0
 
 
-class StallSweeper:
+class IdleTimeouts:
     """Holds the waits of all live requests."""
 
     def __init__(self, period_s: float = 1.0) -> None:

@@ -27,29 +27,29 @@ from contracts.errors import (
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Ask, Engine, Lease, LeaseEnd
+from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.usage import Finish
 from engines.drivers.base import Driver
 from engines.http.connection import EngineConnections, EngineStream, Opening
 from gateway.config import GatewayConfig
-from gateway.http.disconnect import ClientGone, ClientWatch, Leaving
-from gateway.http.response import Answer
+from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
+from gateway.http.response import ResponseWriter
 from gateway.limits.limiter import Limiter
 from gateway.metering.journal.journal import Journal
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.attempt import Books
-from gateway.serving.cost import RequestPrices
+from gateway.serving.attempt import AttemptRecord
+from gateway.serving.cost import RequestCosts
 from gateway.serving.fallback_usage import count
-from gateway.serving.idle_timeout import StallSweeper, Wait
-from gateway.serving.request import Call
-from gateway.serving.stream import Passage
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.request import InferenceRequest
+from gateway.serving.stream import StreamForwarder
 from gateway.serving.trace import Traces
 from gateway.wire.errors import Headers, status_of
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay
-from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.wire.openai.usage_tracker import UsageTracker
 from router.client import RouterClient
 
 logger = logging.getLogger(__name__)
@@ -65,19 +65,19 @@ class Drivers(Protocol):
         ...
 
 
-class Exchange:
+class RequestPipeline:
     """Serves requests; holds what they all share and no request's state."""
 
     def __init__(
         self,
         config: GatewayConfig,
         limiter: Limiter,
-        prices: RequestPrices,
+        prices: RequestCosts,
         journal: Journal,
         router: RouterClient,
         connections: EngineConnections,
         drivers: Drivers,
-        sweeper: StallSweeper,
+        sweeper: IdleTimeouts,
         metrics: GatewayMetrics,
         traces: Traces,
     ) -> None:
@@ -92,7 +92,7 @@ class Exchange:
         self._metrics = metrics
         self._traces = traces
 
-    async def run(self, call: Call, channel: Leaving, answer: Answer) -> None:
+    async def run(self, call: InferenceRequest, channel: Disconnectable, answer: ResponseWriter) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
         wait = Wait()
         tier = call.generation.tier.value
@@ -108,7 +108,7 @@ class Exchange:
             call.clock.end(Phase.STREAM)
             self._observe(call, answer)
 
-    async def _answer(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> None:
+    async def _answer(self, call: InferenceRequest, answer: ResponseWriter, watch: ClientWatch, wait: Wait) -> None:
         """`_serve`, with its last frames on success and its error otherwise."""
         try:
             closing = await self._serve(call, answer, watch, wait)
@@ -123,7 +123,7 @@ class Exchange:
             logger.exception("request %s failed", call.request_id)
             answer.fail(InternalError(f"Internal error. Quote request {call.request_id} when you report it."))
 
-    async def _serve(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
+    async def _serve(self, call: InferenceRequest, answer: ResponseWriter, watch: ClientWatch, wait: Wait) -> bytes:
         """Reserve, run, settle. Returns what to send last."""
         reservation = await self._limiter.reserve(
             call.request_id, call.key.caller, call.generation.tier, call.key.levels, self._prices.most(call)
@@ -135,12 +135,12 @@ class Exchange:
         finally:
             await self._limiter.settle(reservation, call.used, refund_request=not call.ran)
 
-    async def _attempts(self, call: Call, answer: Answer, watch: ClientWatch, wait: Wait) -> bytes:
+    async def _attempts(self, call: InferenceRequest, answer: ResponseWriter, watch: ClientWatch, wait: Wait) -> bytes:
         """Try engines until one has begun to answer; the first failure is the one reported."""
         failure: ServiceError | None = None
         failed_on: list[str] = []
         for attempt in range(self._config.max_attempts):
-            books = Books(call, attempt)
+            books = AttemptRecord(call, attempt)
             try:
                 return await self._attempt(call, books, tuple(failed_on), answer, watch, wait)
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
@@ -152,7 +152,13 @@ class Exchange:
         raise failure
 
     async def _attempt(
-        self, call: Call, books: Books, failed_on: tuple[str, ...], answer: Answer, watch: ClientWatch, wait: Wait
+        self,
+        call: InferenceRequest,
+        books: AttemptRecord,
+        failed_on: tuple[str, ...],
+        answer: ResponseWriter,
+        watch: ClientWatch,
+        wait: Wait,
     ) -> bytes:
         """One entry in the journal, one lease."""
         self._journal.opened(books.opened)
@@ -189,7 +195,13 @@ class Exchange:
             await self._journal.closed(books.closed())
 
     async def _generate(
-        self, call: Call, books: Books, lease: Lease, answer: Answer, watch: ClientWatch, wait: Wait
+        self,
+        call: InferenceRequest,
+        books: AttemptRecord,
+        lease: Lease,
+        answer: ResponseWriter,
+        watch: ClientWatch,
+        wait: Wait,
     ) -> bytes:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
         engine, generation = lease.engine, call.generation
@@ -226,12 +238,12 @@ class Exchange:
 
     async def _pass_on(
         self,
-        call: Call,
-        books: Books,
+        call: InferenceRequest,
+        books: AttemptRecord,
         lease: Lease,
         stream: EngineStream,
         relay: Relay | Collector,
-        answer: Answer,
+        answer: ResponseWriter,
         watch: ClientWatch,
         wait: Wait,
     ) -> None:
@@ -251,7 +263,7 @@ class Exchange:
 
         wait.begin(config.first_event_timeout_s, engine_silent)
         try:
-            await Passage(stream, relay, answer, begun, text_seen).run(
+            await StreamForwarder(stream, relay, answer, begun, text_seen).run(
                 wait, config.event_timeout_s, engine_silent, config.client_stall_timeout_s, watch.cut
             )
         except EngineFailed:
@@ -261,7 +273,14 @@ class Exchange:
         finally:
             wait.end()
 
-    def _first_event(self, call: Call, books: Books, lease: Lease, relay: Relay | Collector, answer: Answer) -> None:
+    def _first_event(
+        self,
+        call: InferenceRequest,
+        books: AttemptRecord,
+        lease: Lease,
+        relay: Relay | Collector,
+        answer: ResponseWriter,
+    ) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
         if relay.error is not None and not relay.events:
             raise relay.error
@@ -277,7 +296,13 @@ class Exchange:
             books.status = answer.status
 
     async def _abandon(
-        self, call: Call, books: Books, driver: Driver, opening: Opening, relay: Relay | Collector, seen: UsageSeen
+        self,
+        call: InferenceRequest,
+        books: AttemptRecord,
+        driver: Driver,
+        opening: Opening,
+        relay: Relay | Collector,
+        seen: UsageTracker,
     ) -> None:
         """The client has gone: stop the engine and learn how much it had generated.
 
@@ -307,10 +332,10 @@ class Exchange:
         except (TimeoutError, ServiceError) as error:
             logger.warning("request %s: engine %s did not confirm the abort: %s", call.request_id, url, error)
 
-    def _ask(self, call: Call, books: Books, failed_on: tuple[str, ...]) -> Ask:
+    def _ask(self, call: InferenceRequest, books: AttemptRecord, failed_on: tuple[str, ...]) -> LeaseRequest:
         generation = call.generation
         chain = call.prepared.chain
-        return Ask(
+        return LeaseRequest(
             lease_id=books.engine_request_id,
             request_id=call.request_id,
             attempt=books.attempt,
@@ -326,7 +351,7 @@ class Exchange:
             session_id=f"{call.key.caller.organization_id}:{session}" if (session := call.prepared.session) else "",
         )
 
-    def _observe(self, call: Call, answer: Answer) -> None:
+    def _observe(self, call: InferenceRequest, answer: ResponseWriter) -> None:
         tier = call.generation.tier.value
         self._metrics.ended(tier, call.endpoint, answer.status or 499, answer.error_code or "none")
         durations_s, ttft_s = call.clock.durations_s, None
@@ -336,11 +361,11 @@ class Exchange:
         self._traces.add(call, answer)
 
 
-def _reader(call: Call, driver: Driver) -> tuple[UsageSeen, Relay | Collector]:
+def _reader(call: InferenceRequest, driver: Driver) -> tuple[UsageTracker, Relay | Collector]:
     """What reads the engine's events, and where it notes what they tell of usage."""
     generation, error = call.generation, driver.error
     choices, prompts = generation.choices, generation.choices // generation.sampling.n
-    seen = UsageSeen(choices, prompts, salted_cache=driver.capabilities.salted_cache)
+    seen = UsageTracker(choices, prompts, salted_cache=driver.capabilities.salted_cache)
     if generation.stream:
         usage = generation.include_usage
         return seen, Relay(call.response_id, generation.model, choices, usage, prompts, seen=seen, read_error=error)
@@ -356,7 +381,7 @@ async def _rest_of(stream: EngineStream) -> bytes:
     return body
 
 
-def _server_timing(call: Call) -> tuple[bytes, bytes]:
+def _server_timing(call: InferenceRequest) -> tuple[bytes, bytes]:
     """The phases that are over, in the header browsers and curl users know."""
     entries = ", ".join(f"{phase};dur={duration_ms}" for phase, duration_ms in call.clock.as_ms().items())
     return (b"server-timing", entries.encode())

@@ -12,7 +12,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.wire.openai.prepare import Prepared, Target
 
 
-class Call:
+class InferenceRequest:
     """The request as the exchange needs it. Mutable fields are filled in as the steps happen."""
 
     __slots__ = (

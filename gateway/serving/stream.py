@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable
 
 from engines.http.connection import EngineStream
-from gateway.http.response import Answer
+from gateway.http.response import ResponseWriter
 from gateway.serving.idle_timeout import Wait
 from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay
 
 
-class Passage:
+class StreamForwarder:
     """One attempt's way from the engine to the client.
 
     on_begun: called with the engine's first event, before it is sent. on_text: called once generated text was sent.
@@ -28,7 +28,7 @@ class Passage:
         self,
         stream: EngineStream,
         relay: Relay | Collector,
-        answer: Answer,
+        answer: ResponseWriter,
         on_begun: Callable[[], None],
         on_text: Callable[[], None],
     ) -> None:

@@ -26,10 +26,10 @@ from contracts.errors import (
 )
 from contracts.generation import Caller
 from contracts.phases import PhaseClock
-from gateway.http.response import Answer
+from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.request import Call
+from gateway.serving.request import InferenceRequest
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Traces:
             self._task = None
         await self._flush()
 
-    def add(self, call: Call, answer: Answer) -> None:
+    def add(self, call: InferenceRequest, answer: ResponseWriter) -> None:
         """Remember one request that became a call, whether it was served or refused by a limit."""
         # Taken away: its traceback holds the answer, a cycle that would wait for the collector.
         error, answer.error = answer.error, None

@@ -14,8 +14,8 @@ from router.core.prefix_index import Match
 from router.core.replica import Replica
 
 if TYPE_CHECKING:
-    from contracts.lease import Ask
-    from router.core.queued_request import Waiting
+    from contracts.lease import LeaseRequest
+    from router.core.queued_request import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0
@@ -32,7 +32,7 @@ UNKNOWN_TOKENS = 4_096
 """Prompt tokens a replica is given before anything is known of the pool; as much again for every answer seen."""
 
 
-class Prospect(msgspec.Struct):
+class Candidate(msgspec.Struct):
     """What would happen on one replica."""
 
     replica: Replica
@@ -49,7 +49,7 @@ class Prospect(msgspec.Struct):
     """The policy's own measure, for the record."""
 
 
-class Question:
+class PlacementContext:
     """Made for one attempt to place one ask; short-lived."""
 
     __slots__ = (
@@ -57,16 +57,16 @@ class Question:
         "pool", "tokens_per_block", "waiting", "why",
     )  # fmt: skip
 
-    def __init__(self, waiting: Waiting, pool: PoolState, tenant: Tenant, kv_reserve: float, now: float) -> None:
+    def __init__(self, waiting: QueuedRequest, pool: PoolState, tenant: Tenant, kv_reserve: float, now: float) -> None:
         ask = waiting.ask
         self.waiting = waiting
-        self.ask: Ask = ask
+        self.ask: LeaseRequest = ask
         self.pool = pool
         self.now = now
         self.kv_reserve = kv_reserve
         self._away = pool.kept_away_from(ask)
         self.match: Match = pool.index.match(ask.prefix_hashes)
-        self.considered: dict[str, Prospect] = {}
+        self.considered: dict[str, Candidate] = {}
         """By replica id: everything the policy looked at."""
         self.why = ""
         """What kept the last replica that could not take it from taking it."""
@@ -120,7 +120,7 @@ class Question:
     def _in_time(self, replica: Replica) -> bool:
         """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
         waiting, rates = self.waiting, self.pool.rates
-        if replica.prefill_tokens <= 0 or not waiting.promise_s:
+        if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s:
             return True
         if not rates.trusted:
             window = UNKNOWN_TOKENS * (1 + rates.first_token.count)
@@ -137,9 +137,9 @@ class Question:
         if ahead_s <= SHORT_WORK_S:
             return True
         if self._late:
-            kept = ahead_s <= LATE_SHARE * waiting.promise_s
+            kept = ahead_s <= LATE_SHARE * waiting.ttft_slo_s
         else:
-            left_s = waiting.asked_at + waiting.promise_s - self.now
+            left_s = waiting.asked_at + waiting.ttft_slo_s - self.now
             uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
             pairs = pairs_of(uncached, self.ask.prompt_tokens)
             own_s = replica.ratio.value * rates.first_token_s(uncached, pairs, replica.decoding)
@@ -151,7 +151,7 @@ class Question:
             self.why = "no engine would begin to answer in time"
         return kept
 
-    def prospect(self, replica: Replica) -> Prospect:
+    def prospect(self, replica: Replica) -> Candidate:
         """What would happen there. Remembered, for the record of the decision."""
         found = self.considered.get(replica.id)
         if found is not None:
@@ -163,7 +163,7 @@ class Question:
         ahead, ahead_pairs, stuck_s = self._ahead(replica)
         pairs = pairs_of(uncached, self.ask.prompt_tokens)
         predicted_s = ratio * rates.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
-        found = Prospect(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
+        found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
         self.considered[replica.id] = found
         return found
 
@@ -183,7 +183,7 @@ class Question:
                 stuck_s = at_it_s
         return ahead, ahead_pairs, stuck_s
 
-    def work_s(self, replica: Replica, prospect: Prospect) -> float:
+    def work_s(self, replica: Replica, prospect: Candidate) -> float:
         """How long computing the prompt keeps it busy."""
         rates = self.pool.rates
         if not rates.trusted:

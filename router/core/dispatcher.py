@@ -51,7 +51,7 @@ from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
-from router.core.queued_request import Waiting
+from router.core.queued_request import QueuedRequest
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
 from router.core.session import LiveLease, Session
@@ -223,7 +223,7 @@ class Dispatcher:
         if model is None:
             self.placer.refuse_unknown(event.connection, ask, out)
             return
-        self.placer.place_or_queue(Waiting(session, ask, model, now), now, out)
+        self.placer.place_or_queue(QueuedRequest(session, ask, model, now), now, out)
 
     def _cancel(self, event: Cancel, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -321,7 +321,7 @@ class Dispatcher:
         assert live.ask is not None
         tenant = pool.queue.tenant(live.ask.organization_id)
         prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
-        pool.queue.charge(tenant, live.stratum, prompt, completion_tokens - live.growth_tokens)
+        pool.queue.charge(tenant, live.length_class, prompt, completion_tokens - live.growth_tokens)
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
         """The pool it is part of; None when it is only remembered."""

@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 from contracts.desired_state import DesiredState
-from contracts.lease import Ask, LeaseEnd
+from contracts.lease import LeaseEnd, LeaseRequest
 from engines.drivers.base import Load
 
 
@@ -48,7 +48,7 @@ class Acquire(msgspec.Struct, frozen=True):
     """
 
     connection: int
-    ask: Ask
+    ask: LeaseRequest
 
 
 class Cancel(msgspec.Struct, frozen=True):

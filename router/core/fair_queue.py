@@ -1,16 +1,16 @@
-"""Who waits for a pool, and in which order: class, fair shares of strata, of tenants, deadlines.
+"""Who waits for a pool, and in which order: class, fair shares of length classes, of tenants, deadlines.
 
     higher priority
       └─ those who can still be in time, before those who cannot
-           └─ the stratum (tier × prompt length) that has been given the fewest tokens
+           └─ the length class (tier × prompt length) that has been given the fewest tokens
                 └─ the tenant that has been given the fewest tokens for its share
                      └─ the ask that must start first
 
 Both "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what a
 grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
-two tenants of a stratum that both wait, tokens given differ by at most twice the largest grant. Strata share likewise,
-by how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone long prompts, which
-may wait longest, would in the end use up what short ones need.
+two tenants of a length class that both wait, tokens given differ by at most twice the largest grant. Length classes
+share likewise, by how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone
+long prompts, which may wait longest, would in the end use up what short ones need.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.core.queued_request import Waiting
+    from router.core.queued_request import QueuedRequest
 
 OUTPUT_WEIGHT = 2.0
 """A generated token costs about as much as two of a prompt (weights of the VTC paper)."""
 LOWEST = -(2**31)
 ASKS_KEPT = 0.999
-"""Per ask: about the last thousand decide what part of a full pool a stratum has a right to."""
+"""Per ask: about the last thousand decide what part of a full pool a length class has a right to."""
 ACTIVE_S = 10.0
 """A tenant that has asked within this time counts when the pool is divided."""
 OVER_SHARE = 1.5
@@ -53,13 +53,13 @@ class Tenant:
 
 
 class _Line:
-    """One tenant's asks of one class and stratum, those that must start first in front."""
+    """One tenant's asks of one class and length class, those that must start first in front."""
 
     __slots__ = ("asks", "tenant")
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
-        self.asks: list[tuple[float, int, Waiting]] = []
+        self.asks: list[tuple[float, int, QueuedRequest]] = []
 
 
 class _Stratum:
@@ -71,7 +71,7 @@ class _Stratum:
         self.counter = 0.0
         self.waiting = 0
         self.asks = 1.0
-        """How many asks lately: its weight among the strata."""
+        """How many asks lately: its weight among the length classes."""
 
 
 class FairQueue:
@@ -81,9 +81,9 @@ class FairQueue:
         self.tenants: dict[str, Tenant] = {}
         """Those that wait, hold leases, or were here lately."""
         self._lines: dict[int, dict[int, dict[str, _Line]]] = {}
-        """By class, by stratum, by tenant."""
+        """By class, by length class, by tenant."""
         self._strata: dict[int, _Stratum] = {}
-        self._members: dict[tuple[str, str], Waiting] = {}
+        self._members: dict[tuple[str, str], QueuedRequest] = {}
         # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
         self._recent: OrderedDict[str, Tenant] = OrderedDict()
         """Those that asked lately, the longest ago first."""
@@ -102,7 +102,7 @@ class FairQueue:
         """Class of the highest that wait."""
         return max(self._lines, default=LOWEST)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[QueuedRequest]:
         """Everyone, in no particular order; safe against removals."""
         return iter(list(self._members.values()))
 
@@ -116,11 +116,11 @@ class FairQueue:
                 self._forget_idle()
         return tenant
 
-    def asked(self, name: str, share: float, now: float, stratum: int = 0) -> Tenant:
+    def asked(self, name: str, share: float, now: float, length_class: int = 0) -> Tenant:
         """A tenant asks, whether it will have to wait or not."""
         for other in self._strata.values():
             other.asks *= ASKS_KEPT
-        self._strata.setdefault(stratum, _Stratum()).asks += 1.0
+        self._strata.setdefault(length_class, _Stratum()).asks += 1.0
         tenant = self.tenant(name)
         recent = self._recent
         if recent.pop(name, None) is not None:
@@ -149,7 +149,7 @@ class FairQueue:
         self.tenant(name).held_tokens += tokens
         self.held_tokens += tokens
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: QueuedRequest) -> None:
         """Stand in line."""
         ask = waiting.ask
         tenant = self.tenant(ask.organization_id)
@@ -157,12 +157,12 @@ class FairQueue:
             backlogged = [other.counter for other in self.tenants.values() if other.waiting]
             tenant.counter = max(tenant.counter, min(backlogged, default=tenant.counter))
         tenant.waiting += 1
-        stratum = self._strata.setdefault(waiting.stratum, _Stratum())
-        if not stratum.waiting:
+        length_class = self._strata.setdefault(waiting.length_class, _Stratum())
+        if not length_class.waiting:
             busy = [other.counter for other in self._strata.values() if other.waiting]
-            stratum.counter = max(stratum.counter, min(busy, default=stratum.counter))
-        stratum.waiting += 1
-        lines = self._lines.setdefault(ask.priority, {}).setdefault(waiting.stratum, {})
+            length_class.counter = max(length_class.counter, min(busy, default=length_class.counter))
+        length_class.waiting += 1
+        lines = self._lines.setdefault(ask.priority, {}).setdefault(waiting.length_class, {})
         line = lines.get(tenant.name)
         if line is None:
             line = lines[tenant.name] = _Line(tenant)
@@ -171,24 +171,24 @@ class FairQueue:
         bisect.insort(line.asks, (waiting.start_by, waiting.number, waiting))
         self._members[waiting.session.gateway_id, ask.lease_id] = waiting
 
-    def remove(self, waiting: Waiting) -> None:
+    def remove(self, waiting: QueuedRequest) -> None:
         """Leave the line, wherever it stands."""
         ask = waiting.ask
         del self._members[waiting.session.gateway_id, ask.lease_id]
         strata = self._lines[ask.priority]
-        lines = strata[waiting.stratum]
+        lines = strata[waiting.length_class]
         line = lines[ask.organization_id]
         del line.asks[bisect.bisect_left(line.asks, (waiting.start_by, waiting.number))]
         line.tenant.waiting -= 1
-        self._strata[waiting.stratum].waiting -= 1
+        self._strata[waiting.length_class].waiting -= 1
         if not line.asks:
             del lines[ask.organization_id]
             if not lines:
-                del strata[waiting.stratum]
+                del strata[waiting.length_class]
                 if not strata:
                     del self._lines[ask.priority]
 
-    def in_order(self, now: float) -> Iterator[Waiting]:
+    def in_order(self, now: float) -> Iterator[QueuedRequest]:
         """Everyone, whose turn it is first. Valid until the queue or a counter changes."""
         for priority in sorted(self._lines, reverse=True):
             strata = self._lines[priority]
@@ -204,11 +204,11 @@ class FairQueue:
                 for _, _, waiting in line.asks[:cut]:
                     yield waiting
 
-    def in_order_list(self) -> list[Waiting]:
+    def in_order_list(self) -> list[QueuedRequest]:
         """The same at once, as if no promise could be broken."""
         return list(self.in_order(float("-inf")))
 
-    def last(self) -> Waiting | None:
+    def last(self) -> QueuedRequest | None:
         """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""
         if not self._lines:
             return None
@@ -217,7 +217,7 @@ class FairQueue:
         line = max(strata[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name))
         return line.asks[-1][2]
 
-    def ahead_of(self, waiting: Waiting) -> int:
+    def ahead_of(self, waiting: QueuedRequest) -> int:
         """How many turns pass before one more ask like this gets its own, when shares are fair."""
         ahead = 0
         for priority, strata in self._lines.items():
@@ -226,10 +226,10 @@ class FairQueue:
             if priority > waiting.ask.priority:
                 ahead += sum(len(line.asks) for lines in strata.values() for line in lines.values())
                 continue
-            own = self._turns(strata.get(waiting.stratum, {}), waiting.ask.organization_id)
+            own = self._turns(strata.get(waiting.length_class, {}), waiting.ask.organization_id)
             ahead += own
             for key, lines in strata.items():
-                if key != waiting.stratum:
+                if key != waiting.length_class:
                     ahead += min(sum(len(line.asks) for line in lines.values()), own + 1)
         return ahead
 
@@ -238,11 +238,11 @@ class FairQueue:
         own = len(lines[name].asks) if name in lines else 0
         return own + sum(min(len(line.asks), own + 1) for other, line in lines.items() if other != name)
 
-    def charge(self, tenant: Tenant, stratum: int, prompt_tokens: float, output_tokens: float) -> None:
+    def charge(self, tenant: Tenant, length_class: int, prompt_tokens: float, output_tokens: float) -> None:
         """Tokens given, or taken back when negative."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         tenant.counter += tokens / tenant.share
-        account = self._strata.setdefault(stratum, _Stratum())
+        account = self._strata.setdefault(length_class, _Stratum())
         account.counter += tokens / max(account.asks, 1.0)
 
     def served(self, tenant: Tenant) -> None:

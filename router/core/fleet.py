@@ -10,12 +10,12 @@ import xxhash
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from router.config import RouterConfig, Stratum
 from router.core.breaker import Breaker
 from router.core.latency_model import Ratio
 from router.core.pool import PoolState
-from router.core.queued_request import Waiting
+from router.core.queued_request import QueuedRequest
 from router.core.replica import Health, Replica
 
 
@@ -29,8 +29,8 @@ class Fleet:
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
         self._promises: dict[Tier, list[Stratum]] = {}
-        for stratum in config.promises:
-            self._promises.setdefault(stratum.tier, []).append(stratum)
+        for length_class in config.promises:
+            self._promises.setdefault(length_class.tier, []).append(length_class)
 
     @property
     def version(self) -> int:
@@ -41,7 +41,7 @@ class Fleet:
         """By name or alias."""
         return self._models.get(name)
 
-    def pool_for(self, waiting: Waiting) -> PoolState:
+    def pool_for(self, waiting: QueuedRequest) -> PoolState:
         """The pool that serves an ask; its session decides whether that is the model's canary."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
@@ -65,12 +65,12 @@ class Fleet:
                 return model.canary.engine_model or name, model.tier
         return None
 
-    def promise(self, ask: Ask) -> Stratum | None:
+    def promise(self, ask: LeaseRequest) -> Stratum | None:
         """What prompts of this tier and length are promised; None: nothing."""
         strata = self._promises.get(ask.tier, ())
-        for stratum in strata:
-            if ask.prompt_tokens <= stratum.prompt_tokens:
-                return stratum
+        for length_class in strata:
+            if ask.prompt_tokens <= length_class.prompt_tokens:
+                return length_class
         return strata[-1] if strata else None
 
     def apply(self, state: DesiredState) -> None:

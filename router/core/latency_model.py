@@ -51,7 +51,7 @@ class Ratio:
         self.value = min(max(self.value, RATIO_LIMITS[0]), RATIO_LIMITS[1])
 
 
-class Rates:
+class LatencyModel:
     """One pool's."""
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
     if live.first_token_at and usage.completion_tokens > 1:
         running = (live.running + replica.decoding) // 2
         paused_s = replica.computed_s(now) - live.worked_before_s
-        if live.tempo_s:
-            pool.saw_pace(now - live.first_token_at <= live.tempo_s * (usage.completion_tokens - 1))
+        if live.tpot_slo_s:
+            pool.saw_pace(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
         pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE:

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.core.queued_request import Waiting
+    from router.core.queued_request import QueuedRequest
 
 EARLY = 0.3
 """Part of the promise by which everyone should begin before it is too late: who must go to the next free engine cannot
@@ -46,19 +46,19 @@ class Served:
         return self._parts.get(length, 1.0) < SPARED_BELOW
 
 
-def begin_by(waiting: Waiting) -> float:
+def begin_by(waiting: QueuedRequest) -> float:
     """When it should have an engine: early enough that the engine can be chosen."""
-    return max(waiting.start_by - EARLY * waiting.promise_s, waiting.asked_at)
+    return max(waiting.start_by - EARLY * waiting.ttft_slo_s, waiting.asked_at)
 
 
 def given_up(
-    asks: Iterable[Waiting],
+    asks: Iterable[QueuedRequest],
     backlog_s: float,
     rate: float,
     served: Served,
     now: float,
     over_share: Container[str] = (),
-) -> list[Waiting]:
+) -> list[QueuedRequest]:
     """Those that must go so that the others can be in time.
 
     backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
@@ -67,8 +67,8 @@ def given_up(
     line = sorted((one for one in asks if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
     over = _over_part(line)
     rate *= EFFICIENCY
-    candidates: list[tuple[bool, float, int, Waiting]] = []
-    gone: list[Waiting] = []
+    candidates: list[tuple[bool, float, int, QueuedRequest]] = []
+    gone: list[QueuedRequest] = []
     before_s = backlog_s
     for one in line:
         if not one.returned and not served.spares(one.length):
@@ -87,7 +87,7 @@ def given_up(
     return gone
 
 
-def _over_part(line: list[Waiting]) -> set[str]:
+def _over_part(line: list[QueuedRequest]) -> set[str]:
     """Tenants with far more than their part of the queued work."""
     work: dict[str, float] = {}
     shares: dict[str, float] = {}

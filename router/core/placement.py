@@ -9,15 +9,15 @@ from __future__ import annotations
 import heapq
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
-from contracts.lease import Ask, Lease
+from contracts.lease import Lease, LeaseRequest
 from router.config import RouterConfig
 from router.core import load_shedding as relief
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.queued_request import Waiting
+from router.core.queued_request import QueuedRequest
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
 from router.core.session import LiveLease, Session
@@ -44,24 +44,26 @@ class Placer:
         self.fleet = fleet
         self.records = records
         self.sheds = ShedRates()
-        self.deadlines: list[tuple[float, int, Waiting]] = []
+        self.deadlines: list[tuple[float, int, QueuedRequest]] = []
         self._decisions = 0
         """Numbers placements and queue entries."""
 
-    def place_or_queue(self, waiting: Waiting, now: float, out: list[Decision]) -> None:
+    def place_or_queue(self, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
         pool = self.fleet.pool_for(waiting)
         promise = self.fleet.promise(ask)
         if promise is not None:
-            waiting.promise_s, waiting.tempo_s = promise.ttft_s, promise.tpot_s
+            waiting.ttft_slo_s, waiting.tpot_slo_s = promise.ttft_s, promise.tpot_s
             waiting.length = promise.prompt_tokens
-            waiting.stratum = 0 if promise.tpot_s else promise.prompt_tokens
-        pool.queue.asked(ask.organization_id, ask.share, now, waiting.stratum)
+            waiting.length_class = 0 if promise.tpot_s else promise.prompt_tokens
+        pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        if waiting.tempo_s and pool.returns.claim(ask, now):
+        if waiting.tpot_slo_s and pool.returns.claim(ask, now):
             waiting.returned = True
-        first = ask.priority >= pool.queue.highest and (waiting.returned or not (waiting.tempo_s and len(pool.queue)))
+        first = ask.priority >= pool.queue.highest and (
+            waiting.returned or not (waiting.tpot_slo_s and len(pool.queue))
+        )
         may = pool.free and first and self._open(pool, waiting, now)
         if may and self._place(pool, waiting, now, out):
             return
@@ -71,8 +73,8 @@ class Placer:
             self.refuse_late(pool, waiting, now, out)
         else:
             self._queue(pool, waiting, now, out)
-            if waiting.tempo_s and waiting.pool is not None:
-                self._relieve(pool, waiting.tempo_s, now, out)
+            if waiting.tpot_slo_s and waiting.pool is not None:
+                self._relieve(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
@@ -80,7 +82,7 @@ class Placer:
         if pool is None:
             return
         pool.open_at = NEVER
-        tried: set[Waiting] = set()
+        tried: set[QueuedRequest] = set()
         while len(pool.queue) and pool.free:
             for waiting in pool.queue.in_order(now):
                 if waiting in tried:
@@ -99,17 +101,17 @@ class Placer:
             else:
                 return
 
-    def _open(self, pool: PoolState, waiting: Waiting, now: float) -> bool:
+    def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
         """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
-        if not waiting.tempo_s or pool.idle or waiting.returned:
+        if not waiting.tpot_slo_s or pool.idle or waiting.returned:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
-        if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tempo_s * SHORT:
+        if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         over_share = pool.queue.over_share(tenant)
-        opens_in_s = pool.opens_in(waiting.tempo_s, now, over_share)
-        if opens_in_s > 0 and waiting.pool is not None and waiting.promise_s and not over_share:
+        opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
+        if opens_in_s > 0 and waiting.pool is not None and waiting.ttft_slo_s and not over_share:
             # who is left when the queue has been relieved goes when it is time, also on credit
             opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
@@ -117,7 +119,7 @@ class Placer:
             waiting.why = "running streams would wait too long for their next token"
         return opens_in_s <= 0
 
-    def unqueue(self, waiting: Waiting) -> None:
+    def unqueue(self, waiting: QueuedRequest) -> None:
         """It no longer waits."""
         if waiting.pool is not None:
             waiting.pool.queue.remove(waiting)
@@ -157,13 +159,15 @@ class Placer:
         self.fleet.forget_if_over(replica)
         return replica.pool
 
-    def _place(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision], leave: bool = False) -> bool:
+    def _place(
+        self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision], leave: bool = False
+    ) -> bool:
         """Grant it a replica if one takes it."""
         ask, session = waiting.ask, waiting.session
         if session.connection is None:
             return False
         tenant = pool.queue.tenant(ask.organization_id)
-        question = Question(waiting, pool, tenant, self.config.kv_reserve, now)
+        question = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
         replica = self.policy.choose(question)
         if replica is None:
             waiting.why = question.why or "every place is taken"
@@ -198,8 +202,8 @@ class Placer:
             trial=replica.breaker.tries,
             waits_for_first_token=True,
             pool=pool,
-            stratum=waiting.stratum,
-            tempo_s=waiting.tempo_s,
+            length_class=waiting.length_class,
+            tpot_slo_s=waiting.tpot_slo_s,
         )
         live.work_s = work_s = question.work_s(replica, prospect)
         if replica.prefilling:
@@ -207,19 +211,19 @@ class Placer:
         pool.index.hold(replica.slot, question.match)
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        pool.queue.charge(tenant, waiting.stratum, prospect.uncached_tokens, question.growth_tokens)
+        pool.queue.charge(tenant, waiting.length_class, prospect.uncached_tokens, question.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
         pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
-        pool.owe(work_s, waiting.tempo_s, pool.queue.over_share(tenant), now)
+        pool.owe(work_s, waiting.tpot_slo_s, pool.queue.over_share(tenant), now)
         self.sheds.granted(ask.tier.value)
         pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
         return True
 
-    def _start_by(self, pool: PoolState, waiting: Waiting) -> float:
+    def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """When an engine must have it at the latest; when it was asked, where nothing is promised or known."""
-        if not waiting.promise_s or not pool.rates.trusted:
+        if not waiting.ttft_slo_s or not pool.rates.trusted:
             return waiting.asked_at
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
@@ -227,14 +231,14 @@ class Placer:
         pairs = pairs_of(uncached, ask.prompt_tokens)
         waiting.work_s = pool.rates.work_s(uncached, pairs, 0)
         own_s = pool.rates.first_token_s(uncached, pairs, 0)
-        return waiting.asked_at + max(waiting.promise_s - own_s, 0.0)
+        return waiting.asked_at + max(waiting.ttft_slo_s - own_s, 0.0)
 
-    def _queue(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+    def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Let it wait, unless that would be in vain; then somebody is refused, of the lowest class first."""
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        relieved = waiting.tempo_s and pool.rates.trusted
+        relieved = waiting.tpot_slo_s and pool.rates.trusted
         in_vain = not relieved and pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
@@ -256,31 +260,31 @@ class Placer:
         self._decisions += 1
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
 
-    def _relieve(self, pool: PoolState, tempo_s: float, now: float, out: list[Decision]) -> None:
+    def _relieve(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
         """Refuse those because of whom others could not be in time."""
         if not pool.rates.trusted or not pool.usable:
             return
         if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
             return
         pool.relieved_at = now
-        rate = pool.pay_off(tempo_s, now)
+        rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
         for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
 
-    def _gives_way(self, pool: PoolState, last: Waiting, newcomer: Waiting, full: bool) -> bool:
+    def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
         """The last in line is refused in the newcomer's stead."""
         if last.ask.priority != newcomer.ask.priority:
             return last.ask.priority < newcomer.ask.priority
         theirs, own = (pool.queue.tenant(one.ask.organization_id) for one in (last, newcomer))
         return full and theirs is not own and theirs.waiting > own.waiting + 1 and theirs.counter >= own.counter
 
-    def wait_s(self, pool: PoolState, waiting: Waiting) -> float:
+    def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Until one more like this gets its turn: a true Retry-After."""
         return pool.pace.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
-    def hopeful(self, pool: PoolState, ask: Ask) -> bool:
+    def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
         tokens = ask.prompt_tokens + ask.max_output_tokens
         return any(
@@ -292,16 +296,18 @@ class Placer:
 
     # refusals
 
-    def refuse_no_engine(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+    def refuse_no_engine(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Nothing healthy would take it."""
         reason = f"No healthy engine serves {waiting.ask.model} at the moment."
         self._refuse(pool, waiting, NoEngine.code, reason, self.config.retry_after_s, now, out)
 
-    def refuse_overloaded(self, pool: PoolState, waiting: Waiting, why: str, now: float, out: list[Decision]) -> None:
+    def refuse_overloaded(
+        self, pool: PoolState, waiting: QueuedRequest, why: str, now: float, out: list[Decision]
+    ) -> None:
         """There is too much to do."""
         reason = f"{waiting.ask.model} is overloaded: {why}."
-        if waiting.tempo_s and pool.rates.trusted and pool.usable:
-            rate = pool.pay_off(waiting.tempo_s, now)
+        if waiting.tpot_slo_s and pool.rates.trusted and pool.usable:
+            rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
             retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
@@ -310,7 +316,7 @@ class Placer:
             retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
         self._refuse(pool, waiting, Overloaded.code, reason, retry_after_s, now, out)
 
-    def refuse_late(self, pool: PoolState, waiting: Waiting, now: float, out: list[Decision]) -> None:
+    def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Its deadline has come."""
         if any(replica.usable for replica in pool.replicas):
             cause = f" ({waiting.why})" if waiting.why else ""
@@ -319,7 +325,7 @@ class Placer:
         else:
             self.refuse_no_engine(pool, waiting, now, out)
 
-    def refuse_unknown(self, connection: int, ask: Ask, out: list[Decision]) -> None:
+    def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
         """There is no such model."""
         reason = f"The model {ask.model} does not exist."
         out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None))
@@ -327,7 +333,7 @@ class Placer:
     def _refuse(
         self,
         pool: PoolState,
-        waiting: Waiting,
+        waiting: QueuedRequest,
         code: str,
         reason: str,
         retry_after_s: float,
@@ -340,7 +346,7 @@ class Placer:
         self.records.refused(
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
-                ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.promise_s, now - waiting.asked_at,
+                ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.ttft_slo_s, now - waiting.asked_at,
                 waiting.why, refused=f"{code}: {reason}", retry_after_s=retry_after_s,
             )
         )  # fmt: skip

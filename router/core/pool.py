@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from contracts.prefix import BLOCK_TOKENS
 from router.core.avoidance import Avoidance
 from router.core.fair_queue import FairQueue
-from router.core.latency_model import Rates
+from router.core.latency_model import LatencyModel
 from router.core.load_shedding import Served
 from router.core.outputs import Outputs
 from router.core.prefix_index import PrefixIndex
 from router.core.replica import Replica
-from router.core.retry_reservations import Returns
+from router.core.retry_reservations import RetryReservations
 from router.core.ring import Ring
-from router.core.wait_estimator import Pace
+from router.core.wait_estimator import WaitEstimator
 
 TOKENS_PER_BLOCK = 64.0
 """Before any prompt has been seen: 256 bytes at four to the token."""
@@ -62,12 +62,12 @@ class PoolState:
         """How many of the free ones serve nobody. Kept likewise."""
         self.queue = FairQueue()
         self.served = Served()
-        self.returns = Returns()
+        self.returns = RetryReservations()
         self.avoidance = Avoidance()
         self.relieved_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
-        self.pace = Pace()
-        self.rates = Rates()
+        self.pace = WaitEstimator()
+        self.rates = LatencyModel()
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
@@ -110,7 +110,7 @@ class PoolState:
         """Leases its usable replicas can hold together."""
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
 
-    def kept_away_from(self, ask: Ask) -> Collection[str]:
+    def kept_away_from(self, ask: LeaseRequest) -> Collection[str]:
         """Ids of the replicas that an ask goes to no more, because they failed its organization and others have not."""
         away = self.avoidance.of(ask.organization_id)
         if not away:
@@ -137,8 +137,8 @@ class PoolState:
         """As learnt from prompts whose tokens and blocks are both known."""
         return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
 
-    def opens_in(self, tempo_s: float, now: float, over_share: bool) -> float:
-        """Until running streams can bear one more prompt and still get a token every `tempo_s`; 0: at once.
+    def opens_in(self, tpot_slo_s: float, now: float, over_share: bool) -> float:
+        """Until running streams can bear one more prompt and still get a token every `tpot_slo_s`; 0: at once.
 
         While an engine computes a prompt its streams all but stand still. What is granted is a debt of the whole pool,
         not of one replica: closing replicas one by one would send every prompt to the one that is open instead of to
@@ -147,7 +147,7 @@ class PoolState:
         usable = self.usable
         if not usable or not self.rates.trusted:
             return 0.0
-        rate = self.pay_off(tempo_s, now)
+        rate = self.pay_off(tpot_slo_s, now)
         if over_share:
             self._contested_at = now
             debt_s, allowed_s = self.debt_s, OVER_SHARE_DEBT_S * usable
@@ -156,28 +156,28 @@ class PoolState:
             allowed_s = (CONTESTED_DEBT_S if now - self._contested_at < CONTESTED_S else DEBT_S) * usable
         return max(0.0, (debt_s - allowed_s) / rate)
 
-    def pay_off(self, tempo_s: float, now: float) -> float:
+    def pay_off(self, tpot_slo_s: float, now: float) -> float:
         """Bring the debt up to now. Returns the rate at which it is paid off: see `_rate`."""
-        rate = self._rate(tempo_s)
+        rate = self._rate(tpot_slo_s)
         left_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
         if self.over_debt_s:
             self.over_debt_s *= left_s / self.debt_s
         self.debt_s, self._debt_at = left_s, now
         return rate
 
-    def owe(self, work_s: float, tempo_s: float, over_share: bool, now: float) -> None:
+    def owe(self, work_s: float, tpot_slo_s: float, over_share: bool, now: float) -> None:
         """So much prefill was granted. over_share: to a tenant that has more than its share, this prompt included."""
-        if tempo_s:
-            self.pay_off(tempo_s, now)
+        if tpot_slo_s:
+            self.pay_off(tpot_slo_s, now)
         self.debt_s += work_s
         if over_share:
             self.over_debt_s += work_s
 
-    def _rate(self, tempo_s: float) -> float:
+    def _rate(self, tpot_slo_s: float) -> float:
         """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
-        if self.rates.token_s(1) >= UNKEEPABLE * tempo_s:
+        if self.rates.token_s(1) >= UNKEEPABLE * tpot_slo_s:
             return HOPELESS_SHARE * self.usable
-        spare = 1.0 - self.rates.token_s(self.leases // max(self.usable, 1)) / tempo_s
+        spare = 1.0 - self.rates.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
         return max(TEMPO * self.tempo * spare, LEAST_RATE) * self.usable
 
     def backlog_s(self, credit_s: float) -> float:

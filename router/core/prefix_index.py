@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from contracts.prefix import HASH_BYTES
-from router.core.row_pool import Numbered
+from router.core.row_pool import RowPool
 
 NONE = -1
 KEY_MASK = (1 << 60) - 1
@@ -54,14 +54,14 @@ class PrefixIndex:
         """Prompts given so far; what was used last has this as its stamp."""
         self._node_of: dict[int, int] = {}
         """First block of a node, as 60 bits, to the node."""
-        self._nodes = Numbered()
+        self._nodes = RowPool()
         self._tails: dict[int, bytes] = {}
         """Hashes of a node's blocks but the first, for nodes of several."""
         self._key: list[int] = []
         self._parent, self._start, self._size, self._kids, self._first_hold = (self._nodes.column() for _ in range(5))
         self._by_slot: dict[int, dict[int, int]] = {}
         """Hold by replica, of nodes with many holders."""
-        self._holds = Numbered()
+        self._holds = RowPool()
         self._slot = self._holds.column("H")
         self._node, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
             self._holds.column() for _ in range(7)

@@ -5,38 +5,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contracts.desired_state import Model
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 
 if TYPE_CHECKING:
     from router.core.pool import PoolState
     from router.core.session import Session
 
 
-class Waiting:
+class QueuedRequest:
     """Mutable; owned by the dispatcher."""
 
     __slots__ = (
-        "ask", "asked_at", "deadline_at", "engine_model", "length", "model", "number", "pool", "promise_s", "returned",
-        "session", "start_by", "stratum", "tempo_s", "why", "work_s",
+        "ask",
+        "asked_at",
+        "deadline_at",
+        "engine_model",
+        "length",
+        "length_class",
+        "model",
+        "number",
+        "pool",
+        "returned",
+        "session",
+        "start_by",
+        "tpot_slo_s",
+        "ttft_slo_s",
+        "why",
+        "work_s",
     )  # fmt: skip
 
-    def __init__(self, session: Session, ask: Ask, model: Model, asked_at: float) -> None:
+    def __init__(self, session: Session, ask: LeaseRequest, model: Model, asked_at: float) -> None:
         self.session = session
         self.ask = ask
         self.model = model
         self.asked_at = asked_at
         self.deadline_at = asked_at + ask.deadline_s
-        self.promise_s = 0.0
+        self.ttft_slo_s = 0.0
         """Time to first token promised to prompts of its tier and length; 0: none."""
         self.length = 0
         """Longest prompt of those that are promised the same; 0: nothing is promised."""
-        self.stratum = 0
-        """The same where strata share the pool; 0: all are one, and who cannot be served is relieved."""
+        self.length_class = 0
+        """The same where length classes share the pool; 0: all are one, and who cannot be served is relieved."""
         self.work_s = 0.0
         """How long its prompt is expected to keep an average engine busy, known while it waits."""
         self.returned = False
         """It was refused before, told to come now, and has: its place was kept."""
-        self.tempo_s = 0.0
+        self.tpot_slo_s = 0.0
         """Time per token promised to those who run beside it; 0: none."""
         self.start_by = asked_at
         """When an engine must have it for the promise to hold; without a promise, when it was asked."""
@@ -48,6 +62,6 @@ class Waiting:
         self.why = ""
         """What kept it from being placed when it was last tried."""
 
-    def again(self, model: Model) -> Waiting:
+    def again(self, model: Model) -> QueuedRequest:
         """The same ask under a new desired state, as old as it was."""
-        return Waiting(self.session, self.ask, model, self.asked_at)
+        return QueuedRequest(self.session, self.ask, model, self.asked_at)

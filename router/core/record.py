@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 import xxhash
 
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 
 
-class Candidate(msgspec.Struct):
+class CandidateRecord(msgspec.Struct):
     """One replica that was looked at."""
 
     replica_id: str
@@ -38,11 +38,11 @@ class Record(msgspec.Struct):
     organization_id: str
     prompt_tokens: int
     blocks: int
-    promise_s: float
+    ttft_slo_s: float
     queued_s: float
     waited_for: str = ""
     """Why it waited, the last time it was tried."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[CandidateRecord, ...] = ()
     chosen: str = ""
     """Replica; empty: refused."""
     refused: str = ""
@@ -79,13 +79,13 @@ class RecordBook:
         """This request is among those remembered."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
-    def placed(self, question: Question, replica: Replica, policy: str) -> None:
+    def placed(self, question: PlacementContext, replica: Replica, policy: str) -> None:
         """It was granted this replica."""
         waiting, ask = question.waiting, question.ask
         if not self.wants(ask.request_id):
             return
         candidates = tuple(
-            Candidate(
+            CandidateRecord(
                 one.replica.id,
                 one.overlap_blocks,
                 one.uncached_tokens,
@@ -100,7 +100,7 @@ class RecordBook:
         self._add(
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, question.pool.name, policy, ask.organization_id,
-                ask.prompt_tokens, question.match.total, waiting.promise_s, question.now - waiting.asked_at,
+                ask.prompt_tokens, question.match.total, waiting.ttft_slo_s, question.now - waiting.asked_at,
                 waiting.why, candidates, replica.id, predicted_s=prospect.predicted_s,
                 predicted_cached_tokens=ask.prompt_tokens - prospect.uncached_tokens,
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 
 PART = 0.3
 HORIZON_S = 60.0
@@ -23,12 +23,12 @@ LIMIT = 4_096
 Key = tuple[str, str, int, bytes]
 
 
-def key_of(ask: Ask) -> Key:
+def key_of(ask: LeaseRequest) -> Key:
     """What a client sends again is known by its prompt, for the next attempt has another id."""
     return ask.organization_id, ask.model, ask.prompt_tokens, ask.prefix_hashes[-16:]
 
 
-class Returns:
+class RetryReservations:
     """One pool's."""
 
     def __init__(self) -> None:
@@ -39,7 +39,9 @@ class Returns:
     def __len__(self) -> int:
         return len(self._places)
 
-    def book(self, ask: Ask, work_s: float, rate: float, drained_in_s: float, now: float) -> tuple[float, bool]:
+    def book(
+        self, ask: LeaseRequest, work_s: float, rate: float, drained_in_s: float, now: float
+    ) -> tuple[float, bool]:
         """What to tell a client that is refused, in seconds from now, and whether its place is kept.
 
         work_s: prefill of its prompt. rate: seconds of prefill per second the pool does. drained_in_s: until it has
@@ -54,7 +56,7 @@ class Returns:
             self._places.popitem(last=False)
         return at - now, True
 
-    def claim(self, ask: Ask, now: float) -> bool:
+    def claim(self, ask: LeaseRequest, now: float) -> bool:
         """It was told to come now, and has. A place is claimed once."""
         if not self._places:
             return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 if TYPE_CHECKING:
-    from contracts.lease import Ask
+    from contracts.lease import LeaseRequest
     from router.core.replica import Replica
 
 POINTS = 64
@@ -21,7 +21,7 @@ KEY_BLOCKS = 4
 """Blocks of the prompt that make the key where there is no session: about what conversations of one kind share."""
 
 
-def affinity_key(ask: Ask) -> int:
+def affinity_key(ask: LeaseRequest) -> int:
     """Where on the ring an ask belongs: by its session, else by how its prompt begins, else by its own id."""
     if ask.session_id:
         return xxhash.xxh3_64_intdigest(ask.session_id.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 
-class Numbered:
+class RowPool:
     """Hands out row numbers; every column it made is as long as the highest row."""
 
     def __init__(self) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from contracts.lease import Ask, Lease
+from contracts.lease import Lease, LeaseRequest
 
 if TYPE_CHECKING:
     from router.core.pool import PoolState
-    from router.core.queued_request import Waiting
+    from router.core.queued_request import QueuedRequest
 
 ENDED_LIMIT = 4_096
 """Lease ids remembered as over. A stream keeps order, so this only guards against copies that arrive late."""
@@ -26,7 +26,7 @@ class LiveLease(msgspec.Struct):
     since: float
     lease: Lease | None
     """As granted, so that a second ask gets the same answer; None when adopted from a hello."""
-    ask: Ask | None = None
+    ask: LeaseRequest | None = None
     prompt_tokens: int = 0
     uncached_tokens: int = 0
     """Of the prompt, what the engine is expected to compute."""
@@ -63,8 +63,8 @@ class LiveLease(msgspec.Struct):
     """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
     pool: PoolState | None = None
     """Whose queue counts it for its tenant."""
-    stratum: int = 0
-    tempo_s: float = 0.0
+    length_class: int = 0
+    tpot_slo_s: float = 0.0
     """Promised time per token; 0: none."""
 
 
@@ -80,7 +80,7 @@ class Session:
         """None while disconnected."""
         self.grace_ends_at: float | None = None
         self.leases: dict[str, LiveLease] = {}
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, QueuedRequest] = {}
         self.ended: OrderedDict[str, None] = OrderedDict()
 
     def remember_ended(self, lease_id: str) -> None:

@@ -14,7 +14,7 @@ UNKNOWN_S = 1.0
 RETURN_SPACING = 2.0
 
 
-class Pace:
+class WaitEstimator:
     """Moving means of lease durations, and of the time between two grants out of the queue."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 
 
@@ -13,7 +13,7 @@ class Policy(Protocol):
 
     name: str
 
-    def choose(self, question: Question) -> Replica | None:
+    def choose(self, question: PlacementContext) -> Replica | None:
         """A replica of `question.pool.free` for which `question.takes` it; None when there is none.
 
         Called once per attempt to place an ask, in the order of decisions; the core counts the lease on the choice

@@ -5,7 +5,7 @@ Bounded loads: past replicas that hold more than `BOUND` times the mean for thei
 
 from __future__ import annotations
 
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 from router.core.ring import affinity_key
 
@@ -17,7 +17,7 @@ class ConsistentHash:
 
     name = "consistent_hash"
 
-    def choose(self, question: Question) -> Replica | None:
+    def choose(self, question: PlacementContext) -> Replica | None:
         """The first on the ring within the bound that takes it, else the first that takes it at all."""
         replicas = [replica for replica in question.pool.replicas if replica.usable]
         weights = sum(replica.weight for replica in replicas)

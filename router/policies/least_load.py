@@ -8,7 +8,7 @@ the replica that has rested longest.
 
 from __future__ import annotations
 
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 
 
@@ -17,7 +17,7 @@ class LeastLoad:
 
     name = "least_load"
 
-    def choose(self, question: Question) -> Replica | None:
+    def choose(self, question: PlacementContext) -> Replica | None:
         """The candidate with the least load after taking this one."""
         return min(question.candidates(), key=_burden, default=None)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from router.core.candidates import Prospect, Question
+from router.core.candidates import Candidate, PlacementContext
 from router.core.replica import Replica
 from router.core.ring import affinity_key
 
@@ -54,7 +54,7 @@ class Prefix:
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, question: Question) -> Replica | None:
+    def choose(self, question: PlacementContext) -> Replica | None:
         """The candidate with the least cost."""
         free = question.pool.free
         if len(free) <= EXHAUSTIVE:
@@ -62,15 +62,15 @@ class Prefix:
         best = self._best(question, [one for one in self._few(question, free) if question.takes(one)])
         return best or self._best(question, question.candidates())
 
-    def _best(self, question: Question, candidates: list[Replica]) -> Replica | None:
+    def _best(self, question: PlacementContext, candidates: list[Replica]) -> Replica | None:
         if not candidates:
             return None
         ring = question.pool.ring.clockwise(affinity_key(question.ask)) if len(candidates) > 1 else iter(())
         home = next(ring, None)
         best, least = candidates[0], float("inf")
         waiting = question.waiting
-        promise_s = waiting.promise_s
-        left_s = max(waiting.asked_at + promise_s - question.now, SHORTEST_LEFT_S) if promise_s else 0.0
+        ttft_slo_s = waiting.ttft_slo_s
+        left_s = max(waiting.asked_at + ttft_slo_s - question.now, SHORTEST_LEFT_S) if ttft_slo_s else 0.0
         for replica in candidates:
             prospect = question.prospect(replica)
             prospect.cost = _cost(question, prospect, replica is home, left_s)
@@ -78,7 +78,7 @@ class Prefix:
                 best, least = replica, prospect.cost
         return best
 
-    def _few(self, question: Question, free: list[Replica]) -> list[Replica]:
+    def _few(self, question: PlacementContext, free: list[Replica]) -> list[Replica]:
         pool = question.pool
         found: dict[str, Replica] = {}
         for slot, _ in pool.index.holders(question.match, HOLDERS):
@@ -95,7 +95,7 @@ class Prefix:
         return list(found.values())
 
 
-def _cost(question: Question, prospect: Prospect, home: bool, left_s: float) -> float:
+def _cost(question: PlacementContext, prospect: Candidate, home: bool, left_s: float) -> float:
     """left_s: of the promise; 0: nothing is promised."""
     replica, rates = prospect.replica, question.pool.rates
     running = replica.decoding

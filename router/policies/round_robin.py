@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.core.candidates import Question
+from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 
 
@@ -11,6 +11,6 @@ class RoundRobin:
 
     name = "round_robin"
 
-    def choose(self, question: Question) -> Replica | None:
+    def choose(self, question: PlacementContext) -> Replica | None:
         """The candidate chosen longest ago."""
         return min(question.candidates(), key=lambda replica: (replica.chosen, replica.id), default=None)

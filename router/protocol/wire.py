@@ -12,7 +12,7 @@ import msgspec
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.generation import Tier
-from contracts.lease import Ask, Engine, Lease, LeaseEnd
+from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from contracts.prefix import HASH_BYTES
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
@@ -30,7 +30,7 @@ def opening(token: str) -> pb.Opening:
     return pb.Opening(token=token, version=VERSION)
 
 
-def acquire(ask: Ask, remaining_s: float) -> pb.GatewayMessage:
+def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
     """Ask for a place. remaining_s: what is left of the ask's deadline."""
     return pb.GatewayMessage(
         acquire=pb.Acquire(
@@ -53,12 +53,12 @@ def acquire(ask: Ask, remaining_s: float) -> pb.GatewayMessage:
     )
 
 
-def ask_of(message: pb.Acquire) -> Ask:
+def ask_of(message: pb.Acquire) -> LeaseRequest:
     """The ask inside an Acquire. Raises ValueError on an unknown tier or a torn hash list."""
     hashes = message.prefix_hashes
     if len(hashes) % HASH_BYTES:
         raise ValueError(f"prefix_hashes: {len(hashes)} bytes, not a multiple of {HASH_BYTES}")
-    return Ask(
+    return LeaseRequest(
         lease_id=message.lease_id,
         request_id=message.request_id,
         attempt=message.attempt,

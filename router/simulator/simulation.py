@@ -14,7 +14,7 @@ from typing import Any
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
-from contracts.lease import Ask, LeaseEnd
+from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from engines.performance.engine import Ended, FirstToken, Retracted
 from engines.performance.job import Job
@@ -161,7 +161,7 @@ class Simulation:
         lease_id = f"{index}-{outcome.asked}"
         job = Job(lease_id, arrival.prompt_tokens, arrival.output_tokens, arrival.blocks, arrival.answer_blocks)
         self._jobs[lease_id] = (outcome, job)
-        ask = Ask(
+        ask = LeaseRequest(
             lease_id=lease_id,
             request_id=str(index),
             attempt=0,

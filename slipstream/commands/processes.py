@@ -19,13 +19,13 @@ from slipstream.worker_config import Queue
 @click.option("--instance", default="0", show_default=True, help="Name of this instance, stable over restarts.")
 def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
     """Run one gateway instance."""
-    from gateway.main import GatewayPlace, main
+    from gateway.main import InstanceConfig, main
 
     log_to_stderr()
     raise_descriptor_limit()
     settings = load_settings(config_file, local__data=data)
     folder = settings.data
-    place = GatewayPlace(
+    place = InstanceConfig(
         database_url=settings.database_url,
         valkey_url=settings.valkey_url,
         journal_folder=folder.journal,

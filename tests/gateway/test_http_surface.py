@@ -21,22 +21,22 @@ from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 OVERSIZE = GatewayConfig().max_body_bytes + 1
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ResponseWriter(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: Any
 
 
-async def send(platform: SlowPlatform, method: str, path: str, **more: Any) -> Answer:
+async def send(platform: SlowPlatform, method: str, path: str, **more: Any) -> ResponseWriter:
     """More: as of aiohttp."""
     async with platform.session.request(method, platform.url + path, **more) as response:
         raw = await response.read()
         kind = response.headers.get("content-type", "")
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, headers, msgspec.json.decode(raw) if kind == "application/json" else raw)
+        return ResponseWriter(response.status, headers, msgspec.json.decode(raw) if kind == "application/json" else raw)
 
 
-def check_error(answer: Answer, status: int, code: str, param: str | None = None) -> str:
+def check_error(answer: ResponseWriter, status: int, code: str, param: str | None = None) -> str:
     """OpenAI's shape, whole and nothing else; returns the message."""
     assert answer.status == status
     assert answer.headers["content-type"] == "application/json"
@@ -123,7 +123,7 @@ async def test_health_needs_no_key_and_no_part(platform: SlowPlatform) -> None:
     await ready(platform, missing=None)
 
 
-async def ready(platform: SlowPlatform, *, missing: str | None) -> Answer:
+async def ready(platform: SlowPlatform, *, missing: str | None) -> ResponseWriter:
     """The answer of /readyz once `missing` is what it misses (None: nothing)."""
     async with asyncio.timeout(GUARD_S):
         while True:

@@ -19,10 +19,10 @@ from contracts.generation import Caller, Tier
 from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.levels import Levels
-from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import Inference
+from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Salts
 from gateway.wire.config import RequestConfig
@@ -46,7 +46,7 @@ class Doors:
         self.decoder = Decoder()
         self.salts = Salts(b"secret")
         self.registry = CollectorRegistry()
-        self.tallies = Tallies()
+        self.tallies = MetricBuffers()
         self.metrics = GatewayMetrics(self.registry, self.tallies)
         self.refusals: list[SlipstreamError] = []
 
@@ -61,7 +61,7 @@ class Doors:
 
     def answered(self, code: str) -> float:
         """How many requests ended so."""
-        self.tallies.pour()
+        self.tallies.flush()
         samples = [sample for family in self.registry.collect() for sample in family.samples]
         return sum(s.value for s in samples if s.labels.get("code") == code and s.name.endswith("_total"))
 
@@ -86,7 +86,7 @@ async def serving(
     endless: Endless, doors: Doors, prepare_timeout_s: float, shares: LoopShares | None = None
 ) -> AsyncIterator[int]:
     """The port of a server with this one endpoint."""
-    endpoint: Inference[ChatRequest] = Inference(
+    endpoint: InferenceEndpoint[ChatRequest] = InferenceEndpoint(
         doors,  # type: ignore[arg-type]
         "chat",
         doors.decoder.chat,

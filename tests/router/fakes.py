@@ -9,7 +9,7 @@ from typing import Protocol
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import EngineFailed
 from contracts.generation import Generation, Tier
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from router.client import RouterClient
@@ -118,6 +118,8 @@ def fleet(
 
 def ask(
     lease_id: str, *, model: str = "m", deadline_s: float = 30.0, tokens: int = 10, excluded: tuple[str, ...] = ()
-) -> Ask:
+) -> LeaseRequest:
     """An ask with the fields tests care about."""
-    return Ask(lease_id, f"req_{lease_id}", 1, Tier.CHAT, model, tokens, tokens, deadline_s, excluded_replicas=excluded)
+    return LeaseRequest(
+        lease_id, f"req_{lease_id}", 1, Tier.CHAT, model, tokens, tokens, deadline_s, excluded_replicas=excluded
+    )

@@ -10,19 +10,23 @@ from hypothesis import strategies as st
 
 from contracts.desired_state import Model
 from contracts.generation import Tier
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from router.core.fair_queue import OUTPUT_WEIGHT, FairQueue
-from router.core.queued_request import Waiting
+from router.core.queued_request import QueuedRequest
 from router.core.session import Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")
 
 
-def waiting(number: int, tenant: str, *, priority: int = 0, stratum: int = 0, start_by: float = 0.0) -> Waiting:
-    ask = Ask(f"l{number}", f"r{number}", 0, Tier.CHAT, "m", 10, 10, 60.0, organization_id=tenant, priority=priority)
-    made = Waiting(SESSION, ask, MODEL, 0.0)
-    made.stratum, made.start_by = stratum, start_by
+def waiting(
+    number: int, tenant: str, *, priority: int = 0, length_class: int = 0, start_by: float = 0.0
+) -> QueuedRequest:
+    ask = LeaseRequest(
+        f"l{number}", f"r{number}", 0, Tier.CHAT, "m", 10, 10, 60.0, organization_id=tenant, priority=priority
+    )
+    made = QueuedRequest(SESSION, ask, MODEL, 0.0)
+    made.length_class, made.start_by = length_class, start_by
     return made
 
 
@@ -38,8 +42,8 @@ def test_everyone_has_one_turn_and_higher_classes_come_first(
 ) -> None:
     queue = FairQueue()
     members = [
-        waiting(number, tenant, priority=priority, stratum=stratum, start_by=float(start_by))
-        for number, (tenant, priority, stratum, start_by) in enumerate(asks)
+        waiting(number, tenant, priority=priority, length_class=length_class, start_by=float(start_by))
+        for number, (tenant, priority, length_class, start_by) in enumerate(asks)
     ]
     for one in members:
         queue.add(one)
@@ -113,14 +117,14 @@ def test_who_comes_back_neither_owes_nor_is_owed() -> None:
 def test_a_stratum_is_not_starved_by_one_with_longer_patience() -> None:
     queue = FairQueue()
     for number in range(20):
-        queue.add(waiting(number, "a", stratum=65_536, start_by=10.0))
-        queue.add(waiting(100 + number, "a", stratum=4_096, start_by=12.0))
+        queue.add(waiting(number, "a", length_class=65_536, start_by=10.0))
+        queue.add(waiting(100 + number, "a", length_class=4_096, start_by=12.0))
     turns = []
     for _ in range(12):
         one = next(queue.in_order(0.0))
         queue.remove(one)
-        queue.charge(queue.tenant("a"), one.stratum, 30_000 if one.stratum == 65_536 else 3_000, 0)
-        turns.append(one.stratum)
+        queue.charge(queue.tenant("a"), one.length_class, 30_000 if one.length_class == 65_536 else 3_000, 0)
+        turns.append(one.length_class)
     assert turns.count(4_096) >= 10, "a long prompt costs as many turns as its tokens"
 
 

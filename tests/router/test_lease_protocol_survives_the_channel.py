@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from contracts.desired_state import DesiredState
-from contracts.lease import Ask, LeaseEnd
+from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Load
@@ -197,7 +197,7 @@ class LeaseProtocol(RuleBasedStateMachine):
             f"{gateway.epoch}-{self.asks}", model=model, deadline_s=deadline_s, excluded=tuple(sorted(excluded))
         )
         number = self.asks
-        wanted: Ask = msgspec.structs.replace(
+        wanted: LeaseRequest = msgspec.structs.replace(
             plain,
             prompt_tokens=100 * (number % 5),
             prefix_hashes=b"".join(bytes([number % 2, block] * 8) for block in range(number % 5)),

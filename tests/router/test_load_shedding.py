@@ -7,22 +7,24 @@ from hypothesis import strategies as st
 
 from contracts.desired_state import Model
 from contracts.generation import Tier
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from router.core.load_shedding import EFFICIENCY, Served, begin_by, given_up
-from router.core.queued_request import Waiting
+from router.core.queued_request import QueuedRequest
 from router.core.session import Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")
 
 
-def waiting(number: int, work_s: float, start_by: float, tenant: str = "a", length: int = 1) -> Waiting:
-    made = Waiting(SESSION, Ask(f"l{number}", f"r{number}", 0, Tier.CHAT, "m", 10, 10, 60.0, tenant), MODEL, 0.0)
+def waiting(number: int, work_s: float, start_by: float, tenant: str = "a", length: int = 1) -> QueuedRequest:
+    made = QueuedRequest(
+        SESSION, LeaseRequest(f"l{number}", f"r{number}", 0, Tier.CHAT, "m", 10, 10, 60.0, tenant), MODEL, 0.0
+    )
     made.number, made.work_s, made.start_by, made.length = number, work_s, start_by, length
     return made
 
 
-def names(asks: list[Waiting]) -> set[int]:
+def names(asks: list[QueuedRequest]) -> set[int]:
     return {one.number for one in asks}
 
 

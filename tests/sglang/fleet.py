@@ -16,7 +16,7 @@ import msgspec
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Caller, Tier
-from contracts.lease import Ask, LeaseEnd
+from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
 from engines.drivers.error_bodies import usage_of
@@ -130,7 +130,7 @@ class SGLangFleet:
         prepared = await self.prepared(messages, **fields)
         request_id, chain = prepared.generation.request_id, prepared.chain
         lease = await self.client.acquire(
-            Ask(
+            LeaseRequest(
                 request_id, request_id, 0, Tier.CHAT, "public", prepared.prompt_tokens, 16, 60.0, "o", chain.kind,
                 chain.hashes,
             )

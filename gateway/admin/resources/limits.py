@@ -15,7 +15,7 @@ from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
 from gateway.limits import store
-from gateway.limits.counter_snapshot import Standing
+from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Level, Limits, Micro, PerDay, PerMinute, Rule
 from gateway.tenants.roles import Permission
 
@@ -56,7 +56,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     money_counted: false while what a budget has spent is being counted; `remaining` is then too high.
     """
 
-    data: list[Standing]
+    data: list[CounterSnapshot]
     money_counted: bool
 
 

@@ -54,7 +54,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     data: msgspec.Raw
 
 
-class Courier:
+class WebhookDelivery:
     """Several may run at once, here and in other workers.
 
     A delivery takes a slot of this courier while it is under way. What is due is started as slots get free, by turns

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable
 
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.delivery import STOP_GRACE_S, Courier
+from gateway.admin.webhooks.delivery import STOP_GRACE_S, WebhookDelivery
 
 JOIN_S = STOP_GRACE_S + 2.0
 
 _log = logging.getLogger(__name__)
 
 
-class CourierThread:
+class DeliveryThread:
     """One per worker process. The thread begins with the first `wake`, and again with the next should it ever end.
 
     pepper: asked for in the thread.
@@ -64,4 +64,4 @@ class CourierThread:
     async def _deliver(self) -> None:
         self._loop, self._due, self._stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         self._begun.set()
-        await Courier(self._database_url, self._pepper(), self._config).run(self._due, self._stop)
+        await WebhookDelivery(self._database_url, self._pepper(), self._config).run(self._due, self._stop)

@@ -1,4 +1,4 @@
-"""Asks engines what an attempt used, after the gateway that sent it has crashed (`recovery.Ask`)."""
+"""Asks engines what an attempt used, after the gateway that sent it has crashed (`recovery.AskEngine`)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.folder import JournalFolder
 from gateway.metering.journal.journal import Journal
-from gateway.metering.journal.recovery import Ask, Recovery
+from gateway.metering.journal.recovery import AskEngine, Recovery
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
@@ -27,13 +27,13 @@ from gateway.metering.metrics import MeteringMetrics
 logger = logging.getLogger(__name__)
 
 
-class Adoption:
+class OrphanJournals:
     """A background task of one gateway instance, looking at the folders beside its own journal."""
 
     def __init__(
         self,
         own: Path,
-        ask: Ask,
+        ask: AskEngine,
         ledger: Ledger,
         config: MeteringConfig,
         metrics: MeteringMetrics,

@@ -30,7 +30,7 @@ _AT_ONCE = 32
 _PAUSE_S = 0.25
 
 
-class Ask(Protocol):
+class AskEngine(Protocol):
     """Asks an engine what one attempt used; `asking.EngineUsage` is the real one."""
 
     async def __call__(self, url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
@@ -44,7 +44,7 @@ class Ask(Protocol):
 class Recovery:
     """Closes what an earlier run of a journal left open."""
 
-    def __init__(self, journal: Journal, ask: Ask, config: MeteringConfig, metrics: MeteringMetrics) -> None:
+    def __init__(self, journal: Journal, ask: AskEngine, config: MeteringConfig, metrics: MeteringMetrics) -> None:
         self._journal = journal
         self._ask = ask
         self._config = config

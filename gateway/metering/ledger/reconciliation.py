@@ -92,7 +92,7 @@ FORGET = (
 )
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-Ask = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
+AskEngine = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
 """Asks these engines; what does not answer is left out of the result, by replica id."""
 
 
@@ -147,7 +147,7 @@ class EngineCounters:
 
 def reconcile(
     database_url: str,
-    ask: Ask,
+    ask: AskEngine,
     *,
     window_s: float = 3_600.0,
     settle_s: float = 600.0,
@@ -181,7 +181,7 @@ def reconcile(
     return disagreeing
 
 
-async def _asked(ask: Ask, replicas: list[tuple[Pool, Replica]]) -> dict[str, EngineCounts]:
+async def _asked(ask: AskEngine, replicas: list[tuple[Pool, Replica]]) -> dict[str, EngineCounts]:
     return await ask(replicas)
 
 

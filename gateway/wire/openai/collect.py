@@ -15,7 +15,7 @@ from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.relay import EventSplitter, ReadError, decoded, error_in, has_text, usage_json
-from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.wire.openai.usage_tracker import UsageTracker
 from gateway.wire.openai.whole_choice import WholeChoice
 
 
@@ -48,7 +48,7 @@ class Collector:
         prompts: int = 1,
         best_of: BestOf | None = None,
         *,
-        seen: UsageSeen | None = None,
+        seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
     ) -> None:
         """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s."""
@@ -61,7 +61,7 @@ class Collector:
         self._choices: dict[int, WholeChoice] = {}
         self._chat = True
         self._created = 0
-        self._usage = seen or UsageSeen(choices, prompts)
+        self._usage = seen or UsageTracker(choices, prompts)
         self.events = 0
         self.text_seen = False
         self.done = False

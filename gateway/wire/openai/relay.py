@@ -18,7 +18,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error, event_error
-from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.wire.openai.usage_tracker import UsageTracker
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
@@ -103,7 +103,7 @@ class Relay:
         include_usage: bool,
         prompts: int = 1,
         *,
-        seen: UsageSeen | None = None,
+        seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
     ) -> None:
         """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`."""
@@ -116,7 +116,7 @@ class Relay:
         self._include_usage = include_usage
         self._object = "chat.completion.chunk"
         self._splitter = EventSplitter()
-        self._usage = seen or UsageSeen(choices, prompts)
+        self._usage = seen or UsageTracker(choices, prompts)
         self._read_error = read_error
         self.created = 0
         self.events = 0

@@ -12,7 +12,7 @@ from engines.drivers.error_bodies import usage_of, with_drafts
 from gateway.wire.openai.delivered import Delivered
 
 
-class UsageSeen:
+class UsageTracker:
     """What was used at least, after every event.
 
     With several choices an event's usage counts its own choice only; the last event, the one without choices, counts

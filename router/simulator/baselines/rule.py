@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from contracts.lease import Ask, Engine, Lease
+from contracts.lease import Engine, Lease, LeaseRequest
 from router.core.decisions import Decision, Granted, Welcomed
 from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaProbed, StatePublished
 
@@ -21,7 +21,7 @@ class Request:
 
     __slots__ = ("block_tokens", "blocks", "organization_id", "prompt_tokens", "session_id")
 
-    def __init__(self, ask: Ask, block_tokens: int) -> None:
+    def __init__(self, ask: LeaseRequest, block_tokens: int) -> None:
         hashes = ask.prefix_hashes
         self.blocks = tuple(hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
         self.prompt_tokens = ask.prompt_tokens

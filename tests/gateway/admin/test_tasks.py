@@ -13,7 +13,7 @@ from celery import Celery
 from contracts.errors import ConfigError
 from gateway.admin import tasks
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.delivery_thread import CourierThread
+from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.limits.spending import Crossing
 from tests.gateway.admin.people import People
@@ -27,7 +27,7 @@ async def test_a_budgets_threshold_reaches_the_customer_once(people: People, adm
     made = await operator.make(f"/organizations/{organization['id']}/webhooks", {"url": "https://example.com/"})
     app = Celery("test")
     config = WebhooksConfig(allow_private_addresses=True)
-    courier = CourierThread(admin_postgres_url, lambda: people.pepper, config)
+    courier = DeliveryThread(admin_postgres_url, lambda: people.pepper, config)
     tasks.add_tasks(app, admin_postgres_url, lambda: people.pepper, config, courier.wake)
     crossings = [
         Crossing(organization["id"], "organization", organization["id"], None, "2026-11", percent, 5_000, spent)
@@ -70,7 +70,7 @@ async def test_the_sweep_forgets_old_idempotency_keys(people: People, admin_post
 async def test_a_database_that_is_away_is_met_again(caplog: pytest.LogCaptureFixture) -> None:
     app = Celery("test")
     away = "postgresql://slipstream@/slipstream?host=/nonexistent"
-    courier = CourierThread(away, lambda: b"pepper", WebhooksConfig())
+    courier = DeliveryThread(away, lambda: b"pepper", WebhooksConfig())
     tasks.add_tasks(app, away, lambda: b"pepper", WebhooksConfig(), courier.wake)
     try:
         for _ in range(2):

@@ -24,7 +24,7 @@ BEGIN, END = moment("2026-02-27 18:00"), moment("2026-03-02 06:00")
 SPAN = "start=2026-02-01T00:00:00Z&end=2026-04-01T00:00:00Z"
 
 
-class Books:
+class AttemptRecord:
     """An organization of its own with rows in two months."""
 
     def __init__(self, organization_id: UUID, client: Client, rows: list[Closed]) -> None:
@@ -45,7 +45,7 @@ class Books:
 
 
 @pytest.fixture(scope="module")
-async def books(people: People, admin_postgres_url: str) -> Books:
+async def books(people: People, admin_postgres_url: str) -> AttemptRecord:
     organization = await people.database.fetchval(
         "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"with usage {uuid4()}"
     )
@@ -72,7 +72,7 @@ async def books(people: People, admin_postgres_url: str) -> Books:
     async with lazy_pool(admin_postgres_url, size=1, connect_timeout_s=5) as pool:
         await Ledger(pool).insert(rows, "g")
     await asyncio.to_thread(roll_up, admin_postgres_url)
-    return Books(organization, await people.operator(), rows)
+    return AttemptRecord(organization, await people.operator(), rows)
 
 
 def _of(one: Closed, organization: UUID, project: UUID, names: dict[str, str]) -> Closed:
@@ -86,7 +86,7 @@ def _of(one: Closed, organization: UUID, project: UUID, names: dict[str, str]) -
     )
 
 
-async def test_totals_add_up_to_the_events_however_they_are_cut(books: Books) -> None:
+async def test_totals_add_up_to_the_events_however_they_are_cut(books: AttemptRecord) -> None:
     events = await books.pages(f"/usage/events?{SPAN}&limit=97")
     assert [event["request_id"] for event in events] == sorted(
         (one.opened.request_id for one in books.rows), reverse=True
@@ -109,7 +109,7 @@ async def test_totals_add_up_to_the_events_however_they_are_cut(books: Books) ->
     assert {(hour["model"], hour["key_id"]) for hour in hours} == {(None, None)}
 
 
-async def test_filters_narrow_totals_and_events_alike(books: Books) -> None:
+async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> None:
     counts = Counter((one.opened.project_id, one.opened.tier.value) for one in books.rows if one.billed)
     for (project, tier), count in counts.items():
         narrow = f"{SPAN}&project_id={project}&tier={tier}"
@@ -122,7 +122,7 @@ async def test_filters_narrow_totals_and_events_alike(books: Books) -> None:
 
 
 async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
-    books: Books, admin_postgres_url: str, people: People
+    books: AttemptRecord, admin_postgres_url: str, people: People
 ) -> None:
     for month in ("2026-02", "2026-03"):
         invoice = await books.client.get(f"{books.path}/invoices/{month}")
@@ -161,13 +161,13 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
         ("/usage/events?start=2026-03-01T00:00:00", "start"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_by_name(books: Books, path: str, param: str) -> None:
+async def test_what_cannot_be_asked_is_refused_by_name(books: AttemptRecord, path: str, param: str) -> None:
     answer = await books.client.ask("GET", books.path + path)
     assert (answer.status, answer.body["error"]["param"]) == (400, param), answer
 
 
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "1999-01", "x", "2026-11-01"])
-async def test_no_such_month(books: Books, month: str) -> None:
+async def test_no_such_month(books: AttemptRecord, month: str) -> None:
     assert (await books.client.ask("GET", f"{books.path}/invoices/{month}")).status == 404
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.sealed import seal
-from gateway.admin.webhooks.delivery import Courier, use_of
+from gateway.admin.webhooks.delivery import WebhookDelivery, use_of
 from gateway.admin.webhooks.outbox import EventType, emit, tell_crossing
 from gateway.admin.webhooks.queue import Due, take_due
 from gateway.admin.webhooks.sender import Sender
@@ -73,7 +73,7 @@ async def test_twenty_tar_pits_of_one_tenant_do_not_hold_up_anothers_event(
         await a_webhook(database, honest, server.url)
         due, stop = asyncio.Event(), asyncio.Event()
         due.set()
-        running = asyncio.create_task(Courier(fresh_postgres_url, PEPPER, config).run(due, stop))
+        running = asyncio.create_task(WebhookDelivery(fresh_postgres_url, PEPPER, config).run(due, stop))
         try:
             await until(lambda: sum(len(pit.came) for pit in pits) == config.organization_concurrency)
             crossing = Crossing(str(honest), "organization", str(honest), None, "2026-11", 100, 5_000, 5_000)
@@ -104,7 +104,7 @@ async def test_slots_that_get_free_are_taken_at_once_and_never_above_a_share(
             await emit(database, organization, EventType.BUDGET_THRESHOLD_REACHED, {})
         due, stop = asyncio.Event(), asyncio.Event()
         due.set()
-        running = asyncio.create_task(Courier(fresh_postgres_url, PEPPER, config).run(due, stop))
+        running = asyncio.create_task(WebhookDelivery(fresh_postgres_url, PEPPER, config).run(due, stop))
         await until(lambda: len(server.came) == 40)
         stop.set()
         due.set()
@@ -166,7 +166,9 @@ async def test_a_test_is_tried_once(database: asyncpg.Connection[Any], fresh_pos
             organization,
             webhook,
         )
-        assert await Courier(fresh_postgres_url, PEPPER, WebhooksConfig(allow_private_addresses=True)).round() == 1
+        assert (
+            await WebhookDelivery(fresh_postgres_url, PEPPER, WebhooksConfig(allow_private_addresses=True)).round() == 1
+        )
     assert await database.fetchval("SELECT state FROM gateway.webhook_deliveries") == "failed"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks import signature
-from gateway.admin.webhooks.delivery import Courier, pause_after
+from gateway.admin.webhooks.delivery import WebhookDelivery, pause_after
 from gateway.admin.webhooks.outbox import EventType, emit
 from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.admin.people import Client, People
@@ -30,7 +30,7 @@ async def server() -> AsyncIterator[Receiver]:
 class Subscriber:
     """An organization of its own with webhooks that point at a receiver."""
 
-    def __init__(self, people: People, operator: Client, organization: UUID, courier: Courier) -> None:
+    def __init__(self, people: People, operator: Client, organization: UUID, courier: WebhookDelivery) -> None:
         self.people = people
         self.operator = operator
         self.organization = organization
@@ -66,7 +66,9 @@ async def subscriber(people: People, admin_gateway: LoneGateway, admin_postgres_
     operator = await people.operator()
     organization = await operator.make("/organizations", {"name": uuid4().hex})
     await people.database.execute("DELETE FROM gateway.webhook_events")
-    return Subscriber(people, operator, UUID(organization["id"]), Courier(admin_postgres_url, people.pepper, CONFIG))
+    return Subscriber(
+        people, operator, UUID(organization["id"]), WebhookDelivery(admin_postgres_url, people.pepper, CONFIG)
+    )
 
 
 async def test_an_event_reaches_the_webhooks_that_want_it_signed(subscriber: Subscriber, server: Receiver) -> None:

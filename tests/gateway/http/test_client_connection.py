@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.http.client_connection import SCOPE_KEY, Channel
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from tests.gateway.served import served
 
-Serve = Callable[[Channel], Awaitable[None]]
+Serve = Callable[[ClientConnection], Awaitable[None]]
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -35,7 +35,7 @@ async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 
 async def test_a_stream_is_chunked_and_its_connection_is_used_again() -> None:
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.start(200, [(b"content-type", b"text/plain")])
         for piece in (b"", b"one,", b"two,"):
             channel.write(piece)
@@ -55,7 +55,7 @@ async def test_a_stream_is_chunked_and_its_connection_is_used_again() -> None:
 
 
 async def test_a_whole_answer_has_its_length() -> None:
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.start(418, [(b"content-length", b"5")])
         channel.end(b"short")
 
@@ -69,7 +69,7 @@ async def test_a_whole_answer_has_its_length() -> None:
 
 
 async def test_an_old_client_gets_bytes_until_the_end_of_the_connection() -> None:
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.start(200, [])
         channel.write(b"one,")
         channel.end(b"two")
@@ -86,10 +86,10 @@ async def test_an_old_client_gets_bytes_until_the_end_of_the_connection() -> Non
 
 @pytest.mark.parametrize("pipelined", [0, 1])
 async def test_leaving_is_told_once_even_behind_it_waits_another_request(pipelined: int) -> None:
-    gone: asyncio.Queue[Channel] = asyncio.Queue()
+    gone: asyncio.Queue[ClientConnection] = asyncio.Queue()
     begun = asyncio.Event()
 
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.on_gone = lambda: gone.put_nowait(channel)
         channel.start(200, [])
         channel.write(b"begun")
@@ -110,9 +110,9 @@ async def test_leaving_is_told_once_even_behind_it_waits_another_request(pipelin
 
 async def test_an_answer_that_has_ended_cannot_be_left() -> None:
     calls: list[str] = []
-    channels: list[Channel] = []
+    channels: list[ClientConnection] = []
 
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.on_gone = lambda: calls.append("gone")
         channel.start(200, [(b"content-length", b"0")])
         channel.end(b"")
@@ -132,7 +132,7 @@ async def test_a_client_that_does_not_read_fills_the_channel_and_empties_it_by_r
     states: list[bool] = []
     full = asyncio.Event()
 
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         channel.start(200, [])
         while not channel.full:
             channel.write(b"x" * 65_536)
@@ -161,7 +161,7 @@ async def _until_end(reader: asyncio.StreamReader) -> None:
 async def test_a_header_cannot_smuggle_another() -> None:
     refused: list[str] = []
 
-    async def serve(channel: Channel) -> None:
+    async def serve(channel: ClientConnection) -> None:
         try:
             channel.start(200, [(b"x-request-id", b"a\r\nset-cookie: b")])
         except ValueError as error:

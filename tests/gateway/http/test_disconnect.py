@@ -14,7 +14,7 @@ GUARD_S = 20.0
 
 
 class Client:
-    """A client's connection, as `gateway.http.client_connection.Channel` shows it."""
+    """A client's connection, as `gateway.http.client_connection.ClientConnection` shows it."""
 
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] | None = None

@@ -15,7 +15,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from gateway.http.certificate import Certificate, certificate_of
-from gateway.http.client_connection import SCOPE_KEY, Channel
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.config import TlsConfig
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
@@ -42,7 +42,7 @@ def trusting(config: TlsConfig) -> ssl.SSLContext:
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     assert scope["scheme"] == "https"
-    channel: Channel = scope[SCOPE_KEY]
+    channel: ClientConnection = scope[SCOPE_KEY]
     channel.start(200, [(b"content-length", b"5")])
     channel.end(b"hello")
 
@@ -84,7 +84,7 @@ async def test_a_slow_reader_fills_the_channel_and_empties_it_and_small_pieces_l
 
     async def large(scope: Any, receive: Any, send: Any) -> None:
         nonlocal written
-        channel: Channel = scope[SCOPE_KEY]
+        channel: ClientConnection = scope[SCOPE_KEY]
         plain = channel._cycle.transport.get_extra_info("socket")
         states.append(bool(plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
         channel.start(200, [])

@@ -7,7 +7,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome, Usage
-from gateway.metering.journal.orphan_journals import Adoption
+from gateway.metering.journal.orphan_journals import OrphanJournals
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
 from tests.gateway.metering.samples import MemoryLedger, closed, opened, placed, quick, start, value
@@ -17,8 +17,8 @@ async def _ask(url: str, driver: str, request_id: str, attempt: int) -> Usage | 
     return Usage(completion_tokens=9)
 
 
-def _adoption(own: Path, ledger: MemoryLedger, registry: CollectorRegistry) -> Adoption:
-    return Adoption(own, _ask, cast(Ledger, ledger), quick(resolve_timeout_s=60), MeteringMetrics(registry))
+def _adoption(own: Path, ledger: MemoryLedger, registry: CollectorRegistry) -> OrphanJournals:
+    return OrphanJournals(own, _ask, cast(Ledger, ledger), quick(resolve_timeout_s=60), MeteringMetrics(registry))
 
 
 async def test_a_vanished_neighbour_is_resolved_shipped_and_removed(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_database_that_is_away_leaves_the_folder_as_it_is(tmp_path: Path
     await other.stop()
     ledger = MemoryLedger()
     ledger.error = OSError("connection refused")
-    adoption = Adoption(
+    adoption = OrphanJournals(
         tmp_path / "gw-0",
         _ask,
         cast(Ledger, ledger),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from gateway.observability.metric_buffer import Tallies
+from gateway.observability.metric_buffer import MetricBuffers
 
 BOUNDS = (1 / 128, 0.125, 1.0, 10.0)
 VALUES = st.one_of(
@@ -24,7 +24,7 @@ def exposed(registry: CollectorRegistry) -> list[str]:
 def test_what_is_poured_is_what_was_counted(rounds: list[list[tuple[str, float]]]) -> None:
     """rounds: what is counted between two pourings."""
     direct, poured = CollectorRegistry(), CollectorRegistry()
-    tallies = Tallies()
+    buffers = MetricBuffers()
     metrics = [
         (
             Counter("events", "-", ["tier"], registry=registry),
@@ -39,23 +39,23 @@ def test_what_is_poured_is_what_was_counted(rounds: list[list[tuple[str, float]]
             counter.labels(tier).inc(value)
             gauge.set(value)
             histogram.labels(tier).observe(value)
-            tallies.counter(tallied_counter, tier).add(value)
-            tallies.gauge(tallied_gauge).value = value
-            tallies.histogram(tallied_histogram, tier).observe(value)
-        tallies.pour()
+            buffers.counter(tallied_counter, tier).add(value)
+            buffers.gauge(tallied_gauge).value = value
+            buffers.histogram(tallied_histogram, tier).observe(value)
+        buffers.flush()
     assert sorted(exposed(direct)) == sorted(exposed(poured))
 
 
 async def test_pouring_goes_on_until_it_is_stopped() -> None:
     registry = CollectorRegistry()
     counter = Counter("events", "-", registry=registry)
-    tallies = Tallies(period_s=0.001)
-    tallies.start()
+    buffers = MetricBuffers(period_s=0.001)
+    buffers.start()
     for expected in (1.0, 2.0):
-        tallies.counter(counter).add()
+        buffers.counter(counter).add()
         async with asyncio.timeout(20):
             while registry.get_sample_value("events_total") != expected:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-    tallies.counter(counter).add()
-    tallies.stop()
+    buffers.counter(counter).add()
+    buffers.stop()
     assert registry.get_sample_value("events_total") == 3.0

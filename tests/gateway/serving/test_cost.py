@@ -16,7 +16,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
-from gateway.serving.cost import RequestPrices
+from gateway.serving.cost import RequestCosts
 
 NOW_S = 1_795_000_000.0
 RATES = st.integers(0, 10_000_000)
@@ -35,10 +35,10 @@ def call(prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float =
     )
 
 
-def book(*prices: Price) -> RequestPrices:
+def book(*prices: Price) -> RequestCosts:
     known = PriceBook(None)
     known.replace(prices)
-    return RequestPrices(known)
+    return RequestCosts(known)
 
 
 @given(
@@ -72,7 +72,7 @@ def test_the_price_is_that_of_the_arrival() -> None:
 
 
 def test_a_key_with_a_budget_waits_for_the_prices() -> None:
-    prices = RequestPrices(PriceBook(None))  # nothing was read yet
+    prices = RequestCosts(PriceBook(None))  # nothing was read yet
     budget = Levels.of("o", [Rule(Level.KEY, "k", None, Limits(money_micro_per_month=5))])
     assert prices.most(call(10, 1, at_s=time.time())).micro == 0
     with pytest.raises(BudgetUnavailable):

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.serving.idle_timeout import StallSweeper, Wait
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
 
 GUARD_S = 20.0
 
 
 @pytest.fixture
-async def sweeper() -> AsyncIterator[StallSweeper]:
+async def sweeper() -> AsyncIterator[IdleTimeouts]:
     """Not started: tests tell it the time."""
-    made = StallSweeper(period_s=0.001)
+    made = IdleTimeouts(period_s=0.001)
     yield made
     await made.stop()
 
@@ -25,7 +25,7 @@ def noting(calls: list[str], name: str) -> Callable[[], None]:
     return lambda: calls.append(name)
 
 
-def test_only_waits_over_their_own_limit_are_reported_and_once(sweeper: StallSweeper) -> None:
+def test_only_waits_over_their_own_limit_are_reported_and_once(sweeper: IdleTimeouts) -> None:
     calls: list[str] = []
     for name, limit_s in (("short", 5.0), ("long", 50.0)):
         wait = Wait()
@@ -42,7 +42,7 @@ def test_only_waits_over_their_own_limit_are_reported_and_once(sweeper: StallSwe
     assert calls == ["short", "long"]
 
 
-def test_a_wait_that_ended_or_never_began_is_no_stall(sweeper: StallSweeper) -> None:
+def test_a_wait_that_ended_or_never_began_is_no_stall(sweeper: IdleTimeouts) -> None:
     calls: list[str] = []
     ended = Wait()
     ended.begin(5.0, noting(calls, "ended"))
@@ -53,7 +53,7 @@ def test_a_wait_that_ended_or_never_began_is_no_stall(sweeper: StallSweeper) -> 
     assert calls == []
 
 
-def test_beginning_again_starts_the_clock_and_the_call_anew(sweeper: StallSweeper) -> None:
+def test_beginning_again_starts_the_clock_and_the_call_anew(sweeper: IdleTimeouts) -> None:
     calls: list[str] = []
     wait = Wait()
     sweeper.add(wait)
@@ -66,7 +66,7 @@ def test_beginning_again_starts_the_clock_and_the_call_anew(sweeper: StallSweepe
     assert calls == ["client", "engine"]
 
 
-def test_a_removed_wait_is_forgotten_even_in_the_middle_of_a_sweep(sweeper: StallSweeper) -> None:
+def test_a_removed_wait_is_forgotten_even_in_the_middle_of_a_sweep(sweeper: IdleTimeouts) -> None:
     calls: list[str] = []
     waits = [Wait() for _ in range(4)]
 
@@ -85,7 +85,7 @@ def test_a_removed_wait_is_forgotten_even_in_the_middle_of_a_sweep(sweeper: Stal
     sweeper.remove(waits[0])
 
 
-async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: StallSweeper) -> None:
+async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: IdleTimeouts) -> None:
     stalled = asyncio.Event()
     wait = Wait()
     wait.begin(0.0, stalled.set)

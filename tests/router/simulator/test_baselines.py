@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from contracts.generation import Tier
-from contracts.lease import Ask
+from contracts.lease import LeaseRequest
 from router.simulator.arrival import block_id
 from router.simulator.baselines.dynamo_cost import DynamoCost
 from router.simulator.baselines.plain import PlainConsistentHash
@@ -28,7 +28,7 @@ def asking(*numbers: int, tail: int = 0) -> Request:
     """A prompt of these blocks and `tail` tokens more."""
     hashes = b"".join(block_id(number) for number in numbers)
     tokens = SIZE * len(numbers) + tail
-    ask = Ask("l", "r", 0, Tier.CHAT, "m", tokens, 10, 1.0, prefix_kind="bytes", prefix_hashes=hashes)
+    ask = LeaseRequest("l", "r", 0, Tier.CHAT, "m", tokens, 10, 1.0, prefix_kind="bytes", prefix_hashes=hashes)
     return Request(ask, SIZE)
 
 

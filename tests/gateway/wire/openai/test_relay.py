@@ -13,7 +13,7 @@ from contracts.errors import EngineFailed, EngineRefused
 from contracts.usage import Usage
 from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay, rewrite_decoded
-from gateway.wire.openai.usage_tracker import UsageSeen
+from gateway.wire.openai.usage_tracker import UsageTracker
 
 OURS, MODEL = "chatcmpl-ours", "public-model"
 
@@ -212,7 +212,7 @@ def test_an_error_event_with_a_4xx_code_is_a_refusal(kind: Any) -> None:
 def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
     for running_usage in (False, True):
         for salted, cached in ((True, 2), (False, 0)):
-            seen = UsageSeen(1, salted_cache=salted)
+            seen = UsageTracker(1, salted_cache=salted)
             state: Relay | Collector
             state = Relay(OURS, MODEL, 1, True, seen=seen) if kind is Relay else Collector(OURS, MODEL, 1, seen=seen)
             state.feed(engine_stream(running_usage, role_first=True))
@@ -238,7 +238,7 @@ def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject)
         for event in events(sent)
         if event != "data: [DONE]" and event["choices"]
     ]
-    for state in (Relay(OURS, MODEL, 1, False, seen=UsageSeen(1)), Collector(OURS, MODEL, 1, seen=UsageSeen(1))):
+    for state in (Relay(OURS, MODEL, 1, False, seen=UsageTracker(1)), Collector(OURS, MODEL, 1, seen=UsageTracker(1))):
         for piece in pieces:
             state.feed(piece)
         delivered = state._usage.delivered
