@@ -15,7 +15,7 @@ from gateway.wire.openai.delivered import KEPT_CHARACTERS, UNREAD_BYTES, Deliver
 from gateway.wire.openai.relay import has_text
 from tests.deployment import ROOT
 
-CODE = (ROOT / "gateway" / "relay.py").read_text()
+CODE = (ROOT / "gateway" / "wire" / "openai" / "relay.py").read_text()
 
 
 @pytest.fixture(scope="module")

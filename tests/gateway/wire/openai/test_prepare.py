@@ -24,7 +24,7 @@ from gateway.wire.decode import Decoder
 from gateway.wire.openai.prepare import Prepared, Target, prepare_chat, prepare_completion
 from tests.sglang.fleet import with_tools_template
 
-MODELS = Path(__file__).parents[3] / "models"
+MODELS = Path(__file__).parents[4] / "models"
 CALLER = Caller("organization", "project", "key")
 DECODER = Decoder()
 HI = [{"role": "user", "content": "hi"}]
