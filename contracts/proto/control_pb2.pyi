@@ -245,7 +245,7 @@ class Decision(_message.Message):
     ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
-    PROMISE_S_FIELD_NUMBER: _builtins.int
+    TTFT_SLO_S_FIELD_NUMBER: _builtins.int
     QUEUED_S_FIELD_NUMBER: _builtins.int
     WAITED_FOR_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
@@ -268,7 +268,7 @@ class Decision(_message.Message):
     organization_id: _builtins.str
     prompt_tokens: _builtins.int
     blocks: _builtins.int
-    promise_s: _builtins.float
+    ttft_slo_s: _builtins.float
     queued_s: _builtins.float
     waited_for: _builtins.str
     chosen: _builtins.str
@@ -296,7 +296,7 @@ class Decision(_message.Message):
         organization_id: _builtins.str = ...,
         prompt_tokens: _builtins.int = ...,
         blocks: _builtins.int = ...,
-        promise_s: _builtins.float = ...,
+        ttft_slo_s: _builtins.float = ...,
         queued_s: _builtins.float = ...,
         waited_for: _builtins.str = ...,
         candidates: _abc.Iterable[Global___Candidate] | None = ...,
@@ -313,7 +313,7 @@ class Decision(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "completion_tokens", b"completion_tokens", "regret_s", b"regret_s", "retry_after_s", b"retry_after_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "promise_s", b"promise_s", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "waited_for", b"waited_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__actual_cached_tokens: _TypeAlias = _typing.Literal["actual_cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__actual_cached_tokens: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens"]  # noqa: Y015
