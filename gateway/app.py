@@ -21,6 +21,7 @@ from contracts.errors import (
 from gateway.admin.handlers import admin_router
 from gateway.front_door import FrontDoor
 from gateway.http.config import MetricsAccess
+from gateway.http.document import document_route
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
@@ -29,6 +30,7 @@ from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import mint_request_id
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
+from gateway.wire.openai.openapi import document
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 
 logger = logging.getLogger(__name__)
@@ -54,7 +56,13 @@ def create_app(
         return response
 
     routes = Litestar(
-        route_handlers=[InferenceController, SystemController, metrics_route(metrics_access), admin_router()],
+        route_handlers=[
+            InferenceController,
+            SystemController,
+            document_route("/openapi.json", document()),
+            metrics_route(metrics_access),
+            admin_router(),
+        ],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,

@@ -19,7 +19,6 @@ from gateway.http.config import MetricsAccess
 from gateway.http.connections import is_loopback
 from gateway.services import Services
 from gateway.serving.endpoint import authenticate
-from gateway.wire.openai.openapi import document
 
 AnyRequest = Request[Any, Any, State]
 CHAT = "/v1/chat/completions"
@@ -74,11 +73,6 @@ class SystemController(Controller):
         parts = services.readiness()
         ready = all(parts.values())
         return Response({"ready": ready, "parts": parts}, status_code=200 if ready else 503)
-
-    @get("/openapi.json", sync_to_thread=False)
-    def openapi(self) -> Response[bytes]:
-        """What the inference API takes and gives."""
-        return Response(document(), media_type="application/json")
 
 
 def metrics_route(access: MetricsAccess) -> HTTPRouteHandler:

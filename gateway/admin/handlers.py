@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, Response, Router, get, route
+from litestar import Request, Response, Router, route
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
@@ -13,6 +13,7 @@ from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
+from gateway.http.document import document_route
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.serving.request import mint_request_id
@@ -26,13 +27,8 @@ AnyRequest = Request[Any, Any, State]
 
 def admin_router() -> Router:
     """All of it."""
+    openapi = document_route("/openapi.json", admin_document(ENDPOINTS, PREFIX))
     return Router(path=PREFIX, route_handlers=[openapi, *map(_handler, ENDPOINTS)])
-
-
-@get("/openapi.json", sync_to_thread=False)
-def openapi() -> Response[bytes]:
-    """What there is; no key needed."""
-    return Response(admin_document(ENDPOINTS, PREFIX), media_type="application/json")
 
 
 def _handler(endpoint: Endpoint) -> HTTPRouteHandler:

@@ -21,22 +21,22 @@ from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 OVERSIZE = GatewayConfig().max_body_bytes + 1
 
 
-class ResponseWriter(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: Any
 
 
-async def send(platform: SlowPlatform, method: str, path: str, **more: Any) -> ResponseWriter:
+async def send(platform: SlowPlatform, method: str, path: str, **more: Any) -> Answered:
     """More: as of aiohttp."""
     async with platform.session.request(method, platform.url + path, **more) as response:
         raw = await response.read()
         kind = response.headers.get("content-type", "")
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return ResponseWriter(response.status, headers, msgspec.json.decode(raw) if kind == "application/json" else raw)
+        return Answered(response.status, headers, msgspec.json.decode(raw) if kind == "application/json" else raw)
 
 
-def check_error(answer: ResponseWriter, status: int, code: str, param: str | None = None) -> str:
+def check_error(answer: Answered, status: int, code: str, param: str | None = None) -> str:
     """OpenAI's shape, whole and nothing else; returns the message."""
     assert answer.status == status
     assert answer.headers["content-type"] == "application/json"
@@ -123,7 +123,7 @@ async def test_health_needs_no_key_and_no_part(platform: SlowPlatform) -> None:
     await ready(platform, missing=None)
 
 
-async def ready(platform: SlowPlatform, *, missing: str | None) -> ResponseWriter:
+async def ready(platform: SlowPlatform, *, missing: str | None) -> Answered:
     """The answer of /readyz once `missing` is what it misses (None: nothing)."""
     async with asyncio.timeout(GUARD_S):
         while True:
@@ -206,3 +206,13 @@ async def test_a_client_that_sends_half_a_request_and_leaves_leaves_nothing_behi
             platform, "POST", "/v1/chat/completions", data=half(), headers={"authorization": f"Bearer {platform.key}"}
         )
     assert (await platform.ask()).status == 200
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/admin/v1/openapi.json"])
+async def test_a_document_is_made_once_and_not_sent_again_to_who_has_it(platform: SlowPlatform, path: str) -> None:
+    first = await send(platform, "GET", path)
+    assert first.status == 200
+    assert first.body["openapi"].startswith("3.")
+    again = await send(platform, "GET", path, headers={"if-none-match": first.headers["etag"]})
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert (await send(platform, "GET", path, headers={"if-none-match": '"other"'})).body == first.body

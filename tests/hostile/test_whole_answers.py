@@ -12,7 +12,7 @@ import pytest
 from contracts.errors import InvalidField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from gateway.wire.config import RequestConfig
-from gateway.wire.openai.collect import Collector, require_room
+from gateway.wire.openai.collect import MOST_ECHOED, Collector, require_room
 
 ALTERNATIVES = 20
 MOST = RequestConfig().max_whole_logprobs
@@ -115,3 +115,14 @@ def test_an_echoed_prompt_counts_once_for_each_of_its_choices() -> None:
     require_room(generation(10, 2, 0, prompt=echoed), 30, 4 * 10 + 2 * 30)
     with pytest.raises(InvalidField):
         require_room(generation(10, 2, 0, prompt=echoed), 30, 4 * 10 + 2 * 30 - 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_whose_log_probabilities_do_not_fit_one_event_is_refused(stream: bool) -> None:
+    """Engines send an echoed prompt in one event, and the relay cuts a larger one off as a fault of the engine."""
+    ids = tuple(range(MOST_ECHOED // 2))
+    require_room(generation(1, 1, 1, stream=stream, prompt=TextPrompt((ids, ids[:9]), echo=True)), 99_999, 1 << 30)
+    for prompts, tokens in (((ids, (*ids, 1)), 1 << 20), (("x",), MOST_ECHOED // 2 + 1)):
+        with pytest.raises(InvalidField, match=f"at most {MOST_ECHOED}") as caught:
+            require_room(generation(1, 1, 1, stream=stream, prompt=TextPrompt(prompts, echo=True)), tokens, 1 << 30)
+        assert caught.value.param == "echo"

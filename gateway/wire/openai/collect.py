@@ -14,16 +14,30 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from gateway.wire.openai.best_of import BestOf
-from gateway.wire.openai.relay import EventSplitter, ReadError, decoded, error_in, has_text, usage_json
+from gateway.wire.openai.relay import MAX_EVENT_BYTES, EventSplitter, ReadError, decoded, error_in, has_text, usage_json
 from gateway.wire.openai.usage_tracker import UsageTracker
 from gateway.wire.openai.whole_choice import WholeChoice
+
+MOST_ECHOED = MAX_EVENT_BYTES // 128
+"""Log probabilities of one event: each takes up to about 128 bytes as engines write them."""
 
 
 def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
     """Raises InvalidField when a whole answer could hold more than `most` log probabilities: unlike a stream's, they
-    all wait in memory for the last. prompt_tokens: of all prompts together."""
+    all wait in memory for the last; and when those of an echoed prompt, which engines send in one event, would not fit
+    one. prompt_tokens: of all prompts together."""
     alternatives, prompt = generation.sampling.logprobs, generation.prompt
-    if generation.stream or alternatives is None:
+    if alternatives is None:
+        return
+    if isinstance(prompt, TextPrompt) and prompt.echo:
+        longest = max(prompt_tokens if isinstance(one, str) else len(one) for one in prompt.prompts)
+        if longest * (1 + alternatives) > MOST_ECHOED:
+            raise InvalidField(
+                f"The log probabilities of an echoed prompt of {longest} tokens are {longest * (1 + alternatives)}; at "
+                f"most {MOST_ECHOED} are given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
+                param="echo",
+            )
+    if generation.stream:
         return
     tokens = generation.choices * generation.sampling.max_tokens
     if isinstance(prompt, TextPrompt) and prompt.echo:
