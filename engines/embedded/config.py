@@ -76,6 +76,10 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_grammar_bytes: Annotated[int, Meta(ge=1)] = 65_536
     """A grammar in EBNF."""
 
+    compile_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 5.0
+    """Longest time one may take to be compiled; whoever asked for it is then refused. An organization's grammars are
+    compiled one at a time, organizations in turn."""
+
     kept: Annotated[int, Meta(ge=1)] = 64
     """Compiled grammars kept for requests that ask for the same again."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from contracts.errors import EngineFailed, InternalError, InvalidField, InvalidJ
 from engines.embedded.config import EngineConfig, GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.guide import Guide
-from engines.embedded.grammar.spec import GrammarSpec, regex_spec, schema_spec
+from engines.embedded.grammar.spec import GrammarSpec, ebnf_spec, regex_spec, schema_spec
 from engines.embedded.http.app import App
 from engines.embedded.http.bodies import ChatBody, CompletionBody, decode_body
 from engines.embedded.http.decode import Decoder
@@ -24,6 +26,7 @@ from tests.hostile.corpus import deep
 
 CHAT = SHIPPED / "slipstream-chat"
 CONFIG = GrammarConfig()
+GUARD_S = 60.0
 PATTERNS = {"anyOf": [{"type": "string", "pattern": f".*a.{{{length}}}b"} for length in range(300)]}
 """300 patterns that each must remember all of what went before: 13 kB, compiled in milliseconds."""
 SLOW_BURNING = ".*a.{40}b"
@@ -93,6 +96,42 @@ async def test_a_grammar_that_explodes_is_refused_before_its_first_token(compile
     with pytest.raises(InvalidField, match="too complex") as caught:
         await compiler.compile(schema_spec(PATTERNS, "response_format.json_schema", CONFIG))
     assert caught.value.param == "response_format.json_schema"
+
+
+NEVER_COMPILED = "start: A\nA: " + " & ".join(f"/.*a.{{{length}}}b.*/" for length in range(2, 40))
+"""800 bytes of Lark whose lexer nobody has seen finished: llguidance's limits do not bound its making."""
+NEVER_COMPILED_SCHEMA = {"allOf": [{"type": "string", "pattern": f".*a.{{{length}}}b.*"} for length in range(60)]}
+QUICK = msgspec.structs.replace(CONFIG, compile_timeout_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [ebnf_spec(NEVER_COMPILED, "ebnf", CONFIG), schema_spec(NEVER_COMPILED_SCHEMA, "json_schema", CONFIG)],
+    ids=["lark", "schema"],
+)
+async def test_a_grammar_that_never_compiles_is_refused_and_the_next_one_compiled(spec: GrammarSpec) -> None:
+    compiler = GrammarCompiler(CHAT, 2_048, Tokenizer.load(CHAT).end_ids, QUICK)
+    async with asyncio.timeout(GUARD_S):
+        with pytest.raises(InvalidField, match="more than 1 s to compile") as caught:
+            await compiler.compile(spec, "attacker")
+        assert caught.value.param == spec.field
+        assert not (await compiler.compile(regex_spec("[ab]{3}", "regex", CONFIG), "other")).exhausted
+
+
+async def test_who_has_many_slow_grammars_waits_behind_them_alone() -> None:
+    compiler = GrammarCompiler(CHAT, 2_048, Tokenizer.load(CHAT).end_ids, QUICK)
+    over: list[str] = []
+
+    async def ask(spec: GrammarSpec, salt: str) -> None:
+        with contextlib.suppress(InvalidField):
+            await compiler.compile(spec, salt)
+        over.append(salt)
+
+    async with asyncio.timeout(GUARD_S), asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(ask(ebnf_spec(f"{NEVER_COMPILED} & /.{{{number + 60}}}/", "ebnf", CONFIG), "attacker"))
+        group.create_task(ask(regex_spec("[ab]{3}", "regex", CONFIG), "other"))
+    assert over.index("other") <= 1
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from llguidance import LLMatcher
 from torch import Tensor
 
-REHEARSED_TOKENS = 32
+from engines.embedded.grammar.rehearsal import error_of
 
 
 class Guide:
@@ -24,18 +23,6 @@ class Guide:
     def start(self) -> GuideState:
         """A new sequence's place in the grammar."""
         return GuideState(self._matcher.deep_copy())
-
-    def rehearse(self) -> str | None:
-        """Follow the grammar for some tokens chosen by chance, always the same. Returns the limit it runs into, or
-        None. Finds what grows without bound from the start; what explodes later ends its sequence when it does."""
-        state, random = self._matcher.deep_copy(), np.random.default_rng(0)
-        for _ in range(REHEARSED_TOKENS):
-            bits = np.frombuffer(state.compute_bitmask(), dtype=np.uint8)
-            allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-            if state.is_error() or state.is_stopped() or not len(allowed):
-                break
-            state.consume_token(int(random.choice(allowed)))
-        return _error(state)
 
     @property
     def exhausted(self) -> bool:
@@ -59,7 +46,7 @@ class GuideState:
     @property
     def error(self) -> str | None:
         """Why the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
-        return _error(self._matcher)
+        return error_of(self._matcher)
 
     def advance(self, id_: int) -> None:
         """Take in a sampled token. One that the mask forbids is an error."""
@@ -89,7 +76,3 @@ class GuideState:
 
     def _fill(self, row: Tensor) -> None:
         self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * 4)
-
-
-def _error(matcher: LLMatcher) -> str | None:
-    return " ".join(matcher.get_error().split()) or None if matcher.is_error() else None
