@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import ConnectionsExhausted, EngineTimeout, SlipstreamError
+from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout, NoEngine, SlipstreamError
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from engines.drivers.base import Driver
+from engines.drivers.error_bodies import error_body
+from engines.event_splitter import EventSplitter
 from router.core.decisions import ProbeGeneration
 from router.core.events import GenerationProbed, Probe
 from router.health import HTTP_OK, Fetch, Target
@@ -25,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
 """An engine computes other prompts first, of any length."""
-EVENT = b"data: "
 LAST_EVENT = b"[DONE]"
 NOBODY = Caller("", "", "")
 
@@ -65,7 +66,7 @@ class GenerationProber:
             request = driver.generate(_generation(asked), asked.model)
             status, body = await self._connections.fetch(target.url, request, self._timeout_s, pool_name=target.pool)
             probe, detail = outcome(status, body)
-        except ConnectionsExhausted as error:  # this process's own want
+        except (ConnectionsExhausted, NoEngine, ConfigError) as error:  # this process's own want
             probe, detail = Probe.UNCLEAR, error.message
         except EngineTimeout as error:
             probe, detail = Probe.LATE, error.message
@@ -80,36 +81,38 @@ class GenerationProber:
 
 def outcome(status: int, body: bytes) -> tuple[Probe, str]:
     """What an engine's whole answer says about it: 5xx, errors inside the stream and a torn stream are its failure,
-    while a refusal (4xx, 503) tells nothing."""
+    while a refusal (4xx, 503) tells nothing. Read as the gateway reads it, which asks no engine for a [DONE]."""
     if status != HTTP_OK:
         return _judged(status), f"a generation was answered with {status}"
-    events = [line[len(EVENT) :].strip() for line in body.splitlines() if line.startswith(EVENT)]
-    for event in events:
-        code = _error_code(event)
-        if code is not None:
-            return _judged(code), f"a generation ended in an error, code {code}"
-    if LAST_EVENT not in events:
-        return Probe.FAILED, "a generation ended in the middle of its stream"
-    return Probe.WELL, ""
+    finished = False
+    try:
+        for payload in EventSplitter().feed(body):
+            chunk = _object(payload)
+            if chunk.get("error") or chunk.get("object") == "error":
+                code = _status(error_body(payload).code)
+                return _judged(code), f"a generation ended in an error, code {code}"
+            finished = finished or _finishes(chunk)
+    except (EngineFailed, msgspec.DecodeError, AttributeError, TypeError):
+        return Probe.FAILED, "a generation's events cannot be read"
+    return (Probe.WELL, "") if finished else (Probe.FAILED, "a generation ended in the middle of its stream")
 
 
 def _judged(status: int) -> Probe:
     return Probe.FAILED if status >= 500 and status != 503 else Probe.UNCLEAR
 
 
-def _error_code(event: bytes) -> int | None:
-    """Of an event that is an error; 500 where it has no number. None: it is not one."""
-    try:
-        decoded: Any = msgspec.json.decode(event)
-    except msgspec.DecodeError:
-        return None
-    if not isinstance(decoded, dict) or not (decoded.get("error") or decoded.get("object") == "error"):
-        return None
-    error = decoded.get("error") or decoded
-    try:
-        return int(error["code"])
-    except (KeyError, TypeError, ValueError):
-        return 500
+def _object(payload: bytes) -> dict[str, Any]:
+    """An event; [DONE] holds nothing."""
+    return {} if payload == LAST_EVENT else msgspec.json.decode(payload, type=dict[str, Any])
+
+
+def _finishes(chunk: dict[str, Any]) -> bool:
+    return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+
+
+def _status(code: str) -> int:
+    """An error event's code; 500 where it is no number."""
+    return int(code) if code.isascii() and code.isdigit() and len(code) == 3 else 500
 
 
 def _generation(asked: ProbeGeneration) -> Generation:

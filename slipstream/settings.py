@@ -91,11 +91,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def metrics_token(self) -> str:
-        """What lets router and worker read an embedded engine's load and counters, and nothing more."""
+        """What lets router and worker read an embedded engine's load and counters and ask it for one token, no more."""
         return secret_text(self.data.metrics_token_file)
 
     def observer_keys(self) -> EngineKeys:
-        """The engine keys of processes that never generate. Raises ConfigError when that of a pool cannot be had."""
+        """The engine keys of router and worker, which generate nothing for tenants.
+
+        Raises ConfigError when that of a pool cannot be had.
+        """
         keys = EngineKeys(lambda: self.token, os.environ, lambda: self.metrics_token)
         keys.require(self.pools)
         return keys

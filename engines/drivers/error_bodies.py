@@ -89,7 +89,7 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S)
     if status in (401, 403):
         # ours to mend: the client's key was good
-        return EngineFailed("The engine does not accept this deployment's token.", retry_after_s=RETRY_AFTER_S)
+        return EngineFailed("The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S)
     return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S)
 
 

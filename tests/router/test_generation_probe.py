@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
+from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout, NoEngine
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
@@ -23,13 +23,21 @@ from router.server import RouterServer
 from tests.router.fakes import GUARD_S, TOKENS, Connect, ask, fleet, until
 
 CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "1"}}]}\n\n'
+LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize(
     ("status", "body", "probe"),
     [
-        (200, CHUNK + DONE, Probe.WELL),
+        (200, CHUNK + LAST + DONE, Probe.WELL),
+        (200, CHUNK + LAST, Probe.WELL),  # the gateway asks for no [DONE] either
+        (200, (CHUNK + LAST + DONE).replace(b"data: ", b"data:"), Probe.WELL),
+        (200, (CHUNK + LAST + DONE).replace(b"\n", b"\r\n"), Probe.WELL),
+        (200, b": a comment\nevent: x\n" + LAST, Probe.WELL),
+        (200, CHUNK + DONE, Probe.FAILED),
+        (200, b"data: [1]\n\n" + DONE, Probe.FAILED),
+        (200, b'data: {"choices": [1]}\n\n' + DONE, Probe.FAILED),
         (200, CHUNK, Probe.FAILED),
         (200, b"", Probe.FAILED),
         (200, CHUNK + b'data: {"error": {"message": "CUDA error", "code": 500}}\n\n' + DONE, Probe.FAILED),
@@ -60,7 +68,7 @@ class Engines:
         if request.method == "GET":
             return (200, b'{"loads": []}')
         self.asked.append((url, request))
-        answer = self.answers.get(url, (200, CHUNK + DONE))
+        answer = self.answers.get(url, (200, CHUNK + LAST + DONE))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -82,6 +90,8 @@ async def test_one_token_is_asked_in_every_dialect(driver: str, tier: Tier) -> N
         (EngineTimeout("silent"), Probe.LATE),
         (EngineFailed("refused"), Probe.FAILED),
         (ConnectionsExhausted("no descriptor left"), Probe.UNCLEAR),
+        (NoEngine("its key is missing here"), Probe.UNCLEAR),
+        (ConfigError("no such driver"), Probe.UNCLEAR),
         (RuntimeError("a defect of ours"), Probe.UNCLEAR),
     ):
         engines.answers["http://r1"] = error

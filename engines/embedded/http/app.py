@@ -28,6 +28,8 @@ OPEN_PATHS = frozenset({"/health"})
 """Answered without the token."""
 METRICS_PATHS = frozenset({"/v1/loads", "/metrics"})
 """Answered with the metrics token as well: totals only, nothing about any request."""
+PROBE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""Likewise, for what `ProbeGate` lets through."""
 
 
 class App:
@@ -35,7 +37,7 @@ class App:
 
     def __init__(self, service: Service, token: str | None, metrics_token: str | None = None) -> None:
         """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded. metrics_token: opens
-        load and metrics only."""
+        load, metrics and the router's probes only."""
         generate, control = GenerateHandlers(service), ControlHandlers(service)
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._expected_for_metrics = None if metrics_token is None else f"Bearer {metrics_token}".encode()
@@ -95,8 +97,9 @@ class App:
             return
         if self._expected_for_metrics is None or not hmac.compare_digest(sent, self._expected_for_metrics):
             raise InvalidKey("The bearer token is not this deployment's.")
-        if exchange.path not in METRICS_PATHS:
-            raise PermissionDenied("The metrics token opens load and metrics only.")
+        exchange.observer = True
+        if exchange.path not in METRICS_PATHS | PROBE_PATHS:
+            raise PermissionDenied("The metrics token opens load, metrics and probes only.")
 
     async def _refuse(self, exchange: Exchange, error: SlipstreamError) -> None:
         status, body = error_answer(error)

@@ -26,6 +26,8 @@ class Exchange:
         self.path: str = scope["path"]
         self.started = False
         """The status line has been sent."""
+        self.observer = False
+        """It came with the metrics token."""
         self._scope = scope
         self._receive = receive
         self._send = send

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from contracts.errors import EngineFailed
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, decode_body
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.http.completion_format import CompletionFormat
 from engines.embedded.http.decode import Decoder
 from engines.embedded.http.exchange import JSON, Exchange
+from engines.embedded.http.probe import PROBE_BYTES, ChatProbe, CompletionProbe, ProbeFields, ProbeGate
 from engines.embedded.http.stream import EventStream, require_no_error
 from engines.embedded.http.wire import Format
 from engines.embedded.live import LiveRequest
@@ -21,20 +24,31 @@ class GenerateHandlers:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._decoder = Decoder(service)
+        self._probes = ProbeGate()
 
     async def chat(self, exchange: Exchange) -> None:
         """A conversation's next message."""
-        body = decode_body(await exchange.body(self._service.config.max_body_bytes), ChatBody)
-        request, use = await self._decoder.chat(body)
-        form = ChatFormat(request, self._service.name, self._service.tokenizer, use)
-        await self._serve(exchange, body, form, self._service.submit(request))
+        raw = await self._body(exchange)
+        with self._passage(exchange, raw, ChatProbe):
+            body = decode_body(raw, ChatBody)
+            request, use = await self._decoder.chat(body)
+            form = ChatFormat(request, self._service.name, self._service.tokenizer, use)
+            await self._serve(exchange, body, form, self._service.submit(request))
 
     async def completion(self, exchange: Exchange) -> None:
         """One or more prompts continued, or a gap filled."""
-        body = decode_body(await exchange.body(self._service.config.max_body_bytes), CompletionBody)
-        request = await self._decoder.completion(body)
-        form = CompletionFormat(request, body, self._service.name, self._service.tokenizer)
-        await self._serve(exchange, body, form, self._service.submit(request))
+        raw = await self._body(exchange)
+        with self._passage(exchange, raw, CompletionProbe):
+            body = decode_body(raw, CompletionBody)
+            request = await self._decoder.completion(body)
+            form = CompletionFormat(request, body, self._service.name, self._service.tokenizer)
+            await self._serve(exchange, body, form, self._service.submit(request))
+
+    async def _body(self, exchange: Exchange) -> bytes:
+        return await exchange.body(PROBE_BYTES if exchange.observer else self._service.config.max_body_bytes)
+
+    def _passage(self, exchange: Exchange, raw: bytes, kind: type[ProbeFields]) -> AbstractContextManager[None]:
+        return self._probes.passage(raw, kind) if exchange.observer else nullcontext()
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         rid = live.request.rid

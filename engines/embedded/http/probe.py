@@ -1,0 +1,84 @@
+"""What the metrics token may have generated: one token after a few characters, for the router's question whether this
+engine still generates at all.
+
+Whoever holds that token can learn nothing of others and take next to nothing from them: a prompt shorter than a page of
+the cache, no salt and so no tenant's cache, no extras, and one such generation at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import Overloaded, PermissionDenied
+from engines.embedded.http.bodies import StreamOptions
+
+PROBE_BYTES = 1_024
+"""Of the whole body. The router's own has about 300."""
+Few = Annotated[str, Meta(max_length=8)]
+
+
+class ProbeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the drivers write out for any generation; every other field is forbidden."""
+
+    model: str
+    max_tokens: Literal[1]
+    n: Literal[1] = 1
+    rid: Annotated[str, Meta(pattern="^probe_[0-9a-f]{1,64}$")]
+    """No request of a client has such an id, so that none can be taken away from one."""
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_spec_tokens_details: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+
+
+class ProbeMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The one message."""
+
+    role: Literal["user"]
+    content: Few
+
+
+class ChatProbe(ProbeFields, frozen=True, kw_only=True):
+    """POST /v1/chat/completions"""
+
+    messages: Annotated[list[ProbeMessage], Meta(max_length=1)]
+
+
+class CompletionProbe(ProbeFields, frozen=True, kw_only=True):
+    """POST /v1/completions"""
+
+    prompt: Few
+    echo: bool = False
+
+
+class ProbeGate:
+    """Lets one probe through at a time."""
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    @contextmanager
+    def passage(self, body: bytes, kind: type[ProbeFields]) -> Iterator[None]:
+        """Raises PermissionDenied when the body is more than a probe, Overloaded while another is being answered."""
+        try:
+            msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise PermissionDenied(
+                "The metrics token opens load, metrics and a probe: one token generated after at most 8 characters, "
+                f"without extras. {error}"
+            ) from None
+        if self._busy:
+            raise Overloaded("Another probe is being answered.", retry_after_s=1.0)
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False

@@ -1,0 +1,46 @@
+"""Cuts an engine's answer into events, for all who read one: the gateway's streams and the router's probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from contracts.errors import EngineFailed
+
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+"""Larger than any event an engine sends (logprobs of a long chunk); a stream without event ends is cut here."""
+
+
+class EventSplitter:
+    """Cuts a byte stream into the payloads of its `data:` events."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
+        if self._rest:
+            data = self._rest + data
+        if b"\r" in data:
+            # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
+            data = data.replace(b"\r\n", b"\n")
+        start = 0
+        while (end := data.find(b"\n\n", start)) >= 0:
+            event = data[start:end]
+            start = end + 2
+            if event.startswith(b"data: ") and b"\n" not in event:
+                yield event[6:]
+            else:
+                payload = _payload_of_lines(event)
+                if payload:
+                    yield payload
+        self._rest = data[start:]
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise EngineFailed("The engine sent an event without an end.")
+
+
+def _payload_of_lines(event: bytes) -> bytes:
+    """The general form: several lines, comments, `event:` and `id:` fields; `data:` lines are joined."""
+    lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines)
