@@ -219,7 +219,7 @@ def nested(message: str, code: Any = None) -> bytes:
         (400, "", EngineRefused, REFUSED),
         (429, "queue of 128 full at 10.0.0.3", Overloaded, "The engine is at its limit. Try again shortly."),
         (503, "x", Overloaded, "The engine is at its limit. Try again shortly."),
-        (401, "Unauthorized", EngineFailed, "The engine does not accept this deployment's token."),
+        (401, "Unauthorized", EngineFailed, "The engine does not accept the API key it is sent."),
         (404, "model not found", EngineFailed, "The engine answered with status 404."),
         (500, "CUDA error at 0xdeadbeef", EngineFailed, "The engine answered with status 500."),
     ],

@@ -25,7 +25,7 @@ class EngineUsage:
         Raises EngineFailed or EngineTimeout when the engine cannot be reached, and while it does not know the final
         count: it may still be stopping.
         """
-        dialect = drivers.get(driver)
+        dialect, asked = drivers.get(driver), False
         name, earlier = engine_request_id(request_id, attempt), earlier_engine_request_id(request_id, attempt)
         # the journal may be an earlier release's
         for known_as in (name,) if name == earlier else (name, earlier):
@@ -34,9 +34,12 @@ class EngineUsage:
                     await self._connections.fetch(url, abort, self._timeout_s)
             ask = dialect.usage_by_id(known_as)
             if ask is None:
-                return None
+                continue  # the other name must be stopped as well
+            asked = True
             status, body = await self._connections.fetch(url, ask, self._timeout_s)
             usage = dialect.parse_usage_by_id(status, body)
             if usage is not None:
                 return usage
+        if not asked:
+            return None
         raise EngineFailed(f"The engine has no final count for {name}.", detail=url)

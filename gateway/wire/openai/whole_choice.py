@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from contracts.errors import EngineFailed
+from gateway.openai.schema import MAX_CALLS
+
 TEXTS = ("content", "reasoning_content", "refusal")
 
 
@@ -81,6 +84,8 @@ class WholeChoice:
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _call(self, position: int) -> _Call:
+        if not 0 <= position < MAX_CALLS:  # the engine's word: one event could fill the memory
+            raise EngineFailed(f"The engine sent tool call {position}; an answer holds at most {MAX_CALLS}.")
         while len(self._calls) <= position:
             self._calls.append(_Call())
         return self._calls[position]

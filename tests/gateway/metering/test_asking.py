@@ -54,3 +54,12 @@ async def test_nobody_knows_an_attempt_that_never_came() -> None:
     async with fake_engine() as engine:
         with pytest.raises(EngineFailed, match="no final count for 1-req_a"):
             await EngineUsage(engine.connections, 5.0)(engine.url, "embedded", "req_a", 1)
+
+
+async def test_an_engine_that_tells_no_usage_is_stopped_by_both_names() -> None:
+    async with fake_engine() as engine:
+        await engine.control(hang_after_tokens=2)
+        names = {named("req_a", 1) for named in (engine_request_id, earlier_engine_request_id)}
+        await begun(engine, *names)
+        assert await EngineUsage(engine.connections, 5.0)(engine.url, "sglang", "req_a", 1) is None
+        assert {record["rid"] for record in await engine.recorded() if record["aborted"]} == names

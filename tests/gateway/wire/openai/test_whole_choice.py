@@ -1,0 +1,23 @@
+"""A whole answer's choice behind an engine that writes what it likes."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.errors import EngineFailed
+from gateway.openai.schema import MAX_CALLS
+from gateway.openai.whole_choice import WholeChoice
+
+
+@pytest.mark.parametrize("index", [-1, MAX_CALLS, 10**7])
+def test_a_tool_call_beyond_the_most_is_the_engines_fault(index: int) -> None:
+    choice = WholeChoice(0, chat=True)
+    with pytest.raises(EngineFailed, match="at most 128"):
+        choice.add({"delta": {"tool_calls": [{"index": index, "function": {"name": "f"}}]}})
+    assert "tool_calls" not in choice.json()["message"]
+
+
+def test_the_last_call_that_fits_is_kept() -> None:
+    choice = WholeChoice(0, chat=True)
+    choice.add({"delta": {"tool_calls": [{"index": MAX_CALLS - 1, "function": {"name": "f", "arguments": "{}"}}]}})
+    assert choice.json()["message"]["tool_calls"][-1]["function"] == {"name": "f", "arguments": "{}"}
