@@ -79,7 +79,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Leases per replica before the router queues."""
     api_key_file: str = ""
     """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read
-    again when it changes. With neither it nor `api_key_env` the engines are sent the deployment's token."""
+    again when it changes. With neither it nor `api_key_env` the engines are sent the deployment's token; embedded ones
+    by router and worker only the metrics token."""
     api_key_env: str = ""
     """Environment variable with the engines' own API key, in capitals; of gateways, router and worker."""
     api_key_required: bool = True

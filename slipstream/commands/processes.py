@@ -72,6 +72,7 @@ def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...]) 
     from slipstream.worker import main
 
     log_to_stderr()
+    raise_descriptor_limit()
     main(load_settings(config_file, local__data=data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
 
 
