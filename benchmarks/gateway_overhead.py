@@ -24,6 +24,7 @@ import uvloop
 
 from engines.drivers.base import EngineRequest
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -38,7 +39,7 @@ class Client:
 
     def __init__(self, url: str, key: str, model: str) -> None:
         self._url = url
-        self._connections = EngineConnections(key)
+        self._connections = EngineConnections(OneKey(key))
         self._model = model
 
     async def stream(self, max_tokens: int) -> float:

@@ -16,6 +16,7 @@ from benchmarks.engine_cpu_rivals.rival import Sample
 from contracts.errors import SlipstreamError
 from engines.drivers.base import EngineRequest
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 
 NAME = "bench"
 """What every rival calls the model."""
@@ -116,7 +117,7 @@ class HttpRival:
 
     def _client(self) -> EngineConnections:
         if self._connections is None:
-            self._connections = EngineConnections(self._token)
+            self._connections = EngineConnections(OneKey(self._token))
         return self._connections
 
 

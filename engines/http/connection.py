@@ -21,7 +21,7 @@ import httptools
 
 from contracts.errors import ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.drivers.base import EngineRequest
-from engines.http.keys import KeySource, OneKey
+from engines.http.keys import KeySource
 from engines.http.origin import Origin
 
 BUFFER_BYTES = 1 << 20
@@ -390,10 +390,9 @@ class Opening:
 class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
-    def __init__(self, keys: KeySource | str, ssl_context: ssl.SSLContext | None = None) -> None:
-        """keys: says what each engine is sent as bearer; a text: the key of all. Raises ConfigError when that cannot be
-        a header."""
-        self._keys = OneKey(keys) if isinstance(keys, str) else keys
+    def __init__(self, keys: KeySource, ssl_context: ssl.SSLContext | None = None) -> None:
+        """keys: says what each engine is sent as bearer."""
+        self._keys = keys
         self._ssl_context = ssl_context
         self._pools: dict[str, _Pool] = {}
 

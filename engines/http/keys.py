@@ -17,6 +17,7 @@ import msgspec
 
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError, NoEngine
+from contracts.file_stamp import FileStamp
 from engines.drivers.embedded import EmbeddedDriver
 from engines.drivers.openai import OpenAIDriver
 from engines.http.origin import Origin
@@ -44,8 +45,7 @@ class OneKey:
 
     def __init__(self, key: str) -> None:
         """Raises ConfigError when it cannot be a header."""
-        if not _sendable(key):
-            raise ConfigError("token: must be printable ASCII without spaces; write a new one into the token file")
+        _require_sendable(key)
         self._key = key
 
     def key_for(self, url: str, pool: str = "") -> str:
@@ -141,7 +141,8 @@ class EngineKeys:
         metrics = pool.driver == EmbeddedDriver.name
         token = self._tokens.get(metrics)
         if token is None:
-            token = OneKey(self._read_metrics_token() if metrics else self._read_token()).key_for("")
+            token = self._read_metrics_token() if metrics else self._read_token()
+            _require_sendable(token)
             self._tokens[metrics] = token
         return token
 
@@ -170,7 +171,7 @@ class _KeyFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._key = ""
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: FileStamp | None = None
         self._look_at = 0.0
         self._problem = ""
 
@@ -198,8 +199,7 @@ class _KeyFile:
         return self._key
 
     def _look(self) -> None:
-        status = self._path.stat()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        stamp = FileStamp.of(self._path)
         if stamp == self._stamp:
             return
         with self._path.open("rb") as file:
@@ -240,6 +240,11 @@ def _refusal(pool: Pool, url: str) -> ConfigError | None:
 def _readable_on_the_way(pool: Pool, url: str) -> bool:
     origin = Origin.parse(url)
     return pool.api_key_required and not origin.secure and origin.private is not True
+
+
+def _require_sendable(token: str) -> None:
+    if not _sendable(token):
+        raise ConfigError("token: must be printable ASCII without spaces; write a new one into the token file")
 
 
 def _sendable(key: str) -> bool:

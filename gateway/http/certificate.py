@@ -12,11 +12,13 @@ import ssl
 from pathlib import Path
 
 from contracts.errors import ConfigError
+from contracts.file_stamp import FileStamp
 from gateway.http.config import TlsConfig
 
 logger = logging.getLogger(__name__)
 
-Stamp = tuple[tuple[int, int, int], ...]
+Stamp = tuple[FileStamp | None, ...]
+"""Of each file; None: it is not there."""
 
 
 class Certificate:
@@ -79,20 +81,19 @@ class Certificate:
 
     def _stamp(self) -> Stamp:
         """Changes when a file is written or replaced."""
-        stamps = []
-        for path in (self._certificate, self._key):
-            try:
-                found = path.stat()
-            except OSError:
-                stamps.append((0, 0, 0))
-            else:
-                stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return tuple(stamps)
+        return tuple(_stamp_of(path) for path in (self._certificate, self._key))
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
             await asyncio.to_thread(self.renew)
+
+
+def _stamp_of(path: Path) -> FileStamp | None:
+    try:
+        return FileStamp.of(path)
+    except OSError:
+        return None
 
 
 def certificate_of(config: TlsConfig) -> Certificate | None:

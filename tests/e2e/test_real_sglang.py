@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.sglang.server import MODELS, SGLangServer
@@ -96,7 +97,7 @@ async def direct(sglang: SGLangServer) -> AsyncIterator[openai.AsyncOpenAI]:
 @pytest.fixture
 async def engine(sglang: SGLangServer) -> AsyncIterator[Engine]:
     """The engine, idle."""
-    connections = EngineConnections(sglang.token)
+    connections = EngineConnections(OneKey(sglang.token))
     engine = Engine(sglang, connections)
     await engine.idle()
     yield engine

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.drivers.base import EngineRequest
 from engines.http.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
+from engines.http.keys import OneKey
 from engines.http.origin import Origin
 
 GET = EngineRequest("GET", "/health")
@@ -223,7 +224,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def engines() -> AsyncIterator[EngineConnections]:
-    connections = EngineConnections("secret")
+    connections = EngineConnections(OneKey("secret"))
     yield connections
     await connections.close()
 
@@ -409,8 +410,8 @@ async def test_https_checks_the_certificate(certificate: tuple[Path, Path]) -> N
     raw = Server()
     listening = await asyncio.start_server(raw.serve, "localhost", 0, ssl=context, family=socket.AF_INET)
     url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
-    trusting = EngineConnections("secret", ssl.create_default_context(cafile=certificate[0]))
-    wary = EngineConnections("secret")
+    trusting = EngineConnections(OneKey("secret"), ssl.create_default_context(cafile=certificate[0]))
+    wary = EngineConnections(OneKey("secret"))
     try:
         assert await trusting.fetch(url, POST, 30) == (200, EVENTS)
         with pytest.raises(EngineFailed, match="The engine cannot be reached"):
@@ -429,7 +430,7 @@ async def test_close_cuts_running_streams(server: Server) -> None:
         await reader.read()
 
     server.handle = stream_for_ever
-    engines = EngineConnections("secret")
+    engines = EngineConnections(OneKey("secret"))
     stream = await engines.open(server.url, POST)
     await engines.close()
     with pytest.raises(EngineFailed):
@@ -451,7 +452,7 @@ def test_urls_are_read(engines: EngineConnections) -> None:
 
 def test_a_token_that_could_smuggle_a_header_is_refused() -> None:
     with pytest.raises(ConfigError, match="token"):
-        EngineConnections("a\r\nx: y")
+        EngineConnections(OneKey("a\r\nx: y"))
 
 
 def _use_up_descriptors(stack: contextlib.ExitStack) -> None:
@@ -471,7 +472,7 @@ def test_having_no_descriptors_left_is_no_fault_of_the_engine(
     url: str, loop_factory: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def ask() -> None:
-        connections = EngineConnections("")
+        connections = EngineConnections(OneKey(""))
         with contextlib.ExitStack() as stack:
             _use_up_descriptors(stack)
             with pytest.raises(ConnectionsExhausted) as error:
@@ -512,7 +513,7 @@ async def test_where_an_engine_is_stands_in_the_log_line_only(server: Server) ->
     closed = socket.socket()
     closed.bind(("127.0.0.1", 0))
     place = f"127.0.0.1:{closed.getsockname()[1]}"
-    connections = EngineConnections("")
+    connections = EngineConnections(OneKey(""))
 
     async def never(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

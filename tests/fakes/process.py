@@ -16,6 +16,7 @@ import msgspec
 
 from engines.drivers.base import EngineRequest
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -30,7 +31,7 @@ class FakeEngineProcess:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.token = token
-        self.connections = EngineConnections(token)
+        self.connections = EngineConnections(OneKey(token))
 
     async def control(self, **fields: Any) -> None:
         """Change the default script (fields of `Script`), `healthy`, or `reset=True`."""

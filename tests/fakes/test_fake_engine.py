@@ -16,6 +16,7 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.drivers.error_bodies import usage_of
 from engines.http.connection import EngineConnections, EngineStream
+from engines.http.keys import OneKey
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -180,7 +181,7 @@ async def test_the_side_doors(engine: FakeEngineProcess) -> None:
 
 
 async def test_the_token_is_demanded(engine: FakeEngineProcess) -> None:
-    stranger = EngineConnections("wrong")
+    stranger = EngineConnections(OneKey("wrong"))
     try:
         for request in (DRIVER.generate(generation(TEXT), "m"), EngineRequest("GET", "/v1/loads")):
             assert (await stranger.fetch(engine.url, request, 10))[0] == 401

@@ -22,6 +22,7 @@ from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 from router.client import RouterClient
 from router.config import RouterConfig
 from router.protocol.inquiry import inquire
@@ -75,7 +76,7 @@ class Chaos:
         self.over = False
         self.answer_s = ANSWER_S
         self.client: RouterClient
-        self._connections = EngineConnections("secret")
+        self._connections = EngineConnections(OneKey("secret"))
         self._numbers = iter(range(1_000_000))
 
     async def start(self) -> None:

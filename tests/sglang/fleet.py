@@ -21,6 +21,7 @@ from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
 from engines.drivers.error_bodies import usage_of
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.decode import Decoder
@@ -91,7 +92,7 @@ class SGLangFleet:
         """kv_events: where the first server publishes them."""
         self.servers = {f"sglang-{number}": server for number, server in enumerate(servers)}
         self.token = servers[0].token
-        self.connections = EngineConnections(self.token)
+        self.connections = EngineConnections(OneKey(self.token))
         # two servers on two busy cores may take seconds to answer a poll, and are healthy
         config = RouterConfig(port=0, control_port=0, policy=policy, probe_timeout_s=30.0)
         self.router = RouterServer(config, RouterTokens(self.token, "reader"), self.connections, drivers.get)

@@ -21,6 +21,7 @@ import msgspec
 from contracts.errors import SlipstreamError
 from engines.drivers import registry as drivers
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 
 READY_S = 600.0
 """A guard: ready takes 40 to 75 s on two busy cores, several times as long beside other engines."""
@@ -80,7 +81,7 @@ def free_port() -> int:
 
 
 async def _ready(process: asyncio.subprocess.Process, url: str, token: str, log: Path) -> None:
-    connections = EngineConnections(token)
+    connections = EngineConnections(OneKey(token))
     try:
         async with asyncio.timeout(READY_S):
             while process.returncode is None:

@@ -17,6 +17,7 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.drivers.error_bodies import usage_of
 from engines.http.connection import EngineConnections, EngineStream
+from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.sglang.server import SGLangServer
 
@@ -298,7 +299,7 @@ async def test_an_id_can_run_only_once_at_a_time(engine: Client) -> None:
 
 
 async def test_the_token_guards_everything_but_health_and_metrics(engine: Client) -> None:
-    stranger = EngineConnections("wrong")
+    stranger = EngineConnections(OneKey("wrong"))
     try:
         guarded = [
             DRIVER.generate(ask(CHAT), "m"),

@@ -12,6 +12,7 @@ import torch
 from engines.drivers.base import EngineRequest
 from engines.embedded.models.registry import load_model
 from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.forward import forward
 from tests.sglang.server import MODELS, settings, sglang_server
@@ -42,7 +43,7 @@ async def test_sglang_guesses_with_our_head(name: str, monkeypatch: pytest.Monke
     flags = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(folder / "draft"))
     shape = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
     asked = prompts(folder)
-    connections = EngineConnections("engine-token")
+    connections = EngineConnections(OneKey("engine-token"))
     try:
         async with sglang_server(folder, name, "engine-token", *flags, *shape) as server:
             answers = [await generate(connections, server.url, prompt) for prompt in asked]

@@ -85,7 +85,7 @@ class WholeChoice:
 
     def _call(self, position: int) -> _Call:
         if not 0 <= position < MAX_CALLS:  # the engine's word: one event could fill the memory
-            raise EngineFailed(f"The engine sent tool call {position}; an answer holds at most {MAX_CALLS}.")
+            raise EngineFailed("The engine sent more tool calls than an answer may hold.")
         while len(self._calls) <= position:
             self._calls.append(_Call())
         return self._calls[position]

@@ -1,0 +1,21 @@
+"""Tells whether a file has been written or replaced, without reading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class FileStamp(msgspec.Struct, frozen=True):
+    """What a file's state on disk was. Equal: nobody has written or replaced it since."""
+
+    modified_ns: int
+    size_bytes: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileStamp:
+        """Raises OSError."""
+        found = path.stat()
+        return cls(found.st_mtime_ns, found.st_size, found.st_ino)
