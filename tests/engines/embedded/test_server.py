@@ -47,10 +47,10 @@ main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2], met
 class Process:
     """One engine process on a port of its own."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, start: str = START, **config: Any) -> None:
         arguments = json.dumps({"port": 0, **config})
         self.child = subprocess.Popen(
-            [sys.executable, "-c", START, arguments, TOKEN],
+            [sys.executable, "-c", start, arguments, TOKEN],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
