@@ -18,7 +18,7 @@ from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, En
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from engines.drivers.base import Driver
 from engines.drivers.error_bodies import error_body
-from engines.event_splitter import EventSplitter
+from engines.http.event_splitter import EventSplitter
 from router.core.decisions import ProbeGeneration
 from router.core.events import GenerationProbed, Probe
 from router.health import HTTP_OK, Fetch, Target

@@ -10,9 +10,9 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
-from engines import drivers
-from engines.connection import EngineConnections
-from engines.keys import EngineKeys
+from engines.drivers import registry as drivers
+from engines.http.connection import EngineConnections
+from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.core.avoidance import FAULTS_TO_AVOID
 from router.server import RouterServer

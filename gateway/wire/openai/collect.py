@@ -13,7 +13,7 @@ from contracts.errors import InvalidField, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
-from engines.event_splitter import MAX_EVENT_BYTES, EventSplitter
+from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.relay import ReadError, decoded, error_in, has_text, usage_json
 from gateway.wire.openai.usage_tracker import UsageTracker

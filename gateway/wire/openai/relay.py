@@ -18,7 +18,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error, event_error
-from engines.event_splitter import EventSplitter
+from engines.http.event_splitter import EventSplitter
 from gateway.wire.openai.usage_tracker import UsageTracker
 
 ENGINE_PRIVATE = b',"matched_stop":null'

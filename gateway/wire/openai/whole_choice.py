@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import EngineFailed
-from gateway.openai.schema import MAX_CALLS
+from gateway.wire.openai.schema import MAX_CALLS
 
 TEXTS = ("content", "reasoning_content", "refusal")
 

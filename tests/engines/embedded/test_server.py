@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from contracts.desired_state import Pool, Replica
 from contracts.generation import Tier
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
 from engines.embedded.config import SchedulerConfig
+from engines.http.connection import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.tokenizer import Tokenizer
 from router.core.decisions import ProbeGeneration

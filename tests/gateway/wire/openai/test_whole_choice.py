@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contracts.errors import EngineFailed
-from gateway.openai.schema import MAX_CALLS
-from gateway.openai.whole_choice import WholeChoice
+from gateway.wire.openai.schema import MAX_CALLS
+from gateway.wire.openai.whole_choice import WholeChoice
 
 
 @pytest.mark.parametrize("index", [-1, MAX_CALLS, 10**7])
