@@ -394,6 +394,11 @@ class Draining(ServiceError):
 
     code = "draining"
 
+    def __init__(
+        self, message: str = "This instance is shutting down; try again.", *, retry_after_s: float | None = 1.0
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+
 
 class PreparationTimeout(ServiceError):
     """The prompt could not be counted in time: this instance is busy with other long prompts."""

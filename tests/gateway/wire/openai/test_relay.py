@@ -248,7 +248,7 @@ def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject)
 def test_the_event_that_ends_the_last_choice_may_tell_the_final_count() -> None:
     """Not every engine has an event of its own for it."""
     usage = {"prompt_tokens": 5, "completion_tokens": 2}
-    seen = UsageSeen(2)
+    seen = UsageTracker(2)
     for index in (0, 1):
         assert not seen.final
         seen.chunk({"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}], "usage": usage})
