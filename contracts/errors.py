@@ -395,9 +395,14 @@ class Draining(ServiceError):
     code = "draining"
 
     def __init__(
-        self, message: str = "This instance is shutting down; try again.", *, retry_after_s: float | None = 1.0
+        self,
+        message: str = "This instance is shutting down; try again.",
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = 1.0,
+        detail: str = "",
     ) -> None:
-        super().__init__(message, retry_after_s=retry_after_s)
+        super().__init__(message, param=param, retry_after_s=retry_after_s, detail=detail)
 
 
 class PreparationTimeout(ServiceError):

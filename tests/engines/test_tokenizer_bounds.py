@@ -28,8 +28,8 @@ from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES, JsonBounds, pars
 from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.openai.config import RequestConfig
-from gateway.openai.decode import Decoder
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import Decoder
 from tests.engines.test_tokenizer import write_model
 
 MODELS = Path(__file__).parents[2] / "models"

@@ -13,9 +13,14 @@ async def test_the_settings_bound_admin_bodies_and_say_so_in_words_of_their_own(
 ) -> None:
     """The defaults did, and told an administrator to send fewer messages."""
     operator = await people.operator()
-    limits = {"SLIPSTREAM_GATEWAY__REQUESTS__MAX_CONTAINERS": "100", "SLIPSTREAM_GATEWAY__REQUESTS__MAX_VALUES": "1000"}
     async with (
-        lone_gateway(admin_postgres_url, valkey_url, pepper=admin_gateway.pepper, **limits) as gateway,
+        lone_gateway(
+            admin_postgres_url,
+            valkey_url,
+            pepper=admin_gateway.pepper,
+            SLIPSTREAM_GATEWAY__REQUESTS__MAX_CONTAINERS="100",
+            SLIPSTREAM_GATEWAY__REQUESTS__MAX_VALUES="1000",
+        ) as gateway,
         aiohttp.ClientSession() as session,
     ):
         client = Client(session, gateway.url, operator.secret)

@@ -15,8 +15,8 @@ from gateway.admin.endpoint import Endpoint
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.handlers import PREFIX, admin_router
 from gateway.auth.keys import mint
-from gateway.openai.config import RequestConfig
 from gateway.tenants.roles import PERMISSIONS, Role
+from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
