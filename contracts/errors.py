@@ -394,6 +394,16 @@ class Draining(ServiceError):
 
     code = "draining"
 
+    def __init__(
+        self,
+        message: str = "This instance is shutting down; try again.",
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = 1.0,
+        detail: str = "",
+    ) -> None:
+        super().__init__(message, param=param, retry_after_s=retry_after_s, detail=detail)
+
 
 class PreparationTimeout(ServiceError):
     """The prompt could not be counted in time: this instance is busy with other long prompts."""

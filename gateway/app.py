@@ -19,8 +19,9 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
+from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
-from gateway.http.config import MetricsAccess
+from gateway.http.connections import trusted_networks
 from gateway.http.document import document_route
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
@@ -28,7 +29,6 @@ from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import mint_request_id
-from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.openai.openapi import document
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
@@ -36,11 +36,10 @@ from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 logger = logging.getLogger(__name__)
 
 
-def create_app(
-    services: Services, max_body_bytes: int, metrics_access: MetricsAccess, requests: RequestConfig
-) -> FrontDoor:
-    """The ASGI application."""
-    decoder = services.decoder
+def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
+    """The ASGI application. Raises ConfigError when a trusted proxy is no address."""
+    decoder, max_body_bytes, requests = services.decoder, config.max_body_bytes, config.requests
+    metrics = metrics_route(config.metrics_access, trusted_networks(config.connections.trusted_proxies))
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
         CHAT: InferenceEndpoint(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
@@ -60,8 +59,8 @@ def create_app(
             InferenceController,
             SystemController,
             document_route("/openapi.json", document()),
-            metrics_route(metrics_access),
-            admin_router(),
+            metrics,
+            admin_router(requests),
         ],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},

@@ -18,6 +18,7 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from engines.http.connection import EngineConnections
 from engines.http.keys import EngineKeys
+from engines.tokenizer.json_value import JsonBounds
 from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
@@ -130,7 +131,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         sweeper.start()
         stack.push_async_callback(sweeper.stop)
 
-        fleet = Fleet(config.tokenizing)
+        fleet = Fleet(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
         stack.callback(fleet.close)
         admin = AdminApi(place.database_url, place.pepper, config.admin, fleet, limiter)
         await admin.start()

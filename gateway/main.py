@@ -82,7 +82,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
                     stack.push_async_callback(part.stop)
             server = HttpServer(
                 uvicorn.Config(
-                    create_app(services, config.max_body_bytes, config.metrics_access, config.requests),
+                    create_app(services, config),
                     http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
                     ws="none",
                     lifespan="off",

@@ -16,7 +16,7 @@ from contracts.desired_state import Model
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.config import MetricsAccess
-from gateway.http.connections import is_loopback
+from gateway.http.connections import Network, is_among, is_loopback
 from gateway.services import Services
 from gateway.serving.endpoint import authenticate
 
@@ -24,7 +24,7 @@ AnyRequest = Request[Any, Any, State]
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""A proxy sets at least one of them."""
+"""What tells that a proxy has passed a request on. nginx and HAProxy set none of them unless told to."""
 
 
 class InferenceController(Controller):
@@ -75,12 +75,12 @@ class SystemController(Controller):
         return Response({"ready": ready, "parts": parts}, status_code=200 if ready else 503)
 
 
-def metrics_route(access: MetricsAccess) -> HTTPRouteHandler:
+def metrics_route(access: MetricsAccess, proxies: tuple[Network, ...]) -> HTTPRouteHandler:
     """GET /metrics for Prometheus; no key needed, nothing of customers shown, but how much is asked here."""
 
     @get("/metrics")
     async def metrics(request: AnyRequest, services: Services) -> Response[bytes]:
-        if not may_scrape(access, request.client.host if request.client else "", request.headers):
+        if not may_scrape(access, request.client.host if request.client else "", request.headers, proxies):
             raise NotFoundException
         body, content_type = await services.scrape()
         return Response(body, headers={"content-type": content_type})
@@ -88,11 +88,12 @@ def metrics_route(access: MetricsAccess) -> HTTPRouteHandler:
     return metrics
 
 
-def may_scrape(access: MetricsAccess, peer: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request for metrics from `peer` is answered. What a proxy on this machine passes on is not its own."""
+def may_scrape(access: MetricsAccess, peer: str, headers: Mapping[str, str], proxies: tuple[Network, ...] = ()) -> bool:
+    """Whether a request for metrics from `peer` is answered. What a proxy on this machine passes on is not its own: it
+    is known by a header of its own, or for being one of the trusted `proxies`."""
     if access != "loopback":
         return access == "everyone"
-    return is_loopback(peer) and not any(name in headers for name in FORWARDED)
+    return is_loopback(peer) and not is_among(peer, proxies) and not any(name in headers for name in FORWARDED)
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from contracts.addresses import carried
 from contracts.errors import ConfigError
 
 _PRIVATE_DOMAINS = (".internal", ".local", ".localhost", ".lan", ".home.arpa", ".svc", ".test")
@@ -43,8 +44,7 @@ class Origin(msgspec.Struct, frozen=True):
             address = ipaddress.ip_address(self.host)
         except ValueError:
             return True if "." not in self.host or self.host.endswith(_PRIVATE_DOMAINS) else None
-        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        return not (mapped or address).is_global
+        return not (carried(address) or address).is_global
 
     @property
     def place(self) -> str:

@@ -47,7 +47,7 @@ class FairExecutor:
         Raises what `ours` raises, RateLimited when the tenant has too much waiting already, Draining once closed.
         """
         if self._closed:
-            raise _draining()
+            raise Draining()
         loop = asyncio.get_running_loop()
         job = _Job(tenant, functools.partial(ours, work), loop.create_future())
         self._queue.put(tenant, job, size_bytes)
@@ -64,7 +64,7 @@ class FairExecutor:
         self._closed = True
         for job in self._queue.clear():
             if not job.answer.done():
-                job.answer.set_exception(_draining())
+                job.answer.set_exception(Draining())
         self._threads.shutdown(wait=False)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,7 +102,3 @@ def ours(work: Callable[[], ResultT]) -> ResultT:
     except BaseException:
         logger.exception("tokenizing failed")
         raise InternalError("The prompt could not be tokenized; this is a defect of ours.") from None
-
-
-def _draining() -> Draining:
-    return Draining("This instance is shutting down; try again.", retry_after_s=1)

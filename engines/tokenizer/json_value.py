@@ -6,16 +6,27 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from contracts.errors import InvalidField
 
-MAX_VALUES = 100_000
-"""Of one prompt. Parsing or writing so many holds the interpreter for some 30 ms, and every stream with it."""
-MAX_DEPTH = 100
+MAX_VALUES = 200_000
+"""Parsing or writing so many holds the interpreter for some 60 ms, and every stream with it."""
+MAX_DEPTH = 128
 """Templates, `json` and pydantic walk by recursion and give up at some hundreds."""
 
 
-def require_bounded(value: Any, param: str) -> None:
-    """Raises InvalidField when there are more than MAX_VALUES values in it, or more than MAX_DEPTH in one another."""
+class JsonBounds(msgspec.Struct, frozen=True):
+    """How much JSON one prompt may hold. The gateway's are its settings (`gateway.requests`)."""
+
+    max_depth: int = MAX_DEPTH
+    """Lists and objects in one another."""
+    max_values: int = MAX_VALUES
+    """All together, lists and objects included."""
+
+
+def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
+    """Raises InvalidField when there are more values in it than that, or more in one another."""
     count = 0
     open_values: list[Iterator[Any]] = [iter((value,))]
     while open_values:
@@ -26,14 +37,12 @@ def require_bounded(value: Any, param: str) -> None:
                 break
         else:
             open_values.pop()
-        if count > MAX_VALUES:
+        if count > bounds.max_values:
             raise InvalidField(
-                f"'{param}' holds more than {MAX_VALUES} JSON values; at most so many are taken.", param=param
+                f"'{param}' holds more than {bounds.max_values} JSON values; at most so many are taken.", param=param
             )
-        if len(open_values) > MAX_DEPTH:
-            raise InvalidField(
-                f"'{param}' is nested more than {MAX_DEPTH} deep; at most so deep is taken.", param=param
-            )
+        if len(open_values) - 1 > bounds.max_depth:
+            raise _too_deep(param, bounds)
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -66,22 +75,27 @@ def size_up_to(value: Any, most_bytes: int) -> int:
     return size
 
 
-def parsed_arguments(text: str, param: str) -> Any:
+def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> Any:
     """Arguments of a tool call as templates want them; the text itself where it is no JSON.
 
     Raises InvalidField when there is more in it than `require_bounded` lets through.
     """
-    if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
+    if text.count(",") + text.count("[") + text.count("{") > bounds.max_values:
         raise InvalidField(
-            f"'{param}' holds more than {MAX_VALUES} commas and brackets; at most so many are taken.", param=param
+            f"'{param}' holds more than {bounds.max_values} commas and brackets; at most so many are taken.",
+            param=param,
         )
     try:
         value = json.loads(text)
     except ValueError:
         return text
     except RecursionError:
-        raise InvalidField(
-            f"'{param}' is nested more than {MAX_DEPTH} deep; at most so deep is taken.", param=param
-        ) from None
-    require_bounded(value, param)
+        raise _too_deep(param, bounds) from None
+    require_bounded(value, param, bounds)
     return value
+
+
+def _too_deep(param: str, bounds: JsonBounds) -> InvalidField:
+    return InvalidField(
+        f"'{param}' is nested more than {bounds.max_depth} deep; at most so deep is taken.", param=param
+    )

@@ -9,18 +9,24 @@ JsonObject = dict[str, Any]
 BYTES = 256
 KEEPING_PRE_TOKENIZERS = frozenset({"ByteLevel", "Digits", "Metaspace", "Split", "UnicodeScripts"})
 """They cut a text up and leave nothing out, unless told to."""
+NFC_SHRINKS = (7, 2)
+"""Bytes of text before and after, at the most: the 7 of U+1FBE U+0308 U+0301 become the 2 of U+0390. The tests go
+through every character that composes."""
 
 
 def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> int | None:
     """Bytes of text that no single id exceeds; None where one id may stand for any amount.
 
     vocabulary: added tokens included. None is the answer wherever text may vanish before it is looked up: a normalizer
-    that shortens, a pre-tokenizer that removes, an unknown-token, an added token that swallows the spaces beside it.
+    that shortens without a bound, a pre-tokenizer that removes, an unknown-token, an added token that swallows the
+    spaces beside it.
     """
     added = {token["content"]: token for token in definition.get("added_tokens") or []}
     if any(token.get("lstrip") or token.get("rstrip") for token in added.values()):
         return None
-    if not all(map(_keeps_or_lengthens, _parts(definition.get("normalizer"), "normalizers"))):
+    normalizers = list(_parts(definition.get("normalizer"), "normalizers"))
+    shrinking = sum(part["type"] == "NFC" for part in normalizers)
+    if not all(part["type"] == "NFC" or _keeps_or_lengthens(part) for part in normalizers):
         return None
     cutters = list(_parts(definition.get("pre_tokenizer"), "pretokenizers"))
     if any(part["type"] not in KEEPING_PRE_TOKENIZERS or part.get("behavior") == "Removed" for part in cutters):
@@ -33,7 +39,13 @@ def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> i
     else:
         whole = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in vocabulary for byte in range(BYTES))
         lengths = [len(text.encode()) for text in vocabulary]
-    return max(lengths) if whole and model.get("type") in ("BPE", "Unigram") else None
+    if not whole or model.get("type") not in ("BPE", "Unigram"):
+        return None
+    before, after = NFC_SHRINKS
+    most: int = max(lengths)
+    for _ in range(shrinking):
+        most = -(-most * before // after)
+    return most
 
 
 def _parts(section: JsonObject | None, inner: str) -> Iterator[JsonObject]:

@@ -13,17 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+import msgspec
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from contracts.errors import ConfigError, InvalidField
-from engines.tokenizer.json_value import parsed_arguments, require_bounded
+from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
 
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
 REFUSAL_CHARACTERS = 300
+ARGUMENTS_DEPTH = 5
+"""Lists and objects around the arguments of a call: the messages, the message, its calls, the call, its function."""
 _LOOPS_OVER_CONTENT = re.compile(r"""\bfor\s+\w+\s+in\s+\w+(?:\.content|\[['"]content['"]\])""")
 _CONTENT_VARIABLE = re.compile(r"\bfor\s+\w+\s+in\s+content\b")
 
@@ -47,15 +50,17 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{origin}: chat_template does not parse, line {error.lineno}: {error.message}") from None
 
-    def prepared(self, messages: Sequence[JsonObject]) -> list[JsonObject]:
+    def prepared(self, messages: Sequence[JsonObject], bounds: JsonBounds) -> list[JsonObject]:
         """The messages as the template expects them, which is not quite as they come over the wire.
 
         Arguments of tool calls are objects, not JSON text. A list of text parts becomes one text, joined by spaces as
         SGLang joins them, unless the template looks into the parts itself. Raises InvalidField for more than a template
         can be trusted to walk through.
         """
-        messages = [_with_parsed_arguments(message, index) for index, message in enumerate(messages)]
-        require_bounded(messages, "messages")
+        messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
+        # they were text until now, whose own depth counts
+        parsed = msgspec.structs.replace(bounds, max_depth=bounds.max_depth + ARGUMENTS_DEPTH)
+        require_bounded(messages, "messages", parsed)
         return messages if self._takes_parts else [_with_joined_parts(message) for message in messages]
 
     def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
@@ -111,19 +116,20 @@ def _with_joined_parts(message: JsonObject) -> JsonObject:
     return {**message, "content": " ".join(part["text"] for part in parts)}
 
 
-def _with_parsed_arguments(message: JsonObject, index: int) -> JsonObject:
+def _with_parsed_arguments(message: JsonObject, index: int, bounds: JsonBounds) -> JsonObject:
     calls = message.get("tool_calls")
     if not calls:
         return message
     field = f"messages[{index}].tool_calls"
-    return {**message, "tool_calls": [_with_parsed_call(call, f"{field}[{at}]") for at, call in enumerate(calls)]}
+    parsed = [_with_parsed_call(call, f"{field}[{at}]", bounds) for at, call in enumerate(calls)]
+    return {**message, "tool_calls": parsed}
 
 
-def _with_parsed_call(call: JsonObject, field: str) -> JsonObject:
+def _with_parsed_call(call: JsonObject, field: str, bounds: JsonBounds) -> JsonObject:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
-    arguments = parsed_arguments(function["arguments"], f"{field}.function.arguments")
+    arguments = parsed_arguments(function["arguments"], f"{field}.function.arguments", bounds)
     return {**call, "function": {**function, "arguments": arguments}}
 
 

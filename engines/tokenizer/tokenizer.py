@@ -19,7 +19,7 @@ from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, i
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
-from engines.tokenizer.json_value import require_bounded
+from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate
@@ -40,13 +40,16 @@ class Tokenizer:
     than the limit is copied.
     """
 
-    def __init__(self, folder: TokenizerFolder) -> None:
-        """Use `load`. Raises ConfigError when the folder's files do not make a tokenizer."""
+    def __init__(self, folder: TokenizerFolder, bounds: JsonBounds | None = None) -> None:
+        """Use `load`. bounds: of a conversation's JSON; None: the defaults. Raises ConfigError when the folder's files
+        do not make a tokenizer."""
         added: list[JsonObject] = folder.definition.get("added_tokens") or []
         self._parsing = _backend(folder, folder.definition)
         self._plain = _backend(folder, _with_marked_controls(folder.definition))
         self._plain.encode_special_tokens = True
         self._control = ControlTokens(added)
+        self.bounds = bounds or JsonBounds()
+        """What JSON a conversation may hold."""
         self._has_loose_controls = self._parsing.normalizer is not None and any(
             token.get("normalized") for token in added if is_control(token)
         )
@@ -70,9 +73,9 @@ class Tokenizer:
         """Ids that end a generation."""
 
     @classmethod
-    def load(cls, folder: Path | str) -> Tokenizer:
+    def load(cls, folder: Path | str, bounds: JsonBounds | None = None) -> Tokenizer:
         """Read a Hugging Face model folder. Raises ConfigError naming the file at fault."""
-        return cls(TokenizerFolder.read(Path(folder)))
+        return cls(TokenizerFolder.read(Path(folder)), bounds)
 
     @property
     def has_chat_template(self) -> bool:
@@ -126,9 +129,9 @@ class Tokenizer:
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
-        require_bounded(tools, "tools")
+        require_bounded(tools, "tools", self.bounds)
         # before the escape: JSON text can spell a control string in ways that only parsing reveals
-        messages = template.prepared(messages)
+        messages = template.prepared(messages, self.bounds)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
             return self._encode(self._parsing, template.render(messages, tools), limit_tokens)

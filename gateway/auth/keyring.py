@@ -152,7 +152,7 @@ class Keyring:
         if self.trusted:
             answer = self._cache.record(fingerprint) or self._cache.refusal(key_hash)
         if answer is None:
-            answer = await self._look_up(fingerprint, key_hash)
+            answer = await self._lookups.ask(fingerprint, key_hash, self._config.lookup_timeout_s)
         match answer:
             case None:
                 raise AuthUnavailable("API keys cannot be verified right now; try again.", retry_after_s=1.0)
@@ -170,13 +170,6 @@ class Keyring:
     def _fingerprint(self, secret: str) -> bytes:
         # A keyed hash under a key of this process: a third of the cost of the HMAC, and memory holds nothing reusable.
         return hashlib.blake2b(secret.encode("utf-8", "surrogatepass"), key=self._salt, digest_size=16).digest()
-
-    async def _look_up(self, fingerprint: bytes, key_hash: bytes) -> Answer:
-        """Ask the database, together with everybody who wants to know about the same key."""
-        answer = self._lookups.ask(fingerprint, key_hash)
-        # wait() and not await: a caller that is cancelled or gives up must not take the others' answer with it.
-        done, _ = await asyncio.wait([answer], timeout=self._config.lookup_timeout_s)
-        return answer.result() if done else None
 
     async def _ask(self, hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal] | None:
         if self._pool is None:

@@ -2,14 +2,15 @@
 
 Anybody can make up keys whose checksum is right, and each must be looked up once. They wait in one line and are asked
 about together, so a flood of them costs a question for every `batch_keys`, and a key that is real waits for a few
-questions however many others came first.
+questions however many others came first. Who no longer waits has left the line: while the database hangs it is no
+longer than what came within one timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gateway.auth.key_record import Answer, KeyRecord, Refusal, tenants_of
@@ -28,14 +29,15 @@ Remember = Callable[[bytes, bytes, KeyRecord | Refusal], None]
 
 
 class _Flight:
-    """One key that somebody waits for."""
+    """One key that somebody waits for. askers: how many do."""
 
-    __slots__ = ("answer", "fingerprint", "key_hash", "reads")
+    __slots__ = ("answer", "askers", "fingerprint", "key_hash", "reads")
 
     def __init__(self, fingerprint: bytes, key_hash: bytes) -> None:
         self.fingerprint = fingerprint
         self.key_hash = key_hash
         self.reads = 0
+        self.askers = 0
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
 
@@ -61,18 +63,30 @@ class Lookups:
         self._most_readers = readers
         self._batch_keys = batch_keys
         self._flights: dict[bytes, _Flight] = {}
-        self._waiting: deque[_Flight] = deque()
+        self._waiting: OrderedDict[bytes, _Flight] = OrderedDict()
         self._questions: set[_Question] = set()
         self._readers: set[asyncio.Task[None]] = set()
 
-    def ask(self, fingerprint: bytes, key_hash: bytes) -> asyncio.Future[Answer]:
-        """The answer to come, shared by everybody who wants to know about this key; do not cancel it."""
+    def __len__(self) -> int:
+        """Keys that somebody waits for, or that are being asked about."""
+        return len(self._flights)
+
+    async def ask(self, fingerprint: bytes, key_hash: bytes, timeout_s: float) -> Answer:
+        """The answer, shared by everybody who wants to know about this key; None when it has not come in time, or the
+        database could not be asked."""
         flight = self._flights.get(key_hash)
         if flight is None:
-            flight = self._flights[key_hash] = _Flight(fingerprint, key_hash)
-            self._waiting.append(flight)
+            flight = self._flights[key_hash] = self._waiting[key_hash] = _Flight(fingerprint, key_hash)
             self._engage()
-        return flight.answer
+        flight.askers += 1
+        try:
+            # wait() and not await: who is cancelled or gives up must not take the others' answer with it
+            done, _ = await asyncio.wait([flight.answer], timeout=timeout_s)
+            return flight.answer.result() if done else None
+        finally:
+            flight.askers -= 1
+            if not flight.askers and self._waiting.pop(key_hash, None) is not None:
+                self._land(flight, None)
 
     def changed(self, what: str) -> None:
         """Announced: the hex of a key's hash, a tenant as `tenants_of` names it, or ALL."""
@@ -81,13 +95,13 @@ class Lookups:
 
     async def stop(self) -> None:
         """Whoever waits is told that the database cannot be asked. Idempotent."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = self._waiting, OrderedDict()
         readers = list(self._readers)
         for reader in readers:
             reader.cancel()
         if readers:
             await asyncio.wait(readers)
-        for flight in (*waiting, *self._waiting):
+        for flight in (*waiting.values(), *self._waiting.values()):
             self._land(flight, None)
         self._waiting.clear()
 
@@ -106,7 +120,7 @@ class Lookups:
     async def _work(self) -> None:
         while self._waiting:
             count = min(self._batch_keys, len(self._waiting))
-            await self._put(_Question([self._waiting.popleft() for _ in range(count)]))
+            await self._put(_Question([self._waiting.popitem(last=False)[1] for _ in range(count)]))
 
     async def _put(self, question: _Question) -> None:
         answers: Mapping[bytes, KeyRecord | Refusal] | None = None
@@ -125,8 +139,9 @@ class Lookups:
                 self._remember(flight.fingerprint, flight.key_hash, answer)
             else:
                 flight.reads += 1
-                if flight.reads < MAX_READS:
-                    self._waiting.appendleft(flight)
+                if flight.reads < MAX_READS and flight.askers:
+                    self._waiting[flight.key_hash] = flight
+                    self._waiting.move_to_end(flight.key_hash, last=False)
                     return
         self._land(flight, answer)
 

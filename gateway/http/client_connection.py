@@ -3,7 +3,7 @@
 ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only who
 waits in `receive()` hears that the client has left. So our protocol (`gateway.http.client_protocol`) hands each request
 a `ClientConnection`: it writes to the socket at once, and says when the client does not keep up and when it is gone.
-Requests that never ask for theirs are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0006 says
+Requests that never ask for theirs are served by uvicorn as ever. Relies on uvicorn's internals; docs/adr/0014 says
 which, and what holds them.
 """
 

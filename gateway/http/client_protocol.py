@@ -2,7 +2,7 @@
 
 Every connection is counted from the moment it is accepted, TLS or not, and is at any time either served or in the
 table with a deadline (`connections.py`). Nothing here costs a timer, or anything at all while an answer streams.
-Relies on uvicorn's internals; docs/adr/0006 says which, and what holds them.
+Relies on uvicorn's internals; docs/adr/0014 says which, and what holds them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ClientProtocol(HttpToolsProtocol):
         self.network = self._table.network_of(peer[0]) if peer else ""
         refusal = self._table.admit(self)
         if refusal is not None:
-            if self._certificate is None:
+            if self._certificate is None:  # else an answer would cost a handshake, and a place for as long
                 transport.write(_answer(refusal))
             transport.close()
         elif self._certificate is None:

@@ -15,11 +15,13 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     are."""
 
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 4_096
-    """Connections held open at once by one instance. At the limit the one that has waited longest for its client's next
-    request gives way to a new one; where all are being served, a new one is answered 503. Fewer where the limit of
-    open files has no room for two descriptors each; the log then says so at the start."""
+    """Connections held open at once by one instance. At the limit the oldest whose request's head has not come within a
+    second gives way to a new one, else the one that has waited longest for its client's next request. Where all are
+    being served, a new one is answered 503, over TLS closed before its handshake. Fewer where the limit of open files
+    has no room for two descriptors each; the log then says so at the start."""
     max_connections_per_address: Annotated[int, Meta(ge=0, le=1_000_000)] = 256
-    """The same for one client address, answered 429; an IPv6 address is its /64 network. 0: no such limit."""
+    """The same for one client address, answered 429, over TLS closed; an IPv6 address is its /64 network, unless it
+    stands for one of IPv4. 0: no such limit."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks (`10.0.0.7`, `10.1.0.0/16`) whose connections carry many clients: the limit per address is
     not for them, and the proxy must have its own."""

@@ -12,16 +12,16 @@ import enum
 import ipaddress
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from contracts.addresses import Address, carried, plain
 from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
 
 SWEEP_S = 0.25
 RETRY_AFTER_S = 1.0
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -40,8 +40,12 @@ class Waiting(enum.Enum):
     """Read the end of its last answer."""
 
 
-GIVES_WAY = (Waiting.IDLE, Waiting.UNREAD, Waiting.HEAD)
-"""In this order. Bodies are read for valid keys only, and an answer is owed to its reader."""
+GIVES_WAY = (Waiting.UNREAD, Waiting.IDLE, Waiting.HEAD)
+"""In this order, behind heads that are slow. Bodies are read for valid keys only, and an answer is owed to its
+reader."""
+SLOW_HEAD_S = 1.0
+"""A head takes a round trip or two. One that takes longer gives way first: connections that only wait must not push out
+those of clients that come back."""
 
 
 class Held(Protocol):
@@ -116,12 +120,10 @@ class ConnectionTable:
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
-        try:
-            address = _plain(ipaddress.ip_address(host.partition("%")[0]))
-        except ValueError:
+        address = _peer(host)
+        if address is None or is_among(host, self._trusted):
             return ""
-        if any(address in network for network in self._trusted):
-            return ""
+        address = carried(address) or address
         if isinstance(address, ipaddress.IPv6Address):
             return str(ipaddress.ip_network((address, 64), strict=False))
         return str(address)
@@ -185,19 +187,21 @@ class ConnectionTable:
         self._observer.connections_held(len(self._held))
 
     def _oldest(self) -> Held | None:
-        for waiting in GIVES_WAY:
-            for connection in self._since_s[waiting]:
-                return connection
-        return None
+        """Who gives way of all: the first of one of the kinds, for each is in order."""
+        return self._oldest_of([next(iter(self._since_s[waiting])) for waiting in GIVES_WAY if self._since_s[waiting]])
 
-    def _oldest_of(self, neighbours: set[Held] | tuple[()]) -> Held | None:
-        """The same among these few hundred."""
-        able = [each for each in neighbours if each.waiting in GIVES_WAY]
-        return min(able, key=self._precedence, default=None)
+    def _oldest_of(self, connections: Iterable[Held]) -> Held | None:
+        """Who gives way among these few hundred."""
+        now_s = self._clock()
 
-    def _precedence(self, connection: Held) -> tuple[int, float]:
-        assert connection.waiting is not None
-        return GIVES_WAY.index(connection.waiting), self._since_s[connection.waiting][connection]
+        def precedence(connection: Held) -> tuple[int, float]:
+            waiting = connection.waiting
+            assert waiting is not None
+            since_s = self._since_s[waiting][connection]
+            slow = waiting is Waiting.HEAD and now_s - since_s >= SLOW_HEAD_S
+            return -1 if slow else GIVES_WAY.index(waiting), since_s
+
+        return min((each for each in connections if each.waiting in GIVES_WAY), key=precedence, default=None)
 
     def _give_way(self, connection: Held | None, reason: str) -> bool:
         if connection is None:
@@ -229,13 +233,19 @@ def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
 
 def is_loopback(host: str) -> bool:
     """Whether a peer's address is this machine's own."""
+    address = _peer(host)
+    return address is not None and address.is_loopback
+
+
+def is_among(host: str, networks: tuple[Network, ...]) -> bool:
+    """Whether a peer's address is in one of these networks."""
+    address = _peer(host)
+    return address is not None and any(address in network for network in networks)
+
+
+def _peer(host: str) -> Address | None:
+    """None for what is no address, as of a connection that is no socket."""
     try:
-        return _plain(ipaddress.ip_address(host)).is_loopback
+        return plain(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
-        return False
-
-
-def _plain(address: Address) -> Address:
-    """An IPv4 client of a socket that listens on IPv6 is an IPv4 client."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return mapped if mapped is not None else address
+        return None

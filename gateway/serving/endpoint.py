@@ -204,7 +204,7 @@ async def authenticate(authorization: bytes, services: Services) -> KeyRecord:
 def bearer_secret(authorization: str, services: Services, example: str) -> str:
     """What an `Authorization: Bearer` header carries. example: for the error. Raises MissingKey, or Draining."""
     if services.draining:
-        raise Draining("This instance is shutting down; try again.", retry_after_s=1)
+        raise Draining()
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
         raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")

@@ -1,8 +1,10 @@
-"""What an attempt used whose engine gave no final count: what it told last, else what it was given and what it sent."""
+"""What an attempt used whose engine gave no final count: what it told last, or what it was given and what it sent."""
 
 from __future__ import annotations
 
 import logging
+
+import msgspec
 
 from contracts.errors import SlipstreamError
 from contracts.generation import TextPrompt
@@ -17,29 +19,34 @@ logger = logging.getLogger(__name__)
 async def count(call: InferenceRequest, books: AttemptRecord, seen: UsageTracker, finish: Finish) -> None:
     """Enter it into the books, and into the answer where that is still to come.
 
-    An engine that had begun, or was left alone with the request, is taken to have read the prompt. What has been sent
-    is tokenized off the loop; should that be cancelled, the count by events stands.
+    An engine that had begun, or was left alone with the request, is taken to have read the prompt. What it told counts
+    unless it has sent more: some tell once, early, and never again. What has been sent is tokenized off the loop;
+    should that be cancelled, the count by events stands.
     """
-    if (told := seen.total) is not None:
-        books.finished(told, finish) if seen.final else books.counted(told, finish)
+    told, delivered = seen.total, seen.delivered
+    if told is not None and seen.final:
+        books.finished(told, finish)
         return
     left_alone = finish is Finish.CLIENT_GONE and books.sent and not books.turned_away
-    if not books.reached and not left_alone:
+    if told is None and not books.reached and not left_alone:
         books.counted(Usage(), finish)
         return
-    prompt_tokens, delivered = call.prepared.prompt_tokens, seen.delivered
-    assert delivered is not None
-    books.counted(Usage(prompt_tokens, delivered.events), finish, by_us=True)
+    least, by_us = told or Usage(call.prepared.prompt_tokens), told is None
+    usage = _at_least(least, delivered.events)
+    books.counted(usage, finish, by_us=by_us)
     prompt = call.generation.prompt
     # an echoed prompt is in the text, and was not generated
     tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else call.target.tokenizer
     # turns of their own: a tenant whose prompts fill its queue must not thereby be counted by events
     turn = f"{call.key.caller.organization_id} delivered"
     try:
-        usage = Usage(prompt_tokens, await delivered.tokens(tokenizer, turn))
+        usage = _at_least(least, await delivered.tokens(tokenizer, turn))
     except SlipstreamError as error:
         logger.warning("request %s: what was sent is counted by events: %s", call.request_id, error)
-        usage = books.usage
-    books.counted(usage, finish, by_us=True)
+    books.counted(usage, finish, by_us=by_us)
     if finish is Finish.COMPLETE:
         seen.tell(usage)
+
+
+def _at_least(told: Usage, completion_tokens: int) -> Usage:
+    return msgspec.structs.replace(told, completion_tokens=max(told.completion_tokens, completion_tokens))

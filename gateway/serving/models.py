@@ -17,6 +17,7 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, Driver, strictest
 from engines.tokenizer.config import TokenizingConfig
 from engines.tokenizer.fair_executor import FairExecutor
+from engines.tokenizer.json_value import JsonBounds
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.prepare import Target
@@ -27,8 +28,9 @@ logger = logging.getLogger(__name__)
 class Fleet:
     """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
 
-    def __init__(self, tokenizing: TokenizingConfig | None = None) -> None:
-        """None: the defaults."""
+    def __init__(self, tokenizing: TokenizingConfig | None = None, bounds: JsonBounds | None = None) -> None:
+        """bounds: of a conversation's JSON. None: the defaults."""
+        self._bounds = bounds
         self._executor = FairExecutor(tokenizing)
         self._targets: dict[str, Target] = {}
         self._tokenizers: dict[str, OffLoopTokenizer] = {}
@@ -49,7 +51,7 @@ class Fleet:
             if model.tokenizer is not None:
                 tokenizer = self._tokenizers.get(model.tokenizer) or tokenizers.get(model.tokenizer)
                 if tokenizer is None:
-                    loaded = await asyncio.to_thread(Tokenizer.load, Path(model.tokenizer))
+                    loaded = await asyncio.to_thread(Tokenizer.load, Path(model.tokenizer), self._bounds)
                     tokenizer = OffLoopTokenizer(loaded, self._executor)
                 tokenizers[model.tokenizer] = tokenizer
             target = Target(model, capabilities, tokenizer)

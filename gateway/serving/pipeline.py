@@ -220,10 +220,7 @@ class RequestPipeline:
             await self._pass_on(call, books, lease, stream, relay, answer, watch, wait)
             if not relay.complete:
                 raise relay.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
-            if seen.total is not None:
-                books.finished(seen.total)
-            else:
-                await count(call, books, seen, Finish.COMPLETE)
+            await count(call, books, seen, Finish.COMPLETE)
         except asyncio.CancelledError:
             await self._abandon(call, books, driver, opening, relay, seen)
             raise

@@ -7,6 +7,8 @@ A decoder makes a Python object of every value and keeps the interpreter to itse
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from contracts.errors import BodyTooLarge, InvalidJson
 from gateway.wire.config import RequestConfig
 
@@ -15,13 +17,22 @@ _NO_BRACKETS = bytes(set(range(256)) - set(_OPENING + _CLOSING))
 _LISTS_ONLY = bytes.maketrans(b"{}", b"[]")
 
 
+class Advice(NamedTuple):
+    """What a client whose body holds too much can do."""
+
+    containers: str = "Send fewer messages, parts or tools."
+    values: str = "Send fewer token ids, or the prompt as text."
+
+
 class BodyShape:
     """The structure of one body as far as it has come. Whether it is JSON is the decoder's to say."""
 
-    __slots__ = ("_config", "_containers", "_depth", "_escaped", "_inside", "_values")
+    __slots__ = ("_advice", "_config", "_containers", "_depth", "_escaped", "_inside", "_values")
 
-    def __init__(self, config: RequestConfig) -> None:
+    def __init__(self, config: RequestConfig, advice: Advice | None = None) -> None:
+        """advice: None: for inference."""
         self._config = config
+        self._advice = advice or Advice()
         self._containers = 0
         self._values = 0
         self._depth = 0
@@ -40,13 +51,12 @@ class BodyShape:
         config = self._config
         if self._containers > config.max_containers:
             raise BodyTooLarge(
-                f"The body has more than {config.max_containers} objects and lists, the most that is taken. Send fewer "
-                "messages, parts or tools."
+                f"The body has more than {config.max_containers} objects and lists, the most that is taken. "
+                f"{self._advice.containers}"
             )
         if self._values + self._containers > config.max_values:
             raise BodyTooLarge(
-                f"The body has more than {config.max_values} values, the most that is taken. Send fewer token ids, or "
-                "the prompt as text."
+                f"The body has more than {config.max_values} values, the most that is taken. {self._advice.values}"
             )
         self._sink(brackets)
 

@@ -7,19 +7,21 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES
+
 
 class RequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one inference request may make a gateway hold at a time. Text is free within `max_body_bytes`: what
     costs memory and time far beyond its bytes is JSON's structure."""
 
-    max_depth: Annotated[int, Meta(ge=8, le=256)] = 128
+    max_depth: Annotated[int, Meta(ge=8, le=256)] = MAX_DEPTH
     """Levels of nesting in a body, and in the JSON inside a tool call's `arguments`."""
     max_containers: Annotated[int, Meta(ge=100, le=1_000_000)] = 20_000
     """Objects and lists in a body, those inside tool calls' `arguments` included. Each costs microseconds of the event
     loop that every stream shares."""
-    max_values: Annotated[int, Meta(ge=1_000, le=10_000_000)] = 200_000
-    """Values and names of members in a body, token ids included. Raise it only for models that take longer prompts as
-    token ids."""
+    max_values: Annotated[int, Meta(ge=1_000, le=10_000_000)] = MAX_VALUES
+    """Values and names of members in a body, token ids included, and values in what a chat template walks through.
+    Raise it only for models that take longer prompts as token ids."""
     max_whole_logprobs: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 200_000
     """Log probabilities that an answer may hold which is not streamed: choices x max_tokens x (1 + top_logprobs). Each
     takes about 80 bytes of memory, three times that while the answer is put together."""

@@ -198,6 +198,11 @@ def test_a_key_over_http_to_who_knows_where_is_warned_about(caplog: pytest.LogCa
     assert "own" not in caplog.text
 
 
+@pytest.mark.parametrize("address", ["::ffff:10.0.0.1", "2002:a00:1::1", "64:ff9b::10.0.0.1", "::1"])
+def test_a_private_address_is_one_in_whatever_form(address: str) -> None:
+    assert Origin.parse(f"http://[{address}]:8000").private
+
+
 def test_addresses_are_told_apart() -> None:
     private = {
         host: Origin.parse(f"http://{host}").private for host in ("10.1.2.3", "1.1.1.1", "a.b.c", "a", "a.local")

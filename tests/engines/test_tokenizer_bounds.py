@@ -9,21 +9,27 @@ import re
 import subprocess
 import sys
 import time
+import unicodedata
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.errors import ContextTooLong, InvalidField
+from contracts.errors import ContextTooLong, InvalidField, RequestError
 from engines.tokenizer import control
 from engines.tokenizer.control import ControlTokens
-from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES, parsed_arguments, require_bounded
+from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES, JsonBounds, parsed_arguments, require_bounded
+from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.config import RequestConfig
+from gateway.wire.decode import Decoder
 from tests.engines.test_tokenizer import write_model
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -260,6 +266,42 @@ def test_nothing_is_refused_by_bytes_where_text_may_vanish(tmp_path: Path) -> No
     assert saved(kept, tmp_path).longest_token_bytes == len("▁the".encode())
 
 
+def test_composing_shrinks_no_text_further_than_is_said() -> None:
+    """Of everything that composes to the same text, the longest: each part as long as it can be written."""
+
+    def size(text: str) -> int:
+        return len(text.encode())
+
+    every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    longest: defaultdict[str, str] = defaultdict(str)
+    for character in every:
+        apart = unicodedata.normalize("NFD", character)
+        if len(apart) == 1:
+            longest[apart] = max(longest[apart], character, key=size)
+    before, after = NFC_SHRINKS
+    compose, found = tokenizers.normalizers.NFC().normalize_str, []
+    for character in every:
+        apart = unicodedata.normalize("NFD", character)
+        written = "".join(longest[part] for part in apart)
+        assert size(character) <= size(written), "no other way to write it is longer"
+        if written != character:
+            assert size(written) * after <= size(unicodedata.normalize("NFC", written)) * before
+            assert size(written) * after <= size(compose(written)) * before
+            found.append(size(written) * after == size(compose(written)) * before)
+    assert any(found), "it is no more than that either"
+
+
+@given(text=st.text(alphabet="\u1fbe\u0308\u0301\u212ae\u1100\u1161\u11a8 ", max_size=60))
+def test_a_tokenizer_that_composes_has_a_bound_too(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """As Qwen's do: none of their prompts was refused untokenized."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(BYTE_PIECES | {"\u0390": 256}, [], byte_fallback=True))
+    backend.normalizer = tokenizers.normalizers.NFC()
+    tokenizer = saved(backend, tmp_path_factory.mktemp("composing"))
+    assert tokenizer.longest_token_bytes == 21, "<0x00>, written at its longest"
+    assert tokenizer.least_tokens(len(text.encode())) <= tokenizer.count(text)
+    assert tokenizer.least_tokens(22) == 2
+
+
 def test_a_prompt_over_the_limit_is_refused_with_its_count(chat: Tokenizer) -> None:
     text = "one two three " * 20
     count = chat.count(text)
@@ -349,7 +391,31 @@ def test_arguments_nested_too_deeply_name_their_field(chat: Tokenizer, depth: in
     with pytest.raises(InvalidField, match=f"nested more than {MAX_DEPTH} deep") as caught:
         chat.chat_ids(messages)
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
-    chat.chat_ids([call_with(nested(MAX_DEPTH - 10))])
+    assert chat.chat_ids([call_with(nested(MAX_DEPTH))])
+
+
+@pytest.mark.parametrize("bounds", [JsonBounds(), JsonBounds(max_depth=256, max_values=300_000)])
+def test_the_settings_are_the_tokenizers_bounds_too(bounds: JsonBounds) -> None:
+    """What the gateway's settings let through, the tokenizer refused at numbers of its own."""
+    tokenizer = Tokenizer.load(MODELS / "slipstream-chat", bounds)
+    config = msgspec.structs.replace(RequestConfig(), max_depth=bounds.max_depth, max_values=bounds.max_values)
+
+    def taken(arguments: str) -> bool:
+        message = call_with(arguments)
+        try:
+            Decoder(config).chat(msgspec.json.encode({"model": "m", "messages": [message]}))
+        except RequestError:
+            with pytest.raises(InvalidField):
+                tokenizer.chat_ids([message])
+            return False
+        assert tokenizer.chat_ids([message])
+        return True
+
+    assert taken(nested(bounds.max_depth))
+    assert not taken(nested(bounds.max_depth + 1))
+    most = bounds.max_values - 100  # the message itself holds some
+    assert taken(json.dumps([0] * most))
+    assert not taken(json.dumps([0] * (bounds.max_values + 1)))
 
 
 def test_more_values_than_a_template_should_walk_through_are_refused(chat: Tokenizer) -> None:
@@ -366,13 +432,13 @@ def test_more_values_than_a_template_should_walk_through_are_refused(chat: Token
 
 @given(value=st.recursive(st.one_of(st.integers(), st.text(max_size=3)), lambda inner: st.lists(inner, max_size=4)))
 def test_arguments_within_bounds_are_what_json_says(value: Any) -> None:
-    assert parsed_arguments(json.dumps(value), "arguments") == value
-    require_bounded(value, "arguments")
+    assert parsed_arguments(json.dumps(value), "arguments", JsonBounds()) == value
+    require_bounded(value, "arguments", JsonBounds())
 
 
 @pytest.mark.parametrize("text", ["not JSON", "", "1" * 5_000, "{"])
 def test_arguments_that_are_no_json_stay_text(text: str) -> None:
-    assert parsed_arguments(text, "arguments") == text
+    assert parsed_arguments(text, "arguments", JsonBounds()) == text
 
 
 def test_what_jinja_says_goes_to_the_log_and_not_to_the_client(

@@ -32,12 +32,16 @@ class ChunkWriter:
         cached_tokens: int,
         running_usage: bool,
         logprobs: bool,
+        usage_stops_after: int = -1,
+        usage_unreadable_after: int = -1,
     ) -> None:
-        """ids: one per choice."""
+        """ids: one per choice. The last two: as `Script` has them."""
         self._chat = chat
         self._prompt_tokens = prompt_tokens
         self._cached = cached_tokens
         self._running_usage = running_usage
+        self._usage_stops_after = usage_stops_after
+        self._usage_unreadable_after = usage_unreadable_after
         self._logprobs = logprobs
         kind = b"chat.completion.chunk" if chat else b"text_completion"
         self._tail = b'","object":"%b","created":%d,"model":%b,"choices":[' % (
@@ -56,7 +60,7 @@ class ChunkWriter:
 
     def token(self, choice: int, index: int, finish: bytes = b"null") -> bytes:
         """One token's event; finish is for completions, which end on their last token."""
-        usage = self._usage(index + 1) if self._running_usage else (b"" if self._chat else b',"usage":null')
+        usage = self._running(index) or (b"" if self._chat else b',"usage":null')
         if self._chat:
             logprobs = (
                 b'{"content":[{"token":" t%d","bytes":null,"logprob":-0.5,"top_logprobs":[]}]}' % index
@@ -83,7 +87,7 @@ class ChunkWriter:
                 b'%b{"index":%d,"delta":{"reasoning_content":null},"logprobs":null,"finish_reason":%b,'
                 b'"matched_stop":null}]}\n\n' % (self._heads[choice], choice, reason)
             )
-        usage = self._usage(tokens) if self._running_usage else b',"usage":null'
+        usage = self._running(tokens - 1) or b',"usage":null'
         return b'%b{"index":%d,"text":"","logprobs":null,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
             self._heads[choice], choice, reason, usage,
         )  # fmt: skip
@@ -108,6 +112,14 @@ class ChunkWriter:
         """An error inside a stream."""
         body = {"object": "error", "message": message, "type": "InternalServerError", "param": None, "code": code}
         return b"data: " + msgspec.json.encode({"error": body}) + b"\n\n"
+
+    def _running(self, index: int) -> bytes:
+        """What the event of this token tells, or nothing."""
+        if not self._running_usage or 0 <= self._usage_stops_after <= index:
+            return b""
+        if 0 <= self._usage_unreadable_after <= index:
+            return b',"usage":{"prompt_tokens":"some","completion_tokens":"a few"}'
+        return self._usage(index + 1)
 
     def _usage(self, completion: int, prompt: int | None = None, cached: int | None = None) -> bytes:
         prompt = self._prompt_tokens if prompt is None else prompt

@@ -165,7 +165,7 @@ class Generating:
         options = asked.stream_options or StreamOptions()
         self._chat = record.path.startswith("/v1/chat")
         self._tells_drafts = asked.return_spec_tokens_details and script.drafts > 0
-        self._final_usage = options.include_usage and script.usage
+        self._final_usage = options.include_usage and script.usage and script.usage_stops_after < 0
         own = script.own_ids and self._choices > 1
         self._writer = ChunkWriter(
             chat=self._chat,
@@ -175,6 +175,8 @@ class Generating:
             prompt_tokens=record.prompt_tokens,
             cached_tokens=record.cached_tokens,
             running_usage=options.continuous_usage_stats and script.usage,
+            usage_stops_after=script.usage_stops_after,
+            usage_unreadable_after=script.usage_unreadable_after,
             logprobs=asked.logprobs is not None and asked.logprobs is not False,
         )
         self.abortable = not own

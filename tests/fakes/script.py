@@ -29,6 +29,10 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Chat begins with an event that has a role and no text, as SGLang's does."""
     usage: bool = True
     """False: no usage at all, whatever the request asks."""
+    usage_stops_after: int = -1
+    """Tell a running usage with so many tokens of a choice and never again, not even at the end; -1: as asked."""
+    usage_unreadable_after: int = -1
+    """From this token on a running usage holds no numbers; -1: never."""
     own_ids: bool = False
     """With several choices each has an id of its own and cannot be aborted by ours, as in SGLang."""
     status: int = 200

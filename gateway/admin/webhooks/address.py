@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from contracts.addresses import Address, carried
 from contracts.errors import InvalidField
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # What `is_global` lets through or changed its mind about between Python releases.
 NEVER = tuple(
@@ -30,7 +29,6 @@ NEVER = tuple(
         "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
     )
 )  # fmt: skip
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
 ISATAP, ISATAP_MASK = 0x5EFE, 0xFDFFFFFF
 """The interface's number above an IPv4 address in it, with or without the bit for 'globally unique' (RFC 5214)."""
 
@@ -44,14 +42,14 @@ def is_public(address: Address) -> bool:
     if any(address in network for network in NEVER if network.version == address.version):
         return False
     if isinstance(address, ipaddress.IPv6Address):
-        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        inner = address.ipv4_mapped or address.sixtofour or (last if address in NAT64 else None)
-        if inner is not None:
+        if (inner := carried(address)) is not None:
             return is_public(inner)
         if int(address) >> 32 == 0:  # ::a.b.c.d, abandoned long ago and still understood by some stacks
             return False
-        if (int(address) >> 32) & ISATAP_MASK == ISATAP and not is_public(last):
-            return False
+        if (int(address) >> 32) & ISATAP_MASK == ISATAP:
+            last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+            if not is_public(last):
+                return False
     return address.is_global
 
 

@@ -16,7 +16,7 @@ from contracts.errors import ContextTooLong, InvalidField, SpecialToken, Unsuppo
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
 from contracts.prefix import PrefixChain, holds_more_than_text, of_generation
 from engines.drivers.base import Capabilities
-from engines.tokenizer.json_value import parsed_arguments
+from engines.tokenizer.json_value import JsonBounds, parsed_arguments
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
@@ -168,8 +168,6 @@ def _message(message: Message, index: int) -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(message)
     if isinstance(message, DeveloperMessage):
         built["role"] = "system"
-    for ours in ("annotations", "audio", "function_call"):
-        built.pop(ours, None)
     return built
 
 
@@ -272,7 +270,7 @@ async def _encode_chat(
     return await target.tokenizer.run(organization_id, (messages, tools), ids)
 
 
-def _texts(value: Any, param: str) -> list[str]:
+def _texts(value: Any, param: str, bounds: JsonBounds) -> list[str]:
     """Every text in a JSON value that a chat template may put into the prompt; text parts also as one, joined."""
     found: list[str] = []
     left = [value]
@@ -284,7 +282,7 @@ def _texts(value: Any, param: str) -> list[str]:
             left += [part for name, held in inner.items() if name != "image_url" for part in (name, held)]
             # as templates see them: JSON's escapes are undone by then
             if isinstance(arguments := inner.get("arguments"), str):
-                left.append(parsed_arguments(arguments, param))
+                left.append(parsed_arguments(arguments, param, bounds))
         elif isinstance(inner, list | tuple):
             parts = [part.get("text") for part in inner if isinstance(part, dict)]
             found.append("".join(part for part in parts if isinstance(part, str)))
@@ -381,7 +379,7 @@ def _require_known_ids(prompts: list[str | tuple[int, ...]], tokenizer: Tokenize
 
 
 def _require_no_special(tokenizer: Tokenizer, value: Any, param: str) -> None:
-    for text in _texts(value, param):
+    for text in _texts(value, param, tokenizer.bounds):
         found = tokenizer.special_in(text)
         if found is not None:
             raise SpecialToken(

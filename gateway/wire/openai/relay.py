@@ -47,6 +47,7 @@ class Relay:
         "_models",
         "_object",
         "_read_error",
+        "_running",
         "_splitter",
         "_usage",
         "created",
@@ -80,6 +81,8 @@ class Relay:
         self._splitter = EventSplitter()
         self._usage = seen or UsageTracker(choices, prompts)
         self._read_error = read_error
+        self._running: bytes | None = None
+        """The running usage of the event that was rewritten last."""
         self.created = 0
         self.events = 0
         self.text_seen = False
@@ -130,8 +133,7 @@ class Relay:
         if rewritten is None:
             return self._unusual(payload)
         self.events += 1
-        if (delivered := self._usage.delivered) is not None:
-            delivered.add(payload)
+        self._usage.passed(payload, self._running)
         if not self.text_seen:
             self.text_seen = has_text(msgspec.json.decode(payload))
         return b"data: " + rewritten + b"\n\n"
@@ -145,6 +147,7 @@ class Relay:
             or payload.count(b'"finish_reason":null') != payload.count(b'"finish_reason":')
         ):
             return None
+        self._running = None
         theirs, ours = self._ids
         replaced = payload.replace(theirs, ours, 1)
         # an unreplaced id means another spacing
@@ -164,7 +167,7 @@ class Relay:
                 found = _RUNNING_USAGE.match(replaced, start)
                 if found is None:
                     return None
-                self._usage.raw(found.group(1))
+                self._running = found.group(1)
                 instead = b',"usage":null' if self._include_usage else b""
                 replaced = replaced[:start] + instead + replaced[found.end() :]
         elif self._include_usage:

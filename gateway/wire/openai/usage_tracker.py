@@ -9,52 +9,78 @@ import msgspec
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.openai.delivered import Delivered
+from gateway.wire.openai.delivered import Delivered, texts_of
+
+UNREAD_USAGES = 64
+"""Running usages put aside before the newest is decoded."""
 
 
 class UsageTracker:
     """What was used at least, after every event.
 
     With several choices an event's usage counts its own choice only; the last event, the one without choices, counts
-    all. A stream that breaks off before it has used at least the sum over its choices, each prompt once.
+    all. A stream that breaks off before it has used at least the sum over its choices, each prompt once. A usage that
+    cannot be read changes nothing: what was told before it stands.
     """
 
-    __slots__ = ("_by_choice", "_choices", "_extension", "_per_prompt", "_salted_cache", "_whole", "delivered", "final")
+    __slots__ = (
+        "_by_choice",
+        "_choices",
+        "_extension",
+        "_finished",
+        "_per_prompt",
+        "_salted_cache",
+        "_unread",
+        "_whole",
+        "delivered",
+        "final",
+    )
 
     def __init__(self, choices: int, prompts: int = 1, *, salted_cache: bool = True) -> None:
         """salted_cache: as `Capabilities.salted_cache`; without it no token is told or priced as cached."""
-        self.delivered: Delivered | None = Delivered()
-        """What was sent, as long as the engine has told no usage; None from then on."""
+        self.delivered = Delivered()
+        """The text of events that came without a usage: what a count told before them may not hold."""
         self.final = False
-        """The engine has told what it used in all."""
+        """The engine has told what it used in all, and has sent no text since."""
         self._salted_cache = salted_cache
         self._choices = choices
         self._per_prompt = choices // prompts
         self._by_choice: dict[int, Usage] = {}
-        self._whole: Usage | bytes | None = None
+        self._finished: set[int] = set()
+        """Choices that ended in an event with a usage."""
+        self._whole: Usage | None = None
+        self._unread: list[tuple[bytes, bytes]] = []
+        """Usages not decoded yet, oldest first, each with its event."""
         self._extension: Any = None
 
-    def raw(self, usage: bytes) -> None:
-        """A usage object as it was found in the only choice's event; decoded if anybody asks."""
-        self._whole = usage
-        if self.delivered is not None and _decoded(usage) is not None:
-            self.delivered = None
+    def passed(self, payload: bytes, usage: bytes | None) -> None:
+        """An event of the only choice that was passed on undecoded. usage: the object as it was found there; decoded
+        if anybody asks."""
+        self.final = False
+        if usage is None:
+            self.delivered.add(payload)
+            return
+        self._unread.append((usage, payload))
+        if len(self._unread) >= UNREAD_USAGES:
+            self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> None:
         """An event that may carry usage, or what SGLang tells beside it."""
         self._extension = chunk.get("sglext") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         if not isinstance(usage, dict):
-            if self.delivered is not None:
-                self.delivered.chunk(chunk)
+            self.delivered.chunk(chunk)
+            self.final = self.final and next(texts_of(chunk), None) is None
             return
         told = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:
             self._by_choice[int(choices[0].get("index") or 0)] = told
         else:
+            self._unread.clear()
             self._whole = told
-        self.final = not choices
-        self.delivered = None
+        # many engines have no event of its own for it: the one that ends the choice tells what it took
+        self._finished.update(int(choice.get("index") or 0) for choice in choices if choice.get("finish_reason"))
+        self.final = not choices or len(self._finished) >= self._choices
 
     @property
     def output_tokens(self) -> dict[int, int]:
@@ -72,12 +98,22 @@ class UsageTracker:
         return usage if self._extension is None else with_drafts(usage, self._extension)
 
     def tell(self, usage: Usage) -> None:
-        """What we counted ourselves, for an engine that has told nothing."""
+        """What we counted ourselves, for an engine that has not told it all."""
+        self._unread.clear()
         self._whole = usage
 
+    def _read(self) -> None:
+        """Keep the newest usage that can be read; the text of events behind it is in none."""
+        while self._unread:
+            usage, payload = self._unread.pop()
+            if (told := _decoded(usage)) is not None:
+                self._whole = told
+                self._unread.clear()
+            else:
+                self.delivered.add(payload)
+
     def _counted(self) -> Usage | None:
-        if isinstance(self._whole, bytes):
-            self._whole = _decoded(self._whole)
+        self._read()
         if self._whole is not None or not self._by_choice:
             return self._whole
         prompts = {index // self._per_prompt: usage for index, usage in self._by_choice.items()}
@@ -93,7 +129,7 @@ class UsageTracker:
 
 
 def _decoded(usage: bytes) -> Usage | None:
-    """None when the engine wrote nonsense: nothing is known then, and the stream's own failure is told elsewhere."""
+    """None when the engine wrote nonsense."""
     try:
         return usage_of(msgspec.json.decode(usage))
     except (msgspec.DecodeError, EngineFailed):

@@ -16,6 +16,7 @@ from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.handlers import PREFIX, admin_router
 from gateway.auth.keys import mint
 from gateway.tenants.roles import PERMISSIONS, Role
+from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
@@ -53,7 +54,7 @@ async def ask_wrongly(client: Client, endpoint: Endpoint, values: dict[str, obje
 def test_routes_are_the_endpoints() -> None:
     routed = {
         (method, route.path)
-        for route in admin_router().routes
+        for route in admin_router(RequestConfig()).routes
         for method in getattr(route, "methods", ())
         if method != "OPTIONS"
     }

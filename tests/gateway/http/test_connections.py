@@ -9,7 +9,14 @@ import pytest
 
 from contracts.errors import ConfigError, ConnectionsExhausted, TooManyConnections
 from gateway.http.config import ConnectionsConfig
-from gateway.http.connections import GIVES_WAY, ConnectionTable, Waiting, is_loopback, trusted_networks
+from gateway.http.connections import (
+    GIVES_WAY,
+    SLOW_HEAD_S,
+    ConnectionTable,
+    Waiting,
+    is_loopback,
+    trusted_networks,
+)
 
 
 class Clock:
@@ -76,6 +83,23 @@ def test_at_the_limit_the_oldest_idle_one_gives_way_then_the_oldest_that_has_not
     assert counts.ended == {"gave_way_limit": 3, "refused": 1}
 
 
+def test_connections_that_never_ask_push_out_each_other_and_nobody_who_comes_back() -> None:
+    """A stranger's silent connections took the place of customers' idle ones, and held it."""
+    clock = Clock()
+    of = table(clock, max_connections=10)
+    silent = [admitted(of) for _ in range(4)]
+    clock.now_s += SLOW_HEAD_S
+    kept, unread = [admitted(of, waiting=Waiting.IDLE) for _ in range(5)], admitted(of, waiting=Waiting.UNREAD)
+    for expected in (*silent, unread):
+        new = admitted(of)
+        assert expected.ended == "gave way"
+        assert new.ended is None
+    for _ in range(50):
+        clock.now_s += SLOW_HEAD_S
+        admitted(of)
+    assert all(each.ended is None for each in kept)
+
+
 def test_an_address_has_a_limit_of_its_own_and_gives_way_to_itself_only() -> None:
     counts = Counts()
     of = table(counts=counts, max_connections_per_address=2)
@@ -97,6 +121,8 @@ def test_an_address_has_a_limit_of_its_own_and_gives_way_to_itself_only() -> Non
         ("2001:db8:0:1::1", "2001:db8:0:1:ffff::9", True),
         ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
         ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2002:c633:6401:1::1", "2002:c633:6401:2::1", True),
+        ("64:ff9b::198.51.100.1", "64:ff9b::198.51.100.2", False),
         ("fe80::1%eth0", "fe80::2%eth1", True),
     ],
 )
@@ -107,6 +133,7 @@ def test_an_ipv6_client_is_its_network_and_a_mapped_one_is_ipv4(one: str, other:
 
 def test_a_trusted_proxy_has_no_limit_and_neither_has_anybody_when_it_is_off() -> None:
     of = table(max_connections_per_address=1, trusted_proxies=("10.1.0.0/16", "::1"))
+    assert of.network_of("2002:a01:203::1") == "10.1.2.3", "an address anybody may give itself"
     for address in ("10.1.2.3", "::ffff:10.1.2.3", "::1"):
         assert of.network_of(address) == ""
         admitted(of, of.network_of(address), None)
@@ -146,8 +173,12 @@ def test_against_the_plain_account_of_who_waits_since_when() -> None:
     timeout_s = {Waiting.HEAD: 5, Waiting.BODY: 9, Waiting.IDLE: 7, Waiting.UNREAD: 3, Waiting.CLOSING: 3}
     plain: list[tuple[Held, float]] = []
 
+    def rank(held: Held, since_s: float) -> int:
+        slow = held.waiting is Waiting.HEAD and clock.now_s - since_s >= SLOW_HEAD_S
+        return -1 if slow else (Waiting.UNREAD, Waiting.IDLE, Waiting.HEAD).index(held.waiting)
+
     def oldest(among: list[tuple[Held, float]]) -> Held | None:
-        able = [(GIVES_WAY.index(h.waiting), s, n, h) for n, (h, s) in enumerate(among) if h.waiting in GIVES_WAY]
+        able = [(rank(h, s), s, n, h) for n, (h, s) in enumerate(among) if h.waiting in GIVES_WAY]
         return min(able, key=lambda each: each[:3])[3] if able else None
 
     for _ in range(5_000):
@@ -193,4 +224,4 @@ def test_against_the_plain_account_of_who_waits_since_when() -> None:
 
 def test_this_machine_is_known_however_it_is_written() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")))
-    assert not any(map(is_loopback, ("10.0.0.1", "2001:db8::1", "", "testclient")))
+    assert not any(map(is_loopback, ("10.0.0.1", "2001:db8::1", "", "testclient", "2002:7f00:1::", "64:ff9b::7f00:1")))

@@ -14,6 +14,7 @@ import pytest
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.http.config import ConnectionsConfig
+from gateway.http.connections import trusted_networks
 from gateway.main import RESERVED_DESCRIPTORS, fitting
 from gateway.routes import may_scrape
 from slipstream.descriptors import raise_descriptor_limit
@@ -102,6 +103,9 @@ def test_metrics_are_for_this_machine_unless_told_otherwise() -> None:
         assert may_scrape("everyone", peer, {})
         assert not may_scrape("nobody", peer, {})
         assert not may_scrape("loopback", peer, {"x-forwarded-for": "203.0.113.9"}), "a proxy on this machine"
+    for peer in ("127.0.0.1", "::ffff:127.0.0.1"):
+        assert not may_scrape("loopback", peer, {}, trusted_networks(("127.0.0.1",))), "nginx adds no header by itself"
+        assert may_scrape("loopback", peer, {}, trusted_networks(("127.0.0.2",)))
     assert not may_scrape("loopback", "203.0.113.9", {})
     assert may_scrape("everyone", "203.0.113.9", {"forwarded": "for=1"})
 

@@ -33,6 +33,35 @@ async def test_an_engine_that_dies_leaves_the_sum_of_its_choices(
     assert (b'"code":"engine_failed"' in seen.body, b"[DONE]" in seen.body) == (True, False)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_count_told_once_and_early_is_not_the_final_one(
+    platform: SlowPlatform, dies: bool, stream: bool
+) -> None:
+    """It was recorded as exact, with a tenth of what was sent."""
+    die_after = 30 if dies else -1
+    seen = await platform.ask(
+        stream=stream, tokens=30, usage_stops_after=3, prompt_tokens=7, die_after_tokens=die_after
+    )
+    row = await platform.charge(seen.request_id)
+    # the text of the three events that told a usage is in that usage, and may be no more than it
+    assert (row["prompt_tokens"], row["completion_tokens"], row["outcome"]) == (7, 27, "lower_bound")
+    assert row["finish"] == ("engine_error" if dies else "complete")
+    if not dies and not stream:
+        assert b'"completion_tokens":27' in seen.body
+
+
+@pytest.mark.parametrize("tokens", [20, 200])
+async def test_a_usage_that_cannot_be_read_takes_nothing_of_what_was_told_before(
+    platform: SlowPlatform, tokens: int
+) -> None:
+    """The request ended in a 500, and nothing was counted."""
+    seen = await platform.ask(tokens=tokens, usage_unreadable_after=12, die_after_tokens=tokens - 5, prompt_tokens=7)
+    row = await platform.charge(seen.request_id)
+    assert (row["outcome"], row["finish"], row["billed"]) == ("lower_bound", "engine_error", True)
+    assert (row["prompt_tokens"], row["completion_tokens"]) == (7, max(12, tokens - 5 - 12))
+
+
 async def test_choices_that_cannot_be_aborted_are_billed_as_far_as_they_were_seen(platform: SlowPlatform) -> None:
     await platform.engine.control(reset=True)
     async with platform.asked("wide", n=2, tokens=900, inter_token_s=0.01, prompt_tokens=7, own_ids=True) as response:

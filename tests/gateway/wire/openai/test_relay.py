@@ -242,8 +242,21 @@ def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject)
         for piece in pieces:
             state.feed(piece)
         delivered = state._usage.delivered
-        assert (delivered is None) == (running_usage and number > 0)
-        assert delivered is None or delivered.events == len([text for text in texts if text])
+        assert delivered.events == (0 if running_usage else len([text for text in texts if text]))
+
+
+def test_the_event_that_ends_the_last_choice_may_tell_the_final_count() -> None:
+    """Not every engine has an event of its own for it."""
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    seen = UsageTracker(2)
+    for index in (0, 1):
+        assert not seen.final
+        seen.chunk({"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}], "usage": usage})
+    assert seen.final
+    assert seen.total is not None
+    assert (seen.total.prompt_tokens, seen.total.completion_tokens) == (5, 4)
+    seen.chunk(chunk("more"))
+    assert not seen.final, "text came behind it"
 
 
 def test_comments_and_event_fields_are_skipped() -> None:
