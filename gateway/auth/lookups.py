@@ -85,7 +85,9 @@ class Lookups:
             return flight.answer.result() if done else None
         finally:
             flight.askers -= 1
-            if not flight.askers and self._waiting.pop(key_hash, None) is not None:
+            # the one in line may be a later flight for the same key
+            if not flight.askers and self._waiting.get(key_hash) is flight:
+                del self._waiting[key_hash]
                 self._land(flight, None)
 
     def changed(self, what: str) -> None:

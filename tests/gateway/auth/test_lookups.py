@@ -71,3 +71,25 @@ async def test_one_who_gives_up_leaves_the_others_theirs(database: Database, loo
     await asyncio.wait([cancelled])
     database.answering.set()
     assert isinstance(await patient, Refusal)
+
+
+async def test_who_has_an_answer_takes_no_later_one_from_the_line() -> None:
+    """A second asks for the same key after the first's answer has come, and before the first has taken note of it."""
+    second: list[asyncio.Task[object]] = []
+    more = asyncio.Event()
+
+    async def read(hashes: Sequence[bytes]) -> Mapping[bytes, KeyRecord | Refusal]:
+        if hashes == [b"other"]:
+            second.append(asyncio.create_task(lookups.ask(b"key", b"key", 30.0)))
+            await more.wait()
+        return {key_hash: Refusal(Reason.UNKNOWN) for key_hash in hashes}
+
+    lookups = Lookups(read, lambda *_: None, readers=1, batch_keys=1)
+    asking = [asyncio.create_task(lookups.ask(name, name, 30.0)) for name in (b"key", b"other")]
+    assert isinstance(await asking[0], Refusal)
+    await asyncio.sleep(0)
+    assert not second[0].done()
+    more.set()
+    for asked in (*asking, *second):
+        assert isinstance(await asyncio.wait_for(asked, 30.0), Refusal)
+    await lookups.stop()
