@@ -223,6 +223,22 @@ class ClientProtocol(HttpToolsProtocol):
         scope[SCOPE_KEY] = channel
         super()._start_asgi_task(cycle, app)
 
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self._settle()
+
+    def resume_writing(self) -> None:
+        """It has read enough."""
+        super().resume_writing()
+        self._settle()
+
+    @property
+    def _watched(self) -> bool:
+        """The answer goes by its `ClientConnection`, whose writer ends a client that stalls (`client_stall_timeout_s`)
+        and settles what it owes."""
+        return self._channel is not None and self._channel.started
+
     def _settle(self) -> None:
         """Tell the table when this waits for something else than before."""
         cycle = self.cycle
@@ -231,6 +247,8 @@ class ClientProtocol(HttpToolsProtocol):
             waiting = Waiting.CLOSING
         elif cycle is None:
             waiting = Waiting.HEAD
+        elif not cycle.response_complete and self.flow.write_paused and not self._watched:
+            waiting = Waiting.READING
         elif not cycle.response_complete:
             # behind a request that is served, nothing is read: the client cannot be late with it
             waiting = Waiting.BODY if self._receiving is Waiting.BODY and not self.pipeline else None

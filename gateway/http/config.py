@@ -31,7 +31,8 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Longest time from a connection, or from a request's first byte on one that is kept alive, to the end of the
     request's head; TLS is part of it. Answered 408 when something had come."""
     body_timeout_s: Timeout = 60.0
-    """Longest time for a request's body to arrive. Bodies are read only for keys that are valid."""
+    """Longest time for a request's body to arrive. Bodies are read only for keys that are valid. As long may a client
+    read nothing of an answer that is no generation; those have `gateway.client_stall_timeout_s`."""
     idle_timeout_s: Timeout = 75.0
     """How long a connection is kept alive without a request."""
     unread_timeout_s: Timeout = 5.0

@@ -34,15 +34,17 @@ class Waiting(enum.Enum):
     """Send the rest of a body that is wanted."""
     UNREAD = "unread"
     """Send the rest of a body that nobody wants, the answer is out."""
+    READING = "reading"
+    """Read more of an answer that nothing else watches over."""
     IDLE = "idle"
     """Ask something more."""
     CLOSING = "closing"
     """Read the end of its last answer."""
 
 
-GIVES_WAY = (Waiting.UNREAD, Waiting.IDLE, Waiting.HEAD)
-"""In this order, behind heads that are slow. Bodies are read for valid keys only, and an answer is owed to its
-reader."""
+GIVES_WAY = (Waiting.UNREAD, Waiting.READING, Waiting.IDLE, Waiting.HEAD)
+"""In this order, behind heads that are slow. Bodies are read for valid keys only, and the end of an answer is
+owed to its reader."""
 SLOW_HEAD_S = 1.0
 """A head takes a round trip or two. One that takes longer gives way first: connections that only wait must not push out
 those of clients that come back."""
@@ -98,6 +100,7 @@ class ConnectionTable:
             Waiting.HEAD: config.head_timeout_s,
             Waiting.BODY: config.body_timeout_s,
             Waiting.UNREAD: config.unread_timeout_s,
+            Waiting.READING: config.body_timeout_s,
             Waiting.IDLE: config.idle_timeout_s,
             Waiting.CLOSING: config.unread_timeout_s,
         }

@@ -286,6 +286,34 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut() -> None:
             await server.holds(0)
 
 
+async def writes_without_end(scope: Any, receive: Any, send: Any) -> None:
+    """Through ASGI, as the routes do: waits while the client does not read."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(200):
+        await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@on_uvloop
+async def test_a_client_that_reads_nothing_of_an_answer_is_cut() -> None:
+    async with served(writes_without_end, body_timeout_s=0.3) as server:
+        _, writer = await server.connect(GET)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await server.has_ended("reading_timeout")
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_a_client_that_keeps_reading_has_its_answer() -> None:
+    async with served(writes_without_end, body_timeout_s=1) as server:
+        peer = await server.connect(GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+        received = 0
+        while piece := await peer[0].read(1_000_000):
+            received += len(piece)
+        assert received > 200_000_000
+        assert not server.ended
+
+
 @on_uvloop
 async def test_an_honest_client_gets_in_while_two_thousand_idle_connections_try() -> None:
     async with served(

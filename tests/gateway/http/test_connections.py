@@ -159,7 +159,7 @@ def test_each_wait_has_its_own_time_and_being_served_has_none() -> None:
         clock.now_s += 0.1
         of.sweep()
         order += [each.ended for each in held.values() if each.ended and each.ended not in order]
-    assert order == ["head", "body", "idle", "unread", "closing"]
+    assert order == ["head", "body", "reading", "idle", "unread", "closing"]
     assert held[None].ended is None
     assert counts.held == len(held), "they are forgotten when they are gone, not when they are told"
 
@@ -170,12 +170,19 @@ def test_against_the_plain_account_of_who_waits_since_when() -> None:
     clock = Clock()
     of = table(clock, max_connections=12, max_connections_per_address=4, head_timeout_s=5, body_timeout_s=9,
                idle_timeout_s=7, unread_timeout_s=3)  # fmt: skip
-    timeout_s = {Waiting.HEAD: 5, Waiting.BODY: 9, Waiting.IDLE: 7, Waiting.UNREAD: 3, Waiting.CLOSING: 3}
+    timeout_s = {
+        Waiting.HEAD: 5,
+        Waiting.BODY: 9,
+        Waiting.READING: 9,
+        Waiting.IDLE: 7,
+        Waiting.UNREAD: 3,
+        Waiting.CLOSING: 3,
+    }
     plain: list[tuple[Held, float]] = []
 
     def rank(held: Held, since_s: float) -> int:
         slow = held.waiting is Waiting.HEAD and clock.now_s - since_s >= SLOW_HEAD_S
-        return -1 if slow else (Waiting.UNREAD, Waiting.IDLE, Waiting.HEAD).index(held.waiting)
+        return -1 if slow else (Waiting.UNREAD, Waiting.READING, Waiting.IDLE, Waiting.HEAD).index(held.waiting)
 
     def oldest(among: list[tuple[Held, float]]) -> Held | None:
         able = [(rank(h, s), s, n, h) for n, (h, s) in enumerate(among) if h.waiting in GIVES_WAY]
