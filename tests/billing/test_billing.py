@@ -27,7 +27,8 @@ def check(report: Report) -> None:
     comparison = report.comparison
     assert comparison.right, report.table()
     assert report.killed == [name for _, name in kills_for(report.requests)]
-    assert comparison.attempts > report.requests * 0.8
+    # an eighth of the requests go to the other pools, and some leave before they are placed
+    assert comparison.attempts > report.requests * 0.75
     assert report.ends["answered"] > report.requests * 0.5
     assert report.ends["left"] > report.requests * 0.15
     assert report.without_engine_path == 0
