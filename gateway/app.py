@@ -23,12 +23,12 @@ from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.connections import trusted_networks
 from gateway.http.document import document_route
+from gateway.metering.journal.request_id import mint
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
-from gateway.serving.request import mint_request_id
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.openai.openapi import document
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
@@ -92,12 +92,12 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
             return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
         if error.status_code < 500:
             return InvalidField(error.detail)
-    request_id = mint_request_id()
+    request_id = mint()
     logger.exception("request %s failed", request_id, exc_info=error)
     return InternalError(f"Internal error. Quote request {request_id} when you report it.")
 
 
 def _response(error: SlipstreamError) -> Response[bytes]:
     headers = {name.decode(): value.decode() for name, value in headers_of(error)}
-    headers["x-request-id"] = mint_request_id()
+    headers["x-request-id"] = mint()
     return Response(body_of(error), status_code=status_of(error), headers=headers, media_type="application/json")

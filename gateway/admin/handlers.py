@@ -14,9 +14,9 @@ from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.openapi import admin_document
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.document import document_route
+from gateway.metering.journal.request_id import mint
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
-from gateway.serving.request import mint_request_id
 from gateway.wire.body_shape import Advice, BodyShape
 from gateway.wire.config import RequestConfig
 
@@ -45,7 +45,7 @@ def _handler(endpoint: Endpoint, limits: RequestConfig) -> HTTPRouteHandler:
 
 
 async def _serve(endpoint: Endpoint, request: AnyRequest, services: Services, shape: BodyShape) -> Response[bytes]:
-    request_id = mint_request_id()
+    request_id = mint()
     secret = bearer_secret(request.headers.get("authorization", ""), services, "sk-slip-admin-...")
     channel: ClientConnection = request.scope[SCOPE_KEY]  # type: ignore[literal-required]
     if not channel.received:

@@ -18,7 +18,7 @@ from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, Slip
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
-from gateway.serving.request import mint_request_id
+from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
 HEADER_OVERHEAD_BYTES = 32
@@ -285,7 +285,7 @@ def _answer(error: SlipstreamError) -> bytes:
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
-        (b"x-request-id", mint_request_id().encode()),
+        (b"x-request-id", mint().encode()),
         *headers_of(error),
     ]
     lines = b"".join(b"%b: %b\r\n" % header for header in headers)

@@ -29,10 +29,11 @@ from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.response import ResponseWriter
+from gateway.metering.journal.request_id import mint
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
-from gateway.serving.request import InferenceRequest, mint_request_id
+from gateway.serving.request import InferenceRequest
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.collect import require_room
 from gateway.wire.openai.prepare import Prepared, Target
@@ -70,7 +71,7 @@ class InferenceEndpoint(Generic[AskedT]):
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its channel; `send` is not used."""
-        clock, request_id, headers = PhaseClock(), mint_request_id(), dict(scope["headers"])
+        clock, request_id, headers = PhaseClock(), mint(), dict(scope["headers"])
         channel: ClientConnection = scope[SCOPE_KEY]
         answer = ResponseWriter(channel, [(b"x-request-id", request_id.encode())])
         asked_for: list[str] = []

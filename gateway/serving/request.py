@@ -8,7 +8,6 @@ from contracts.generation import Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.cost import Cost
-from gateway.metering.journal.request_id import mint
 from gateway.wire.openai.prepare import Prepared, Target
 
 
@@ -56,11 +55,6 @@ class InferenceRequest:
     def generation(self) -> Generation:
         """What is asked."""
         return self.prepared.generation
-
-
-def mint_request_id() -> str:
-    """Ours; a client's own id is only recorded. It begins with the time: gateway/metering/journal/request_id.py."""
-    return mint()
 
 
 def response_id_of(request_id: str, endpoint: str) -> str:
