@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import InvalidField, Overloaded, RateLimited
+from contracts.errors import EngineRefused, InvalidField, Overloaded, RateLimited
+from engines.drivers.error_bodies import engine_error
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.frames import Verdict
@@ -23,6 +24,7 @@ from engines.embedded.grammar.spec import GrammarSpec, ebnf_spec, object_spec, r
 from engines.embedded.grammar.trial_process import TrialProcess
 from engines.embedded.grammar.turns import Turns
 from engines.embedded.grammar.vocabulary import Vocabulary
+from engines.embedded.http.errors import error_answer
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
 
@@ -147,8 +149,13 @@ async def test_what_is_large_but_cheap_ends_one_way_or_the_other(compiler: Gramm
 
 
 async def test_the_deadline_is_named_with_its_limit(compiler: GrammarCompiler) -> None:
-    with pytest.raises(InvalidField, match=r"response_format\.json_schema: too complex: .* longer than 0\.5 s"):
+    with pytest.raises(
+        InvalidField, match=r"response_format\.json_schema: too complex: .* longer than 0\.5 s"
+    ) as refused:
         await compiler.compile(schema(ENDLESS), "a")
+    told = engine_error(*error_answer(refused.value))
+    assert isinstance(told, EngineRefused), "the gateway takes it for the client's error"
+    assert (told.message, told.param) == (refused.value.message, "response_format.json_schema")
 
 
 async def test_an_organization_that_floods_leaves_a_process_to_the_others(compiler: GrammarCompiler) -> None:
