@@ -145,7 +145,8 @@ def _warm(trial: TrialProcess) -> None:
         trial.warm()
     except (EOFError, OSError):
         # the next grammar tries again, and says so to its client
-        logger.warning("a process to try grammars in did not start")
+        if not trial.closed:
+            logger.warning("a process to try grammars in did not start")
 
 
 def _refusal(spec: GrammarSpec, fault: str) -> InvalidField:

@@ -29,7 +29,8 @@ class TrialProcess:
         self._timeout_s = config.compile_timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
+        """Ended for good: nothing is started any more."""
 
     def warm(self) -> None:
         """Start it unless it runs. Raises EOFError or TimeoutError when it does not start."""
@@ -63,14 +64,14 @@ class TrialProcess:
 
     def close(self) -> None:
         """End it for good."""
-        self._closed = True
+        self.closed = True
         self.kill()
         with self._lock:
             if self._child is not None:
                 self._end(self._child)
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._closed:
+        if self.closed:
             raise EOFError
         if self._child is not None and self._child.poll() is None:
             return self._child
