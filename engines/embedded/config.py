@@ -76,12 +76,26 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_grammar_bytes: Annotated[int, Meta(ge=1)] = 65_536
     """A grammar in EBNF."""
 
-    compile_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 5.0
-    """Longest time one may take to be compiled; whoever asked for it is then refused. An organization's grammars are
-    compiled one at a time, organizations in turn."""
+    compile_timeout_s: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
+    """Compiling one may take as long; then it is refused. Compiled twice, in a process that can be stopped and, when
+    that ends in time, in the engine: a request waits for at most about twice as long."""
+
+    compile_bytes: Annotated[int, Meta(ge=16 * 1024 * 1024)] = 1024 * 1024 * 1024
+    """Memory that compiling one may take."""
+
+    compile_processes: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Processes that try what a client asks for, each for one organization at a time. With two or more, one
+    organization's costly grammars leave one free for the others. A process holds the vocabulary: 40 MB and more."""
+
+    compiles_waiting: Annotated[int, Meta(ge=1)] = 32
+    """Grammars of one organization that may wait to be compiled; beyond, requests are refused with 429."""
+
+    compile_wait_s: Annotated[float, Meta(gt=0.0)] = 10.0
+    """Waiting longer than this to be compiled, a request is refused with 503."""
 
     kept: Annotated[int, Meta(ge=1)] = 64
-    """Compiled grammars kept for requests that ask for the same again."""
+    """Compiled grammars kept for requests that ask for the same again. The organization that has most of them gives
+    way first."""
 
 
 class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

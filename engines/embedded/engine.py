@@ -178,7 +178,7 @@ class Engine:
             sequence.request.rid,
             sequence.index,
             text,
-            sequence.prompt_tokens,
+            sequence.prompt_tokens if sequence.admitted_s is not None or sequence.finish is None else 0,
             sequence.completion_tokens,
             sequence.cached_tokens,
             tuple(self._pending_logprobs.pop(sequence, ())),

@@ -22,6 +22,8 @@ class LiveRequest:
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
+        self._unread = [False] * request.choices
+        """Ended before any of its prompt was computed."""
         self._speculated: dict[int, Speculated] = {}
         self.relay: Callable[[], bool] | None = None
         """Called when there is news, instead of waking whoever waits; false: wake them."""
@@ -38,6 +40,7 @@ class LiveRequest:
         self._completion[delta.index] = delta.completion_tokens
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
+            self._unread[delta.index] = not delta.prompt_tokens
             self._unfinished -= 1
             if delta.speculated is not None:
                 self._speculated[delta.index] = delta.speculated
@@ -81,7 +84,8 @@ class LiveRequest:
     def usage(self) -> RequestUsage:
         """Counts so far."""
         per_prompt = self.request.choices_per_prompt
-        prompt = sum(map(len, self.request.prompts))
+        choices_of = (self._unread[at : at + per_prompt] for at in range(0, self.request.choices, per_prompt))
+        prompt = sum(len(ids) for ids, unread in zip(self.request.prompts, choices_of, strict=True) if not all(unread))
         completion = sum(self._completion)
         # the first choice of a prompt tells how much of it was cached before this request
         cached = sum(self._cached[::per_prompt])

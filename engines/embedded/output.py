@@ -41,6 +41,7 @@ class Delta(msgspec.Struct, frozen=True):
     index: int
     text: str
     prompt_tokens: int
+    """0 when it ended before any of the prompt was computed."""
     completion_tokens: int
     """Tokens generated so far, a final stop token included, as SGLang counts."""
     cached_tokens: int

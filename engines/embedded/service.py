@@ -10,10 +10,12 @@ from contracts.errors import ContextTooLong, Draining, EngineFailed, InvalidFiel
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig
 from engines.embedded.engine import Engine
+from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.history import UsageHistory
 from engines.embedded.live import LiveRequest
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.output import Delta
+from engines.embedded.preparation import Preparation
 from engines.embedded.request import Request
 from engines.embedded.worker import EngineWorker
 from engines.tokenizer.tokenizer import Tokenizer
@@ -35,6 +37,8 @@ class Service:
         )
         self.tokenizer = Tokenizer.load(folder)
         self.history = UsageHistory(config.usage_history)
+        self.preparation = Preparation(self.history)
+        self.grammars = GrammarCompiler(folder, self.model.vocab_size, self.tokenizer.end_ids, config.grammar)
         self.live: dict[str, LiveRequest] = {}
         self.engine: Engine | None = None
         """Set once the model is loaded."""
@@ -57,8 +61,9 @@ class Service:
         return sum(live.request.choices for live in self.live.values())
 
     def start(self) -> None:
-        """Load the model in the engine's thread."""
+        """Load the model in the engine's thread; make ready to compile grammars."""
         self._worker.start()
+        self.grammars.start()
 
     def submit(self, request: Request) -> LiveRequest:
         """Hand a request to the engine.
@@ -89,6 +94,7 @@ class Service:
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
         """End requests before the engine's next step; unknown ids are ignored, as SGLang does."""
+        self.preparation.abort(rid, prefix=prefix)
         self._worker.abort(rid, prefix=prefix)
 
     async def flush_cache(self) -> bool:
@@ -98,7 +104,8 @@ class Service:
         return await self._worker.ask(lambda engine: engine.flush_cache())
 
     def stop(self) -> None:
-        """Begin to drain: refuse new requests, let the others finish for `drain_s`, abort what is left, set `stopped`.
+        """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort what
+        is left, set `stopped`.
 
         A second call ends it at once.
         """
@@ -106,6 +113,7 @@ class Service:
             self.stopped.set()
             return
         self.draining = True
+        self.preparation.close()
         self._drain_task = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
@@ -119,7 +127,8 @@ class Service:
         self.stopped.set()
 
     async def close(self) -> None:
-        """End the engine's thread."""
+        """End the engine's thread, and whatever compiles."""
+        self.grammars.close()
         await self._worker.stop()
 
     async def _none_live(self) -> None:

@@ -1,65 +1,153 @@
-"""Compiles grammars off the event loop and keeps the newest, as clients send the same schema again and again."""
+"""Compiles grammars off the event loop, organizations in turn, and keeps the newest of each.
+
+Plain schemas are compiled at once. Anything else is first tried in a process that is killed at a deadline, and compiled
+here only when it has passed: what cannot be interrupted is known to be short before it begins.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import contextlib
+import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from weakref import WeakValueDictionary
 
-from llguidance import LLMatcher, LLTokenizer
-
-from contracts.errors import InternalError, InvalidField
+from contracts.errors import InvalidField, Overloaded
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.guide import Guide
+from engines.embedded.grammar.guide_cache import GuideCache
 from engines.embedded.grammar.spec import GrammarSpec
-from engines.embedded.grammar.trial import Trial, TrialFailed, Vocabulary, limits
+from engines.embedded.grammar.trial_process import TrialProcess
+from engines.embedded.grammar.turns import Turns
+from engines.embedded.grammar.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
 
 
 class GrammarCompiler:
-    """The grammars of one model. Lives on the event loop; its thread reads the vocabulary when it is first needed."""
+    """The grammars of one model. Lives on the event loop; starts threads and processes when they are first needed."""
 
-    def __init__(self, folder: Path, vocabulary: int, end_ids: frozenset[int], config: GrammarConfig) -> None:
-        """vocabulary: width of the model's logits. end_ids: ids that may follow a complete text."""
-        self._vocabulary = Vocabulary(str(folder), vocabulary, sorted(end_ids))
-        self._trial = Trial(self._vocabulary, config.compile_timeout_s)
+    def __init__(self, folder: Path, width: int, end_ids: frozenset[int], config: GrammarConfig) -> None:
+        """width: of the model's logits. end_ids: ids that may follow a complete text."""
+        self._folder = folder
+        self._width = width
+        self._end_ids = end_ids
         self._config = config
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._guides: OrderedDict[tuple[str, str], Guide] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By salt, while somebody waits or compiles."""
-        self._tokens: LLTokenizer | None = None
+        self._guides = GuideCache(config.kept)
+        processes = config.compile_processes
+        self._plain_turns = Turns(1, config.compiles_waiting, config.compile_wait_s)
+        self._tried_turns = Turns(processes, config.compiles_waiting, config.compile_wait_s)
+        self._plain_thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._tried_threads = ThreadPoolExecutor(processes, thread_name_prefix="tried grammar")
+        self._trials = [TrialProcess(folder, width, end_ids, config) for _ in range(processes)]
+        self._idle = list(self._trials)
+        self._vocabulary: Vocabulary | None = None
+        self._reading = threading.Lock()
 
-    async def compile(self, spec: GrammarSpec, salt: str = "") -> Guide:
-        """salt: whose grammar it is; guides are not shared between two, and each has one compiled at a time: who has
-        many waits behind them alone. Raises InvalidField naming what the grammar has that is wrong, not supported or
-        too complex, which taking longer than `compile_timeout_s` is."""
-        key = (salt, spec.text)
-        turn = self._turns.get(salt)
-        if turn is None:
-            turn = self._turns[salt] = asyncio.Lock()
-        async with turn:
-            guide = self._guides.get(key)
-            if guide is None or guide.exhausted:
-                guide = await asyncio.get_running_loop().run_in_executor(self._executor, self._compile, spec)
-                self._guides[key] = guide
-            self._guides.move_to_end(key)
-        while len(self._guides) > self._config.kept:
-            self._guides.popitem(last=False)
+    def start(self) -> None:
+        """Read the vocabulary and start the processes now, so that the first request does not wait for them."""
+        self._plain_thread.submit(self.vocabulary)
+        for trial in self._trials:
+            self._tried_threads.submit(_warm, trial)
+
+    async def compile(self, spec: GrammarSpec, tenant: str = "") -> Guide:
+        """tenant: whose grammar it is; guides are not shared between two. Cancelled, what is under way is ended.
+
+        Raises InvalidField naming what the grammar has that is wrong, not supported or too complex; what `Turns.turn`
+        raises; and Overloaded when no process can be started.
+        """
+        guide = self._guides.get(tenant, spec.text)
+        if guide is not None:
+            return guide
+        async with (self._plain_turns if spec.plain else self._tried_turns).turn(tenant):
+            # somebody else of this tenant may have had it compiled meanwhile
+            guide = self._guides.get(tenant, spec.text)
+            if guide is None:
+                guide = await (self._plainly(spec) if spec.plain else self._tried(spec))
+                self._guides.put(tenant, spec.text, guide)
         return guide
 
-    def _compile(self, spec: GrammarSpec) -> Guide:
+    def close(self) -> None:
+        """End the processes. Nobody waits for what is compiled in a thread; it is short."""
+        for threads in (self._plain_thread, self._tried_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
+        for trial in self._trials:
+            trial.close()
+
+    def vocabulary(self) -> Vocabulary:
+        """Read by whoever asks first; for threads."""
+        with self._reading:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(self._folder, self._width, self._end_ids)
+            return self._vocabulary
+
+    async def _plainly(self, spec: GrammarSpec) -> Guide:
+        return await asyncio.get_running_loop().run_in_executor(self._plain_thread, self._compile, spec)
+
+    async def _tried(self, spec: GrammarSpec) -> Guide:
+        """There are as many threads and processes as places, so each finds one of either."""
+        trial, left = self._idle.pop(), threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(self._tried_threads, self._compile_tried, spec, trial, left)
         try:
-            verdict = self._trial.judge(spec.text)
-        except TrialFailed as error:
-            raise InternalError(
-                "The engine could not compile a grammar; its log says why.", detail=str(error)
-            ) from None
-        if verdict.wrong:
-            raise InvalidField(f"{spec.field}: this cannot be enforced: {verdict.wrong}", param=spec.field)
-        if verdict.limit:
-            raise InvalidField(f"{spec.field}: too complex to be enforced: {verdict.limit}", param=spec.field)
-        if self._tokens is None:
-            self._tokens = self._vocabulary.read()
-        return Guide(LLMatcher(self._tokens, spec.text, log_level=0, limits=limits()))
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            left.set()
+            trial.kill()
+            # the place is taken until the thread is free; the process's death frees it at once
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()
+            raise
+        finally:
+            self._idle.append(trial)
+
+    def _compile_tried(self, spec: GrammarSpec, trial: TrialProcess, left: threading.Event) -> Guide:
+        self._require_passed(spec, trial, left)
+        return self._compile(spec)
+
+    def _require_passed(self, spec: GrammarSpec, trial: TrialProcess, left: threading.Event) -> None:
+        try:
+            trial.warm()
+        except (EOFError, OSError):
+            logger.exception("a process to try grammars in cannot be started")
+            raise Overloaded("This grammar cannot be compiled at the moment.", retry_after_s=1.0) from None
+        try:
+            fault = trial.run(spec.text, left).fault
+        except TimeoutError:
+            fault = (
+                f"too complex: compiling it takes longer than {self._config.compile_timeout_s:g} s, the most this "
+                "engine gives it. Use fewer and simpler patterns, formats and numeric rules."
+            )
+            self._renew(trial)
+        except EOFError:
+            # out of memory, out of stack, a panic; or killed, and then nobody reads this
+            fault = "too complex: the compiler broke down over it. Use fewer and simpler rules."
+            self._renew(trial)
+        if fault is not None:
+            raise _refusal(spec, fault)
+
+    def _renew(self, trial: TrialProcess) -> None:
+        """Start it again before the next grammar comes."""
+        # closed meanwhile
+        with contextlib.suppress(RuntimeError):
+            self._tried_threads.submit(_warm, trial)
+
+    def _compile(self, spec: GrammarSpec) -> Guide:
+        matcher, fault = self.vocabulary().compile(spec.text)
+        if fault is not None:
+            raise _refusal(spec, fault)
+        return Guide(matcher)
+
+
+def _warm(trial: TrialProcess) -> None:
+    try:
+        trial.warm()
+    except (EOFError, OSError):
+        # the next grammar tries again, and says so to its client
+        if not trial.closed:
+            logger.warning("a process to try grammars in did not start")
+
+
+def _refusal(spec: GrammarSpec, fault: str) -> InvalidField:
+    return InvalidField(f"{spec.field}: {fault}", param=spec.field)

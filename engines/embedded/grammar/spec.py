@@ -10,6 +10,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from contracts.errors import InvalidField
 from engines.embedded.config import GrammarConfig
+from engines.embedded.grammar.plain import is_plain
 
 JsonObject = dict[str, Any]
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})?"
@@ -25,6 +26,8 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """In llguidance's own form."""
     field: str
     """The field that asked for it, named in errors."""
+    plain: bool = False
+    """Known to compile within milliseconds."""
 
 
 def schema_spec(schema: JsonObject | bool, field: str, config: GrammarConfig) -> GrammarSpec:
@@ -32,12 +35,15 @@ def schema_spec(schema: JsonObject | bool, field: str, config: GrammarConfig) ->
     encoded = msgspec.json.encode(schema)
     _require_size(encoded, config.max_schema_bytes, field)
     require_depth(schema, config.max_schema_depth, field)
-    return GrammarSpec(LLMatcher.grammar_from_json_schema(encoded.decode(), overrides=JSON_OPTIONS), field)
+    grammar = LLMatcher.grammar_from_json_schema(encoded.decode(), overrides=JSON_OPTIONS)
+    return GrammarSpec(grammar, field, plain=is_plain(schema, len(encoded)))
 
 
 def object_spec(field: str) -> GrammarSpec:
     """Any JSON object."""
-    return GrammarSpec(LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS), field)
+    return GrammarSpec(
+        LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS), field, plain=True
+    )
 
 
 def regex_spec(regex: str, field: str, config: GrammarConfig) -> GrammarSpec:

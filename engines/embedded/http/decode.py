@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from contracts.errors import ContextTooLong, InvalidField, ModelNotFound, UnsupportedField
-from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.guide import Guide
 from engines.embedded.grammar.spec import GrammarSpec
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields
@@ -44,9 +42,6 @@ class Decoder:
         self._grammar_config = service.config.grammar
         self._tokenizer = OffLoopTokenizer(service.tokenizer)
         self._style = style_of(service.tokenizer.tool_template_source)
-        self._compiler = GrammarCompiler(
-            Path(service.config.model), service.model.vocab_size, service.tokenizer.end_ids, service.config.grammar
-        )
 
     async def chat(self, body: ChatBody) -> tuple[Request, ToolUse | None]:
         """The request, and the tools whose calls its output may hold. Raises RequestError of a kind that names the
@@ -103,7 +98,7 @@ class Decoder:
         return self._request(body, await self._prompts(body), asked, "prompt")
 
     async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> Guide | None:
-        return None if form is None else await self._compiler.compile(form, body.cache_salt or "")
+        return None if form is None else await self._service.grammars.compile(form, body.cache_salt or "")
 
     async def _prompts(self, body: CompletionBody) -> tuple[tuple[int, ...], ...]:
         if body.suffix is not None:

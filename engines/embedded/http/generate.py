@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 from contracts.errors import EngineFailed
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, decode_body
@@ -16,6 +19,8 @@ from engines.embedded.http.wire import Format
 from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.service import Service
+
+PreparedT = TypeVar("PreparedT")
 
 
 class GenerateHandlers:
@@ -31,7 +36,7 @@ class GenerateHandlers:
         raw = await self._body(exchange)
         with self._passage(exchange, raw, ChatProbe):
             body = decode_body(raw, ChatBody)
-            request, use = await self._decoder.chat(body)
+            request, use = await self._prepared(exchange, body, self._decoder.chat(body))
             form = ChatFormat(request, self._service.name, self._service.tokenizer, use)
             await self._serve(exchange, body, form, self._service.submit(request))
 
@@ -40,7 +45,7 @@ class GenerateHandlers:
         raw = await self._body(exchange)
         with self._passage(exchange, raw, CompletionProbe):
             body = decode_body(raw, CompletionBody)
-            request = await self._decoder.completion(body)
+            request = await self._prepared(exchange, body, self._decoder.completion(body))
             form = CompletionFormat(request, body, self._service.name, self._service.tokenizer)
             await self._serve(exchange, body, form, self._service.submit(request))
 
@@ -49,6 +54,12 @@ class GenerateHandlers:
 
     def _passage(self, exchange: Exchange, raw: bytes, kind: type[ProbeFields]) -> AbstractContextManager[None]:
         return self._probes.passage(raw, kind) if exchange.observer else nullcontext()
+
+    async def _prepared(
+        self, exchange: Exchange, body: SamplingFields, work: Coroutine[Any, Any, PreparedT]
+    ) -> PreparedT:
+        # nobody can abort by an id, or ask for the usage of one, that we are about to make up
+        return await self._service.preparation.run(body.rid or uuid.uuid4().hex, work, exchange.on_disconnect)
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         rid = live.request.rid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engines.embedded.live import LiveRequest
 from tests.engines.embedded.tiny import make_engine, request
 
 
@@ -50,3 +51,29 @@ def test_a_request_aborted_while_waiting_used_nothing(tiny_model: Path) -> None:
     engine.step()
     (delta,) = engine.abort("second")
     assert delta.completion_tokens == 0
+    assert delta.prompt_tokens == 0
+
+
+def test_a_prompt_is_counted_once_one_of_its_choices_was_admitted(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_running=1)
+    asked = request("r", [5, 6], choices=3)
+    engine.submit(asked)
+    engine.step()
+    live = LiveRequest(asked)
+    for delta in engine.abort("r"):
+        live.put(delta)
+    assert live.finished
+    assert live.usage().prompt_tokens == 2
+
+
+def test_prompts_of_a_request_that_was_never_admitted_are_not_counted(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_running=1)
+    engine.submit(request("first", [5, 6]))
+    asked = request("r", [5, 6], choices=2)
+    engine.submit(asked)
+    engine.step()
+    live = LiveRequest(asked)
+    assert live.usage().prompt_tokens == 2, "while it may still be admitted"
+    for delta in engine.abort("r"):
+        live.put(delta)
+    assert live.usage().total_tokens == 0

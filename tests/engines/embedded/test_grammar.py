@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from llguidance import LLMatcher, LLParserLimits
 from contracts.errors import InvalidField
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
-from engines.embedded.grammar.guide import Guide, GuideState
+from engines.embedded.grammar.guide import Guide
 from engines.embedded.grammar.mask import mask_
 from engines.embedded.grammar.spec import (
-    GrammarSpec,
     ebnf_spec,
     lark_spec,
     object_spec,
@@ -47,8 +46,10 @@ END_IDS = Tokenizer.load(CHAT).end_ids
 
 
 @pytest.fixture(scope="module")
-def compiler() -> GrammarCompiler:
-    return GrammarCompiler(CHAT, 2048, END_IDS, CONFIG)
+def compiler() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(CHAT, 2048, END_IDS, CONFIG)
+    yield compiler
+    compiler.close()
 
 
 async def guide(compiler: GrammarCompiler) -> Guide:
@@ -239,10 +240,10 @@ async def test_a_forbidden_token_and_a_resource_limit_end_the_sequence_with_a_se
     state = (await guide(compiler)).start()
     state.advance(Tokenizer.load(CHAT).encode("x")[-1])
     assert state.error
-    await compiler.compile(object_spec("response_format"))
-    assert compiler._tokens is not None
     limits = LLParserLimits(step_lexer_fuel=50, step_max_items=5, max_lexer_states=40)
-    matcher = LLMatcher(compiler._tokens, LLMatcher.grammar_from_json_schema(SCHEMA), log_level=0, limits=limits)
+    matcher = LLMatcher(
+        compiler.vocabulary().tokens, LLMatcher.grammar_from_json_schema(SCHEMA), log_level=0, limits=limits
+    )
     assert not matcher.is_error()
     engine = make_engine(tiny_model)
     results = finish(engine, guided("poor", Guide(matcher), 1), guided("rich", await guide(compiler), 1))
@@ -321,34 +322,3 @@ def deep(levels: int) -> dict[str, Any]:
     for _ in range(levels // 2):
         schema = {"type": "object", "properties": {"a": schema}}
     return schema
-
-
-async def test_the_same_grammar_is_compiled_once_and_old_ones_are_forgotten() -> None:
-    compiler = GrammarCompiler(CHAT, 2048, END_IDS, GrammarConfig(kept=2))
-
-    async def compiled(regex: str) -> Guide:
-        return await compiler.compile(regex_spec(regex, "regex", CONFIG))
-
-    first = await compiled("a")
-    assert await compiled("a") is first
-    for regex in ("b", "c"):
-        await compiled(regex)
-    assert await compiled("a") is not first
-
-
-async def test_compiling_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = GrammarCompiler(CHAT, 2048, END_IDS, CONFIG)
-    release = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    compile_ = compiler._compile
-
-    def slow(spec: GrammarSpec) -> Guide:
-        # ends only when the event loop gets to run
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(timeout=30)
-        return compile_(spec)
-
-    monkeypatch.setattr(compiler, "_compile", slow)
-    running = asyncio.create_task(compiler.compile(object_spec("f")))
-    await asyncio.sleep(0)
-    release.set()
-    assert isinstance((await running).start(), GuideState)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,10 @@ def test_arguments_are_told_as_they_come() -> None:
 
 
 @pytest.fixture(scope="module")
-def compiler() -> GrammarCompiler:
-    return GrammarCompiler(CHAT, 2048, Tokenizer.load(CHAT).end_ids, GrammarConfig())
+def compiler() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(CHAT, 2048, Tokenizer.load(CHAT).end_ids, GrammarConfig())
+    yield compiler
+    compiler.close()
 
 
 @pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])

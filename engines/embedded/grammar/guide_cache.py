@@ -1,0 +1,47 @@
+"""The guides kept for requests that ask for the same again: each organization's own, and no one's crowd out others'."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from engines.embedded.grammar.guide import Guide
+
+
+class GuideCache:
+    """Keeps `kept` guides in all; beyond, the organization that has most loses the one it used longest ago."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._count = 0
+        self._tenants: OrderedDict[str, OrderedDict[str, Guide]] = OrderedDict()
+
+    def get(self, tenant: str, text: str) -> Guide | None:
+        """The tenant's guide for a grammar, or None. One that no sequence can begin with any more is forgotten."""
+        guide = self._tenants.get(tenant, OrderedDict()).get(text)
+        if guide is None:
+            return None
+        if guide.exhausted:
+            self._drop(tenant, text)
+            return None
+        self._tenants.move_to_end(tenant)
+        self._tenants[tenant].move_to_end(text)
+        return guide
+
+    def put(self, tenant: str, text: str, guide: Guide) -> None:
+        """Keep a guide."""
+        own = self._tenants.setdefault(tenant, OrderedDict())
+        self._count += text not in own
+        own[text] = guide
+        own.move_to_end(text)
+        self._tenants.move_to_end(tenant)
+        while self._count > self._kept:
+            # of equals the one that came longest ago
+            richest = max(self._tenants, key=lambda name: len(self._tenants[name]))
+            self._drop(richest, next(iter(self._tenants[richest])))
+
+    def _drop(self, tenant: str, text: str) -> None:
+        own = self._tenants[tenant]
+        del own[text]
+        self._count -= 1
+        if not own:
+            del self._tenants[tenant]

@@ -1,0 +1,128 @@
+"""The engine's end of a process that tries grammars: started when needed, killed at the deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from engines.embedded.config import GrammarConfig
+from engines.embedded.grammar.frames import Order, Verdict, read_frame, write_frame
+
+START_TIMEOUT_S = 60.0
+"""For importing and reading the vocabulary, on a machine that is busy."""
+MODULE = "engines.embedded.grammar.trial"
+
+
+class TrialProcess:
+    """One process, one grammar at a time. Its methods block, and are called in threads; `kill` in any."""
+
+    def __init__(self, folder: Path, width: int, end_ids: Collection[int], config: GrammarConfig) -> None:
+        """The vocabulary is that of `Vocabulary`."""
+        ids = msgspec.json.encode(sorted(end_ids)).decode()
+        self._argv = [sys.executable, "-m", MODULE, str(folder.resolve()), str(width), ids, str(config.compile_bytes)]
+        self._timeout_s = config.compile_timeout_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self.closed = False
+        """Ended for good: nothing is started any more."""
+
+    def warm(self) -> None:
+        """Start it unless it runs. Raises EOFError or TimeoutError when it does not start."""
+        with self._lock:
+            self._running()
+
+    def run(self, text: str, left: threading.Event) -> Verdict:
+        """Try a grammar. left: set, before `kill`, when nobody waits for the verdict any more.
+
+        Raises TimeoutError at the deadline and EOFError when the process ended, by `kill` or by its limit of memory;
+        it is then started anew by the next call.
+        """
+        with self._lock:
+            child = self._running()
+            answered = False
+            try:
+                if left.is_set():
+                    raise EOFError
+                answer = _ask(child, Order(text, self._timeout_s))
+                answered = True
+            finally:
+                if not answered:
+                    self._end(child)
+            return answer
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
+    def close(self) -> None:
+        """End it for good."""
+        self.closed = True
+        self.kill()
+        with self._lock:
+            if self._child is not None:
+                self._end(self._child)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self.closed:
+            raise EOFError
+        if self._child is not None and self._child.poll() is None:
+            return self._child
+        if self._child is not None:
+            self._end(self._child)
+        self._child = child = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=_environment(),
+            # Ctrl-C in the terminal is the engine's to answer
+            start_new_session=True,
+        )
+        try:
+            read_frame(_descriptor(child.stdout), START_TIMEOUT_S)
+        except BaseException:
+            self._end(child)
+            raise
+        return child
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._child = None
+
+
+def _ask(child: subprocess.Popen[bytes], order: Order) -> Verdict:
+    try:
+        write_frame(_descriptor(child.stdin), order)
+    except BrokenPipeError:
+        raise EOFError from None
+    return msgspec.json.decode(read_frame(_descriptor(child.stdout), order.timeout_s), type=Verdict)
+
+
+def _descriptor(pipe: object) -> int:
+    assert hasattr(pipe, "fileno")
+    descriptor: int = pipe.fileno()
+    return descriptor
+
+
+def _environment() -> dict[str, str]:
+    """What Python needs to find our modules: none of the deployment's settings, and no secret among them."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG") if name in os.environ}
+    # the libraries would start a thread for every core
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "OPENBLAS_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+    }

@@ -1,0 +1,66 @@
+"""Requests on their way to the engine: tokenized, their grammars compiled. They end by id like those that it has, and
+have used nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from contracts.errors import Draining, Overloaded
+from engines.embedded.history import RequestUsage, UsageHistory
+
+ResultT = TypeVar("ResultT")
+UNUSED = RequestUsage(0, 0, 0, 0)
+
+
+class Preparation:
+    """Lives on the event loop."""
+
+    def __init__(self, history: UsageHistory) -> None:
+        """history: told that a request which ended here used nothing."""
+        self._history = history
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._closed = False
+
+    async def run(
+        self, rid: str, work: Coroutine[Any, Any, ResultT], on_leave: Callable[[Callable[[], None]], asyncio.Task[None]]
+    ) -> ResultT:
+        """What `work` returns. on_leave: calls back when the client leaves, until its task is cancelled.
+
+        Raises what `work` raises, Overloaded when it is ended before, by the client's leaving or `abort`, and Draining
+        once closed.
+        """
+        task = asyncio.create_task(work)
+        self._tasks[task] = rid
+        if self._closed:
+            task.cancel()
+        watch = on_leave(lambda: self._end(task))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            self._history.put(rid, UNUSED)
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            if self._closed:
+                raise Draining("The engine is shutting down.", retry_after_s=1.0) from None
+            raise Overloaded("The request was aborted before it began.") from None
+        finally:
+            watch.cancel()
+            del self._tasks[task]
+
+    def abort(self, rid: str, *, prefix: bool = False) -> None:
+        """End what is prepared for a request; with `prefix`, for every request whose id starts so."""
+        for task, own in self._tasks.items():
+            if own == rid or (prefix and own.startswith(rid)):
+                self._end(task)
+
+    def close(self) -> None:
+        """End everything: nothing that is prepared would be taken any more."""
+        self._closed = True
+        self.abort("", prefix=True)
+
+    @staticmethod
+    def _end(task: asyncio.Task[Any]) -> None:
+        task.cancel()
