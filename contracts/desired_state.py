@@ -31,10 +31,14 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """A model as clients see it."""
 
     name: str
+    """What clients write as `model`; no other model or alias may have it."""
     tier: Tier
+    """`chat` serves `/v1/chat/completions`, `autocomplete` serves `/v1/completions` with fill-in-the-middle; limits,
+    promises and deadlines go by it."""
     pool: str
     """The pool whose replicas serve it."""
     context_tokens: int
+    """Longest prompt and answer together."""
     aliases: tuple[str, ...] = ()
     """Other names clients may use."""
     tokenizer: str | None = None
@@ -52,7 +56,9 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """One engine process (or one load-balanced address)."""
 
     id: str
+    """Its name in `slipstream fleet`, metrics and traces; no other replica of any pool may have it."""
     url: str
+    """`http(s)://host[:port][/path]`: what stands before `/v1/…`."""
     weight: float = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
     hardware: str = ""
@@ -73,8 +79,12 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Interchangeable replicas that speak one dialect."""
 
     name: str
+    """What models name as their `pool`; no other pool may have it."""
     driver: str
+    """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, or `openai` for all others, vLLM
+    among them."""
     replicas: tuple[Replica, ...] = ()
+    """The engines."""
     max_concurrency: int = 64
     """Leases per replica before the router queues."""
     api_key_file: str = ""

@@ -58,8 +58,11 @@ def _line(label: str, value: str, note: str) -> str:
 
 
 def _try(url: str, models: Sequence[Model], key: str | None) -> str:
-    """A shell line that streams an answer; a key made earlier is taken from the shell's SLIPSTREAM_KEY."""
-    secret = key or "$SLIPSTREAM_KEY"
+    """A shell line that streams an answer; a key made earlier is taken from the shell's KEY.
+
+    Not from a name that begins with SLIPSTREAM_: exported, it would be read as a setting, and stop every command.
+    """
+    secret = key or "$KEY"
     for model in models:
         if model.tier is Tier.CHAT:
             messages = [{"role": "user", "content": "What is the capital of France?"}]

@@ -36,11 +36,8 @@ class EmbeddedFleet(msgspec.Struct, frozen=True):
     engines: tuple[Engine, ...]
 
 
-def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> EmbeddedFleet:
-    """Read the model folders and give every engine a port.
-
-    context_tokens: the engines' own limit (0: as the models were made). Raises ConfigError.
-    """
+def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
+    """The folders of the chat and of the code model. Raises ConfigError."""
     chat = model_folder.read(config.chat_model, "slipstream-chat", "local.chat_model", needs_chat_template=True)
     code = model_folder.read(config.code_model, "slipstream-code", "local.code_model", needs_chat_template=False)
     if chat.name == code.name:
@@ -48,6 +45,15 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
             f"local.code_model: both tiers' folders are called {chat.name!r} and clients choose by name; rename one",
             param="local.code_model",
         )
+    return chat, code
+
+
+def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> EmbeddedFleet:
+    """Read the model folders and give every engine a port.
+
+    context_tokens: the engines' own limit (0: as the models were made). Raises ConfigError.
+    """
+    chat, code = model_folders(config)
     models, pools, engines = [], [], []
     for tier, folder, replicas in (
         (Tier.CHAT, chat, config.chat_replicas),

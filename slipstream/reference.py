@@ -222,12 +222,13 @@ def _labels_of(metric: Metric, registry: CollectorRegistry) -> Iterable[str]:
     return getattr(collector, "_labelnames", ())
 
 
-def _tree(kind: type[SlipstreamError]) -> Iterator[type[SlipstreamError]]:
+def _tree(kind: type[SlipstreamError], depth: int = 0) -> Iterator[type[SlipstreamError]]:
+    """The kinds that clients meet: all but the root and the groups below it, also one that has a kind of its own."""
     children = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
-    if not children:
+    if depth > 1 or not children:
         yield kind
     for child in children:
-        yield from _tree(child)
+        yield from _tree(child, depth + 1)
 
 
 def _line(text: str) -> str:

@@ -22,6 +22,8 @@ from router.config import RouterConfig
 from slipstream.worker_config import WorkerConfig
 
 DEFAULT_FILE = "slipstream.toml"
+AUDIT_FOLDER = "audit"
+"""In the data folder, unless heads of the audit log are noted elsewhere."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def audit_heads(self) -> Path:
         """The folder in which heads of the audit log are noted."""
-        return Path(self.worker.audit.heads_folder or self.data.path / "audit")
+        return Path(self.worker.audit.heads_folder or self.data.path / AUDIT_FOLDER)
 
     @property
     def valkey_url(self) -> str:

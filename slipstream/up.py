@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
-from gateway.http.certificate import certificate_of
 from infra.local.child import Child
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
@@ -28,7 +27,7 @@ from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig
-from slipstream import banner, fleet, toml
+from slipstream import banner, fleet, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.processes import STOP_STAGES, Processes, public_probe, public_url, reachable
@@ -49,8 +48,7 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
     lock.acquire()
     try:
         # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
-        settings.observer_keys()
-        certificate_of(settings.gateway.tls)
+        start_check.check(settings)
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         await Up(settings, data, progress).run()
     finally:

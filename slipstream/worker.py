@@ -8,17 +8,17 @@ acknowledged after the work, and every worker carries the schedule of the queues
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from celery import Celery, signals
-from celery.beat import EmbeddedService, Scheduler
+from celery import Celery
 
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.audit import tasks as audit_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.metering import tasks
+from infra.local.private import claim_folder
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
+from slipstream.worker_process import WorkerProcess
 
 QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
 """Every other task is upkeep."""
@@ -47,6 +47,7 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callab
         task_ignore_result=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,  # the sentence of a failed start is a line of its own
         worker_cancel_long_running_tasks_on_connection_loss=False,
         enable_utc=True,
         task_default_queue=Queue.UPKEEP.value,
@@ -70,35 +71,16 @@ def broker_url(valkey_url: str) -> str:
 
 def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     """Serve these queues until SIGTERM or SIGINT. Raises ConfigError, also when an engine key that the settings name
-    cannot be had."""
-    if Queue.UPKEEP in queues:
+    cannot be had, and ServiceError when the work cannot begin."""
+    claim_folder(settings.data.run)
+    upkeep = Queue.UPKEEP in queues
+    if upkeep:
         settings.observer_keys()
     courier = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
-    app = create_app(settings, queues, courier.wake)
-    # A thread, not Celery's usual second process, which would outlive a killed worker.
-    # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
-    beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
-    ready = ready_file(settings.data, queues)
-
-    def on_ready(**_: Any) -> None:
-        ready.touch()
-        for name in (*tasks.AT_START, *audit_tasks.AT_START) if Queue.UPKEEP in queues else ():
-            app.send_task(name)
-        beat.start()
-
-    def on_shutdown(**_: Any) -> None:
-        ready.unlink(missing_ok=True)
-        beat.stop()
-        courier.stop()
-
-    signals.worker_ready.connect(on_ready, weak=False)
-    signals.worker_shutting_down.connect(on_shutdown, weak=False)
-    # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
-    app.Worker(
-        queues=[queue.value for queue in queues],
-        pool="solo",
-        concurrency=1,
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-    ).start()
+    WorkerProcess(
+        create_app(settings, queues, courier.wake),
+        courier,
+        ready_file(settings.data, queues),
+        at_start=(*tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
+        stop_timeout_s=settings.local.stop_timeout_s,
+    ).run([queue.value for queue in queues])

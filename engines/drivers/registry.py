@@ -14,16 +14,18 @@ from engines.drivers.sglang import SGLangDriver
 _DRIVERS: dict[str, Driver] = {driver.name: driver for driver in (EmbeddedDriver(), SGLangDriver(), OpenAIDriver())}
 
 
-def get(name: str) -> Driver:
+def get(name: str, field: str = "driver") -> Driver:
     """The driver called `name`, without a pool's options: enough for health, load and crash recovery.
 
-    Raises ConfigError naming those there are.
+    Raises ConfigError naming `field` and those there are.
     """
     driver = _DRIVERS.get(name)
     if driver is None:
         nearest = difflib.get_close_matches(name, _DRIVERS, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise ConfigError(f"driver: no driver named {name!r}; {hint}drivers: {', '.join(names())}")
+        raise ConfigError(
+            f"{field}: no driver named {name!r}; {hint}drivers: {', '.join(names())} (vLLM speaks openai)", param=field
+        )
     return driver
 
 
@@ -34,7 +36,7 @@ def of_pool(pool: Pool) -> Driver:
     """
     if pool.driver == OpenAIDriver.name:
         return OpenAIDriver(running_usage=pool.running_usage, cache_salt=pool.cache_salt)
-    return get(pool.driver)
+    return get(pool.driver, f"pools.{pool.name}.driver")
 
 
 def names() -> tuple[str, ...]:

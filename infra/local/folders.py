@@ -73,19 +73,29 @@ class DataFolder:
         """The log file of the process called `name`."""
         return self.logs / f"{name}.log"
 
+    def make(self) -> None:
+        """Make the folder itself where it is absent. One that exists stays as it is: a deployment may mount its
+        secrets read-only. Raises ConfigError with one sentence when it cannot be made."""
+        self._require_short()
+        if not self.path.is_dir():
+            claim_folder(self.path)
+
     def prepare(self) -> None:
         """Make the folders and secrets. Raises ConfigError with one sentence when the place cannot be used."""
-        if len(os.fsencode(self.path)) > PATH_BYTES:
-            raise ConfigError(
-                f"data folder: its path has {len(os.fsencode(self.path))} bytes and at most {PATH_BYTES} work; "
-                "choose a shorter one with --data"
-            )
+        self._require_short()
         claim_folder(self.path)
         self._require_writable()
         for folder in (self.journal, self.logs, self.metrics, self.valkey, self.run):
             claim_folder(folder)
         for secret in self.secret_files:
             secret_text(secret)
+
+    def _require_short(self) -> None:
+        if len(os.fsencode(self.path)) > PATH_BYTES:
+            raise ConfigError(
+                f"data folder: its path has {len(os.fsencode(self.path))} bytes and at most {PATH_BYTES} work; "
+                "choose a shorter one with --data"
+            )
 
     def _run(self) -> Path:
         beside = self.path / "run"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from contracts.errors import ConfigError
 from slipstream.commands.options import config_option, data_option, running_settings
 
 if TYPE_CHECKING:
@@ -53,9 +54,14 @@ def verify(config_file: Path | None, data: str | None, head: str | None, folder:
     from gateway.admin.audit.chain import verify as verify_chain
     from gateway.admin.audit.heads import noted
     from slipstream.database import connected
+    from slipstream.settings import AUDIT_FOLDER
 
     settings = running_settings(config_file, data)
-    heads = [Head(each.id, each.hash) for each in noted(folder or settings.audit_heads)]
+    heads_folder = folder or settings.audit_heads
+    heads = [Head(each.id, each.hash) for each in noted(heads_folder)]
+    # A name is a promise that heads are there; without it the log may be younger than its first note.
+    if not heads and heads_folder.absolute() != settings.data.path / AUDIT_FOLDER:
+        raise _no_heads(heads_folder, "--heads" if folder else "worker.audit.heads_folder")
     given = [] if head is None else [_head(head)]
 
     async def run() -> tuple[Verdict, bool]:
@@ -68,8 +74,20 @@ def verify(config_file: Path | None, data: str | None, head: str | None, folder:
     if verdict.problem is not None:
         print(f"broken: {verdict.problem}; {verdict.rows:,} rows before it are whole", file=sys.stderr)
         sys.exit(1)
-    compared = f"{len(heads):,} noted heads found again" if heads else "no head was noted yet"
+    unseen = "" if given else " (rows cut off at the end, or all computed anew, would go unseen)"
+    none_noted = f"no head was noted yet in {heads_folder}{unseen}"
+    compared = f"{len(heads):,} noted heads found again" if heads else none_noted
     print(f"whole: {verdict.rows:,} rows, {compared}; head {verdict.head or 'none, the log is empty'}")
+
+
+def _no_heads(folder: Path, named_by: str) -> ConfigError:
+    from gateway.admin.audit.heads import FILE
+
+    return ConfigError(
+        f"{named_by}: {folder} holds no noted heads ({FILE}); name the folder that the worker writes them to "
+        "(worker.audit.heads_folder); it notes one when it starts, if the log has rows then",
+        param=named_by,
+    )
 
 
 def _head(text: str) -> Head:
@@ -77,5 +95,7 @@ def _head(text: str) -> Head:
 
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:
-        raise click.BadParameter("write it as it was printed, ROW:HASH", param_hint="--head")
+        raise click.BadParameter(
+            "write all of it as it was printed, ROW:HASH with the 64 digits of the hash", param_hint="--head"
+        )
     return Head(int(row), digest)

@@ -17,16 +17,11 @@ def config() -> None:
 @config.command()
 @config_option
 def check(config_file: Path | None) -> None:
-    """Say whether the settings are valid; exit code 2 with one line about the first fault."""
-    from contracts.desired_state import DesiredState
-    from slipstream import model_folder
+    """Say whether `up` would take the settings, and the files they name; exit code 2 with one line about the first
+    fault. Starts and makes nothing."""
+    from slipstream import start_check
 
-    settings = load_settings(config_file)
-    DesiredState(version=1, models=settings.models, pools=settings.pools).check()
-    if not settings.models:
-        local = settings.local
-        model_folder.read(local.chat_model, "slipstream-chat", "local.chat_model", needs_chat_template=True)
-        model_folder.read(local.code_model, "slipstream-code", "local.code_model", needs_chat_template=False)
+    start_check.check(load_settings(config_file))
     print("settings are valid")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from contracts.errors import Conflict
 from slipstream.commands.options import config_option, data_option, running_settings
 
 if TYPE_CHECKING:
@@ -123,12 +124,29 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
 @click.option(
     "--overlap-hours", type=click.FloatRange(0, 720), default=24, show_default=True, help="How long the old one opens."
 )
-@click.argument("key_id", type=click.UUID)
-def rotate(config_file: Path | None, data: str | None, overlap_hours: float, key_id: object) -> None:
-    """Give the key KEY_ID a new secret and print it; the old one opens until the end of the overlap."""
-    from gateway.admin.resources.keys import rotate_key
+@click.option("--end-previous", is_flag=True, help="End the secret of an earlier rotation that still opens.")
+@click.argument("which")
+def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end_previous: bool, which: str) -> None:
+    """Give the key WHICH (its id, its display form or its name) a new secret and print it; the old one opens until
+    the end of the overlap."""
+    from gateway.admin.resources.keys import find_key, rotate_key
     from gateway.admin.secrets import Rotation
     from slipstream.administration import administer
+    from slipstream.tenants import key_named
 
-    body = Rotation(overlap_s=round(overlap_hours * 3_600))
-    print(administer(config_file, data, lambda call: rotate_key.handler(call, key_id, body)).secret)
+    body = Rotation(overlap_s=round(overlap_hours * 3_600), end_previous=end_previous)
+
+    async def work(call: AdminCall) -> str:
+        key = await find_key(call, await key_named(call.connection, which))
+        try:
+            secret: str = (await rotate_key.handler(call, key.id, body)).secret
+        except Conflict as error:
+            if error.param != "end_previous":
+                raise
+            raise Conflict(
+                f"The secret of {key.display} before its last rotation still opens until "
+                f"{key.previous_expires_at:%Y-%m-%d %H:%M:%S} UTC. Wait, or end it now with --end-previous."
+            ) from None
+        return secret
+
+    print(administer(config_file, data, work))

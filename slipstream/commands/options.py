@@ -44,6 +44,19 @@ def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
     return settings.load(config_file, given)
 
 
+def starting_settings(config_file: Path | None, data: str | None, **overrides: Any) -> Settings:
+    """Settings of a process that starts: their fleet is checked, and the data folder is made where it is absent.
+
+    Raises ConfigError.
+    """
+    from slipstream import start_check
+
+    settings = load_settings(config_file, local__data=data, **overrides)
+    start_check.check_fleet(settings)
+    settings.data.make()
+    return settings
+
+
 def running_settings(config_file: Path | None, data: str | None) -> Settings:
     """The settings a running deployment uses, if it has ever been up on this data folder, else what they would be."""
     from slipstream import settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.commands.options import config_option, data_option, starting_settings
 from slipstream.descriptors import raise_descriptor_limit
 from slipstream.worker_config import Queue
 
@@ -23,7 +23,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
 
     log_to_stderr()
     raise_descriptor_limit()
-    settings = load_settings(config_file, local__data=data)
+    settings = starting_settings(config_file, data)
     folder = settings.data
     place = InstanceConfig(
         database_url=settings.database_url,
@@ -53,7 +53,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
 
     log_to_stderr()
     raise_descriptor_limit()
-    settings = load_settings(config_file, local__data=data, **overrides)
+    settings = starting_settings(config_file, data, **overrides)
     main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
 
 
@@ -73,7 +73,7 @@ def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...]) 
 
     log_to_stderr()
     raise_descriptor_limit()
-    main(load_settings(config_file, local__data=data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
+    main(starting_settings(config_file, data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
 
 
 def log_to_stderr() -> None:

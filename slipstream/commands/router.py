@@ -15,6 +15,7 @@ from slipstream.commands.options import (
     data_option,
     load_settings,
     running_settings,
+    starting_settings,
 )
 from slipstream.commands.processes import log_to_stderr
 from slipstream.descriptors import raise_descriptor_limit
@@ -35,7 +36,7 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
 
     log_to_stderr()
     raise_descriptor_limit()
-    settings = load_settings(config_file, local__data=data)
+    settings = starting_settings(config_file, data)
     main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
 
 

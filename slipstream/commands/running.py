@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.commands.options import config_option, data_option, load_settings, running_settings
 
 DOWN_TIMEOUT_S = 120.0
 
@@ -37,8 +37,24 @@ def status(config_file: Path | None, data: str | None, as_json: bool) -> None:
             uptime = f"{process.uptime_s:,.0f} s"
             row = f"{process.name:<24}{process.state:<20}{pid:>8}{process.restarts:>10}{uptime:>10}  {process.url}"
             print(f"  {row.rstrip()}")
+        print(_replicas(config_file, data), end="")
     if answer is None or any(process.state is not State.READY for process in answer.processes):
         sys.exit(1)
+
+
+def _replicas(config_file: Path | None, data: str | None) -> str:
+    """A line about engines that cannot be used, those elsewhere too; empty when there are none or no router answers."""
+    from contracts.errors import SlipstreamError
+    from router.control.client import ControlClient
+
+    settings = running_settings(config_file, data)
+    try:
+        with ControlClient(settings.control_address, settings.reader_token) as control:
+            replicas = [replica for pool in control.fleet().pools for replica in pool.replicas]
+    except SlipstreamError:
+        return ""
+    unusable = sum(not replica.usable for replica in replicas)
+    return f"{unusable} of {len(replicas)} replicas not usable: `slipstream fleet` says why\n" if unusable else ""
 
 
 @click.command()

@@ -50,7 +50,9 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
         await connection.close()
 
 
-async def test_a_deployment_is_administered_from_the_command_line(shell: Shell, fresh_postgres_url: str) -> None:
+async def test_a_deployment_is_administered_from_the_command_line(
+    shell: Shell, fresh_postgres_url: str, data_folder: Path
+) -> None:
     first = await shell.must("admin-keys", "create")
     acme = await shell.must("organizations", "create", "acme")
     assert re.fullmatch(r"sk-slip-admin-[0-9A-Za-z]{38}", first)
@@ -79,7 +81,8 @@ async def test_a_deployment_is_administered_from_the_command_line(shell: Shell, 
         )  # fmt: skip
         whole = await shell.must("audit", "verify")
         head = whole.rpartition("head ")[2]
-        assert whole.startswith("whole: 10 rows, no head was noted yet; head 10:")
+        assert whole.startswith(f"whole: 10 rows, no head was noted yet in {data_folder / 'audit'} (rows cut off")
+        assert re.search(r"unseen\); head 10:[0-9a-f]{64}$", whole)
         assert (await verify(connection)).problem is None
         await tamper(fresh_postgres_url, "DELETE FROM gateway.audit_log WHERE id = 10")
         cut = await shell.run("audit", "verify", "--head", head)
@@ -106,10 +109,26 @@ async def test_verification_compares_with_the_heads_that_were_noted(
         code, said = await shell.run("audit", "verify", *options)
         assert code == 1
         assert said.startswith("broken: row 2 is not the one that was the head once: the log was written anew; 1 rows")
-    assert (await shell.must("audit", "verify", "--heads", str(tmp_path / "none"))).startswith("whole: 3 rows, no head")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "emptied").mkdir()
+    (tmp_path / "emptied" / FILE).touch()
+    for without in ("absent", "empty", "emptied"):
+        folder = tmp_path / without
+        refused = await shell.run("audit", "verify", "--heads", str(folder))
+        assert refused[0] == 1
+        assert refused[1].startswith(f"--heads: {folder} holds no noted heads (heads.jsonl); name the folder")
+        configured = await shell.run("audit", "verify", "--config", str(_noting_in(folder, tmp_path)))
+        assert configured[0] == 1
+        assert configured[1].startswith(f"worker.audit.heads_folder: {folder} holds no noted heads (heads.jsonl)")
     (elsewhere / FILE).write_text("{}\n")
     code, said = await shell.run("audit", "verify", "--heads", str(elsewhere))
     assert (code, f"{elsewhere / FILE}: line 1 is no head" in said) == (1, True)
+
+
+def _noting_in(folder: Path, tmp_path: Path) -> Path:
+    file = tmp_path / "noting.toml"
+    file.write_text(f'[worker.audit]\nheads_folder = "{folder}"\n')
+    return file
 
 
 async def test_verification_says_when_the_application_could_alter_the_log(

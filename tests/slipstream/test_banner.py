@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
+from contracts import settings
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from slipstream import banner
+from slipstream.settings import Settings
+from tests.slipstream.deployment import run
 
 MODELS = (
     Model("slipstream-code", Tier.AUTOCOMPLETE, "autocomplete", 2048),
@@ -41,7 +46,14 @@ def test_the_try_line_is_one_shell_command_with_json_in_it() -> None:
 def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:
     text = banner.render(URL, MODELS, POOLS, None, key_held=True)
     assert "  your key       as shown at the first start  make another: slipstream keys create" in text
-    assert "$SLIPSTREAM_KEY" in text
+
+
+def test_the_variable_that_a_later_start_names_may_be_exported(tmp_path: Path) -> None:
+    """As a setting it would be unknown, and stop every command of the shell."""
+    (name,) = set(re.findall(r"\$(\w+)", banner.render(URL, MODELS, POOLS, None, key_held=True)))
+    settings.load(Settings, None, {name: "sk-slip-abc"})
+    shown = run("config", "show", "--data", str(tmp_path), env={name: "sk-slip-abc"})
+    assert shown.returncode == 0, shown.stderr
 
 
 def test_other_engines_are_named_for_what_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,36 @@ async def test_a_name_that_is_taken_is_a_sentence(shell: Shell) -> None:
     await shell.must("projects", "create", "web", "--organization", "acme")
     code, said = await shell.run("projects", "create", "web", "--organization", "acme")
     assert (code, said) == (1, "There is already one with this name.")
+
+
+@pytest.mark.parametrize("by", ["id", "display", "name"])
+async def test_a_key_is_rotated_by_id_display_or_name(
+    by: str, shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any]
+) -> None:
+    for name in ("mine", "other"):
+        await shell.must("keys", "create", "--name", name)
+    key = await connection.fetchrow("SELECT id::text, display, name FROM gateway.api_keys WHERE name = 'mine'")
+    assert key is not None
+    secret = await shell.must("keys", "rotate", key[by])
+    found = await connection.fetchval("SELECT hash FROM gateway.api_keys WHERE name = 'mine'")
+    assert found == hash_of(secret, pepper)
+    code, said = await shell.run("keys", "rotate", "nobody")
+    assert (code, "'nobody'" in said) == (1, True)
+
+
+async def test_a_third_secret_is_refused_in_words_of_the_command_that_then_do(
+    shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any]
+) -> None:
+    await shell.must("keys", "create", "--name", "mine")
+    second = await shell.must("keys", "rotate", "mine")
+    code, said = await shell.run("keys", "rotate", "mine")
+    assert code == 1
+    assert re.fullmatch(
+        r"The secret of sk-slip-…\w+ before its last rotation still opens until [-0-9]{10} [:0-9]{8} UTC\. "
+        r"Wait, or end it now with --end-previous\.",
+        said,
+    )
+    third = await shell.must("keys", "rotate", "mine", "--end-previous")
+    row = await connection.fetchrow("SELECT hash, previous_hash FROM gateway.api_keys")
+    assert row is not None
+    assert tuple(row) == (hash_of(third, pepper), hash_of(second, pepper))

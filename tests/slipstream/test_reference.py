@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from contracts import errors
 from slipstream.reference import pages
 from tests.deployment import ROOT
 
@@ -18,4 +21,11 @@ def test_the_committed_page_is_what_the_code_gives(name: str) -> None:
 def test_every_row_has_a_meaning(name: str) -> None:
     rows = [line for line in pages()[name].splitlines() if line.startswith("| `")]
     assert len(rows) > 20
-    assert [row for row in rows if not row.rstrip(" |").rpartition("|")[2].strip()] == []
+    assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
+def test_every_error_that_is_raised_has_its_row() -> None:
+    """Also one that has a kind of its own below it."""
+    rows = re.findall(r"^\| `(\w+)` \|", pages()["errors.md"], re.MULTILINE)
+    drawn = re.findall(r"^    [│ ]+[├└]── \w+ +(\w+)$", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(rows) == sorted([*drawn, "invalid_config"])

@@ -137,6 +137,9 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     second = deployment.run("up", "--port", str(free_port()), *deployment.config)
     assert "already up on this data folder" in _one_line(second)
     assert deployment.processes().keys() == EXPECTED
+    wait_until(
+        lambda: deployment.run("status").stdout.endswith("1 of 1 replicas not usable: `slipstream fleet` says why\n")
+    )
     # the same running deployment: keys, logs and requests by command
     made = deployment.run("keys", "create", "--name", "second").stdout.strip()
     assert made.startswith("sk-slip-")

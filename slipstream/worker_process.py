@@ -1,0 +1,106 @@
+"""The life of a worker's process: Celery's worker with its schedule and courier, from start to an end in time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from celery import Celery, signals
+from celery.beat import EmbeddedService, Scheduler
+from celery.worker import state
+
+from contracts.errors import ServiceError, SlipstreamError
+from gateway.admin.webhooks.delivery_thread import DeliveryThread
+from infra.local.private import folder_error
+
+STOP_SHARE = 0.9
+"""Of the time to stop: after it the process ends in the middle of its work, before a supervisor would kill it."""
+FAILED = 1
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerProcess:
+    """Runs once. Celery logs what a signal's receiver raises and works on, so failures of a start are kept here."""
+
+    def __init__(
+        self, app: Celery, courier: DeliveryThread, ready: Path, at_start: Sequence[str], stop_timeout_s: float
+    ) -> None:
+        """ready: a file that exists while tasks are taken. at_start: the tasks every start begins with."""
+        self._app = app
+        self._courier = courier
+        self._ready = ready
+        self._at_start = at_start
+        self._stop_timeout_s = stop_timeout_s
+        # A thread, not Celery's usual second process, which would outlive a killed worker.
+        # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
+        self._beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
+        self._failure: Exception | None = None
+
+    def run(self, queues: Sequence[str]) -> None:
+        """Serve these queues until SIGTERM or SIGINT. Raises ConfigError or ServiceError when the start failed, and
+        SystemExit when Celery's worker did."""
+        signals.worker_ready.connect(self._begin, weak=False)
+        signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
+        # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
+        worker = self._app.Worker(
+            queues=list(queues),
+            pool="solo",
+            concurrency=1,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        try:
+            worker.start()
+        finally:
+            self._leave()
+        if self._failure is not None:
+            raise self._told(self._failure)
+        if worker.exitcode:
+            sys.exit(worker.exitcode)
+
+    def _begin(self, **_: Any) -> None:
+        try:
+            for name in self._at_start:
+                self._app.send_task(name)
+            self._beat.start()
+            self._ready.touch()
+        except Exception as error:
+            self._failure = error
+            state.should_stop = FAILED  # an exit code, as Celery's own handlers set it
+
+    def _stop_in_time(self, **_: Any) -> None:
+        """In a signal's handler: what is under way goes on, and has to end by itself or is ended."""
+        guard = threading.Timer(self._stop_timeout_s * STOP_SHARE, self._end)
+        guard.daemon = True
+        guard.start()
+        self._ready.unlink(missing_ok=True)
+        self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
+        self._courier.stop()
+
+    def _leave(self) -> None:
+        self._ready.unlink(missing_ok=True)
+        self._beat.service.stop()
+        self._courier.stop()
+
+    def _end(self) -> None:
+        """Tasks bear being run twice: one that is cut off runs again, here after a restart or elsewhere."""
+        logger.error(
+            "worker: %g s after it was told to stop it still worked, and was ended in the middle of its work",
+            self._stop_timeout_s * STOP_SHARE,
+        )
+        logging.shutdown()
+        os._exit(FAILED)
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, SlipstreamError):
+            return error
+        if isinstance(error, OSError) and error.filename == str(self._ready):
+            return folder_error(self._ready, error)
+        return ServiceError(f"worker: it could not begin its work: {type(error).__name__}: {error}")

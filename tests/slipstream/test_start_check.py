@@ -1,0 +1,132 @@
+"""What a start would refuse, `config check` refuses with the same sentence; and every start refuses a fleet that cannot
+be."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import write_certificate
+from tests.slipstream.deployment import WITHOUT_ENGINES, run
+
+STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
+NO_DRIVER = "pools.elsewhere.driver: no driver named 'vllm'; drivers: embedded, openai, sglang (vLLM speaks openai)"
+
+
+def _pair(folder: Path, name: str) -> tuple[Path, Path]:
+    files = folder / f"{name}.pem", folder / f"{name}.key"
+    write_certificate(*files)
+    return files
+
+
+def _tls(certificate: Path | str, key: Path | str) -> str:
+    return f'[gateway.tls]\ncertificate_file = "{certificate}"\nkey_file = "{key}"\n'
+
+
+def _pool(option: str, url: str = "http://127.0.0.1:9") -> str:
+    return WITHOUT_ENGINES.replace('driver = "openai"', f'driver = "openai"\n{option}').replace(
+        "http://127.0.0.1:9", url
+    )
+
+
+def _empty(folder: Path) -> Path:
+    file = folder / "empty.key"
+    file.touch()
+    return file
+
+
+BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
+    "half a pair": (lambda at: _tls(_pair(at, "a")[0], ""), "gateway.tls.key_file: missing; HTTPS needs both files"),
+    "an absent certificate": (
+        lambda at: _tls(at / "absent.pem", _pair(at, "a")[1]),
+        "gateway.tls.certificate_file: {at}/absent.pem cannot be read: No such file or directory",
+    ),
+    "a pair that does not fit": (
+        lambda at: _tls(_pair(at, "a")[0], _pair(at, "b")[1]),
+        "gateway.tls: {at}/a.pem and {at}/b.key are not a certificate and its key in PEM",
+    ),
+    "an absent key file": (
+        lambda at: _pool(f'api_key_file = "{at}/absent.key"'),
+        "pools.elsewhere.api_key_file: no key can be read from {at}/absent.key: no such file or directory",
+    ),
+    "an empty key file": (
+        lambda at: _pool(f'api_key_file = "{_empty(at)}"'),
+        "pools.elsewhere.api_key_file: no key can be read from {at}/empty.key: it must hold one line",
+    ),
+    "a variable that is not set": (
+        lambda at: _pool('api_key_env = "NOBODY_SET_THIS"'),
+        "pools.elsewhere.api_key_env: the environment variable NOBODY_SET_THIS is not set",
+    ),
+    "the token on its way out": (
+        lambda at: _pool("", "https://api.example.com"),
+        "pools.elsewhere: the deployment's token would be sent to https://api.example.com, outside private networks",
+    ),
+    "a model folder that is none": (
+        lambda at: f'[local]\nchat_model = "{at}/absent"\n',
+        "local.chat_model: {at}/absent is not a folder",
+    ),
+    "two models of one name": (
+        lambda at: f'[local]\nchat_model = "{_shipped()}"\ncode_model = "{_shipped()}"\n',
+        "local.code_model: both tiers' folders are called 'slipstream-chat'",
+    ),
+    "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"vllm"'), NO_DRIVER),
+}
+
+
+def _shipped() -> Path:
+    return Path(__file__).parents[2] / "models" / "slipstream-chat"
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_what_up_would_refuse_config_check_refuses_with_the_same_sentence(fault: str, tmp_path: Path) -> None:
+    settings, sentence = BROKEN[fault]
+    file = tmp_path / "s.toml"
+    file.write_text(settings(tmp_path))
+    before = sorted(tmp_path.iterdir())
+    data = {"SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
+    checked = run("config", "check", "--config", str(file), env=data)
+    assert (checked.returncode, checked.stdout) == (2, "")
+    assert checked.stderr.startswith(f"slipstream: {sentence.format(at=tmp_path)}")
+    assert sorted(tmp_path.iterdir()) == before
+    started = run("up", "--config", str(file), env=data)
+    assert (started.returncode, started.stderr) == (2, checked.stderr)
+
+
+@pytest.mark.parametrize("option", ["", "api_key_required = false", 'api_key_env = "THE_KEY"'])
+def test_what_up_would_take_is_valid_and_nothing_is_made(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(_tls(*_pair(tmp_path, "a")) + _pool(option))
+    before = sorted(tmp_path.iterdir())
+    environment = {"SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data"), "THE_KEY": "sk-1"}
+    checked = run("config", "check", "--config", str(file), env=environment)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "settings are valid\n", "")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", STARTS, ids=lambda command: command[0])
+def test_every_start_refuses_a_driver_there_is_not(command: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(WITHOUT_ENGINES.replace('"openai"', '"vllm"'))
+    refused = run(*command, "--config", str(file), "--data", str(tmp_path / "data"))
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, f"slipstream: {NO_DRIVER}")
+
+
+@pytest.mark.parametrize("command", ["gateway", "router"])
+def test_a_process_without_up_makes_its_data_folder_for_itself_alone(
+    command: str, data_folder: Path, tmp_path: Path
+) -> None:
+    """Its port is taken: it comes as far as its secrets, and then says so."""
+    file = tmp_path / "s.toml"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        file.write_text(WITHOUT_ENGINES + f"[{command}]\nport = {listener.getsockname()[1]}\n")
+        refused = run(command, "--config", str(file), "--data", str(data_folder))
+    assert "no such file or directory" not in refused.stderr
+    assert "cannot listen on" in refused.stderr
+    assert refused.returncode == 2
+    assert data_folder.stat().st_mode & 0o777 == 0o700
+    assert (data_folder / "router.token").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,126 @@
+"""A worker on its own, where `up` has prepared nothing: it begins, or says why it cannot, and always ends when told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gateway.metering.ledger.rollup import LOCK_ID
+from infra.local.config import LocalConfig
+from slipstream import toml
+from slipstream.settings import Settings
+from slipstream.worker_config import Queue, WorkerConfig, ready_file
+
+STOP_S = 3.0
+START_S = 60.0
+"""A guard, not a measure."""
+LEAVE_S = 30.0
+"""For a machine whose processors are all busy; what hung, hung for ever."""
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a worker with these settings of `local`; its log is `worker.log`."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(**local: str) -> subprocess.Popen[bytes]:
+        file = tmp_path / "settings.toml"
+        settings = Settings(
+            local=LocalConfig(stop_timeout_s=STOP_S, **local),  # type: ignore[arg-type]
+            worker=WorkerConfig(rollup_every_s=1.0),
+        )
+        file.write_text(toml.dump(settings))
+        command = [sys.executable, "-m", "slipstream", "worker", "--config", str(file)]
+        with (tmp_path / "worker.log").open("wb") as log:
+            running.append(subprocess.Popen(command, stderr=log, stdout=log, cwd=tmp_path))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["empty", "absent"])
+def test_a_worker_makes_the_folder_it_needs_and_leaves_when_told(
+    made: bool, start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str
+) -> None:
+    if made:
+        data_folder.mkdir(mode=0o700)
+    worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
+    ready = ready_file(Settings(local=LocalConfig(data=str(data_folder))).data, Queue)
+    _until(worker, ready.exists)
+    assert [folder.stat().st_mode & 0o777 for folder in (data_folder, ready.parent)] == [0o700, 0o700]
+    _until(worker, lambda: _rolled_up(fresh_postgres_url))  # the schedule runs
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(LEAVE_S) == 0
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["empty", "absent"])
+def test_a_worker_whose_servers_are_away_leaves_when_told(
+    made: bool, start: Start, data_folder: Path, tmp_path: Path
+) -> None:
+    """Without URLs it waits for the embedded servers, which only `up` starts."""
+    if made:
+        data_folder.mkdir(mode=0o700)
+    worker = start(data=str(data_folder))
+    _until(worker, lambda: b"Cannot connect to redis" in (tmp_path / "worker.log").read_bytes())
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(LEAVE_S) == 0
+
+
+def test_a_worker_that_cannot_begin_its_work_is_a_failed_start(
+    start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str, tmp_path: Path
+) -> None:
+    ready = ready_file(Settings(local=LocalConfig(data=str(data_folder))).data, Queue)
+    ready.parent.mkdir(parents=True)
+    ready.symlink_to(data_folder / "nowhere" / "ready")
+    worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
+    assert worker.wait(START_S) == 2
+    said = (tmp_path / "worker.log").read_text().splitlines()[-1]
+    assert said == f"slipstream: {ready}: no such file or directory; choose another data folder with --data"
+
+
+def test_a_worker_whose_task_hangs_leaves_within_its_time(
+    start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(fresh_postgres_url) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
+        _until(worker, lambda: _waits_for_a_lock(fresh_postgres_url))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(LEAVE_S) == 1
+        assert "ended in the middle of its work" in (tmp_path / "worker.log").read_text()
+
+
+def _rolled_up(url: str) -> bool:
+    """Twice: at its start, and by its schedule."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT count(*) FROM gateway.usage_roll_up_runs").fetchone()
+    return row is not None and row[0] > 1
+
+
+def _waits_for_a_lock(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchone()
+    return row is not None and row[0] > 0
+
+
+def _until(worker: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_S
+    while not holds():
+        assert worker.poll() is None, "it ended"
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
