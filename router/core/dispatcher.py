@@ -19,7 +19,7 @@ from contracts.errors import RouterUnavailable
 from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
-from router.core import learning
+from router.core import learning, outliers
 from router.core.decisions import (
     Decision,
     Disconnect,
@@ -59,11 +59,6 @@ from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
-OUTLIER_RATIO = 8.0
-"""So many times slower than its pool, learnt from `OUTLIER_REPORTS` answers or more, it is taken out for a while."""
-OUTLIER_REPORTS = 24
-OUTLIERS_AT_MOST = 1 / 3
-"""Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
 PROBE_PAUSE_S = 1.0
 """Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
 PROBE_LOST_S = 60.0
@@ -255,9 +250,9 @@ class Dispatcher:
             return
         # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
-        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens)
+        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
         self.records.began(live.ask.request_id, live.lease_id, ttft_s)
-        self._eject_if_outlier(pool, replica, now)
+        self._judge_pace(pool, replica, now, out)
         self.placer.serve(pool, now, out)
 
     def _release(self, event: Release, now: float, out: list[Decision]) -> None:
@@ -314,6 +309,7 @@ class Dispatcher:
         if served is None or now - replica.probe_asked_at < (PROBE_LOST_S if replica.probing else PROBE_PAUSE_S):
             return
         replica.probing, replica.probe_asked_at = True, now
+        replica.probe_expected_s = outliers.probe_expected_s(pool, replica, now)
         out.append(ProbeGeneration(replica.id, *served))
 
     def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
@@ -381,6 +377,7 @@ class Dispatcher:
         if replica is None or pool is None or not replica.probing:
             return
         replica.probing = False
+        outliers.probe_ended(replica, event.probe, now)
         # an engine that answers others meanwhile has much to do; its users must not take it out by that
         hangs = event.probe is Probe.LATE and replica.answered_at < replica.probe_asked_at
         if event.probe is Probe.FAILED or hangs:
@@ -388,6 +385,8 @@ class Dispatcher:
                 self._resting[replica.id] = replica
         elif event.probe is Probe.WELL:
             replica.breaker.probed(True, now)
+        if outliers.judge(pool, replica, now) is outliers.Verdict.EJECT:
+            self._eject(replica, now)
         pool.refresh(replica)
         self.placer.serve(pool, now, out)
 
@@ -426,17 +425,19 @@ class Dispatcher:
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))
 
-    def _eject_if_outlier(self, pool: PoolState, replica: Replica, now: float) -> None:
-        ratio = replica.ratio
-        if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
-            return
-        out = sum(one.breaker.open for one in pool.replicas)
-        if out + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
-            return
-        replica.breaker.trip(f"{ratio.value:.0f} times slower than its pool", now)
-        ratio.count = 0  # it is judged anew by what it does after the pause
+    def _judge_pace(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
+        """After a first token: is it far too slow?"""
+        verdict = outliers.judge(pool, replica, now)
+        if verdict is outliers.Verdict.EJECT:
+            self._eject(replica, now)
+            pool.refresh(replica)
+        elif verdict is outliers.Verdict.PROBE:
+            self._probe_generation(pool, replica, now, out)
+
+    def _eject(self, replica: Replica, now: float) -> None:
+        replica.breaker.trip(f"{replica.ratio.value:.0f} times slower than its pool", now)
+        replica.ratio.count = replica.slow_probes = 0  # it is judged anew by what it does after the pause
         self._resting[replica.id] = replica
-        pool.refresh(replica)
 
     def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
         deadlines = self.placer.deadlines

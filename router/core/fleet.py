@@ -13,10 +13,10 @@ from contracts.generation import Tier
 from contracts.lease import LeaseRequest
 from router.config import RouterConfig, Stratum
 from router.core.breaker import Breaker
-from router.core.latency_model import Ratio
 from router.core.pool import PoolState
 from router.core.queued_request import QueuedRequest
 from router.core.replica import Health, Replica
+from router.core.slowness import Slowness
 
 
 class Fleet:
@@ -121,9 +121,10 @@ class Fleet:
             # another engine under an old name: nothing known about the old one holds
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
-            replica.breaker, replica.ratio, replica.fill = Breaker(), Ratio(wanted.speed), 1.0
+            replica.breaker, replica.ratio, replica.fill = Breaker(), Slowness(wanted.speed), 1.0
             replica.accusers.clear()
             replica.probing, replica.retractions = False, None
+            replica.slow_probes = 0
             self.pools[pool.name].avoidance.forget(replica.id)
             if replica.slot >= 0:
                 self.pools[pool.name].index.forget(replica.slot)

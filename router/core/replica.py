@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contracts.lease import Engine
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
-from router.core.latency_model import Ratio
+from router.core.slowness import Slowness
 
 if TYPE_CHECKING:
     from router.core.session import LiveLease
@@ -68,11 +68,13 @@ class Replica:
         "prefill_tokens",
         "prefilling",
         "probe_asked_at",
+        "probe_expected_s",
         "probing",
         "progress_at",
         "ratio",
         "retractions",
         "slot",
+        "slow_probes",
         "speculation",
         "speed",
         "tokens",
@@ -122,6 +124,10 @@ class Replica:
         """It is generating something for the router itself."""
         self.probe_asked_at = float("-inf")
         """When it was last asked to."""
+        self.probe_expected_s = 0.0
+        """How long that takes on an average engine with what was ahead of it; 0: it tells nothing about its speed."""
+        self.slow_probes = 0
+        """Generations in a row that took far too long."""
         self.answered_at = 0.0
         """When it last began to answer a request."""
         self.load = Load()
@@ -143,7 +149,7 @@ class Replica:
         foreign load."""
         self.tokens = 0
         """Upper bound of what the live leases hold: prompts and outputs."""
-        self.ratio = Ratio()
+        self.ratio = Slowness()
         self.fill = 1.0
         """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
         none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""

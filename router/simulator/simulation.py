@@ -80,6 +80,8 @@ class Simulation:
         self.events = 0
         self._by_name = {replica.name: replica for replica in self.replicas}
         self._jobs: dict[str, tuple[Outcome, Job]] = {}
+        self._probes: dict[str, str] = {}
+        """Job id and replica of the router's own generations."""
         self._random = random.Random(f"{config.seed} polls")
         self._heap: list[tuple[float, int, _Kind, Any]] = []
         self._pushed = 0
@@ -210,9 +212,9 @@ class Simulation:
             outcome.refused_at = self.now
             self._count_over()
         elif isinstance(decision, ProbeGeneration):
-            self._push(
-                self.now + self.config.network_s, _Kind.REPORT, GenerationProbed(decision.replica_id, Probe.WELL)
-            )
+            job = Job(f"probe-{self._pushed}", 1, 1, (), ())
+            self._probes[job.id] = decision.replica_id
+            self._push(self.now + self.config.network_s, _Kind.SUBMIT, (self._by_name[decision.replica_id], job))
         elif isinstance(decision, ProbeNow):
             replica = self._by_name[decision.replica_id]
             self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))
@@ -227,6 +229,11 @@ class Simulation:
     def _engine_step(self, replica: ModelledReplica) -> None:
         now, later = self.now, self.now + self.config.network_s
         for news in replica.engine.finish_step(now):
+            if news.job.id in self._probes:
+                if isinstance(news, Ended):
+                    probed = GenerationProbed(self._probes.pop(news.job.id), Probe.WELL)
+                    self._push(later, _Kind.REPORT, probed)
+                continue
             outcome, _ = self._jobs[news.job.id]
             if isinstance(news, FirstToken):
                 outcome.first_token_at = now
