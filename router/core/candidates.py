@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from contracts.lease import LeaseRequest
 from contracts.prefix import BLOCK_TOKENS
 from router.core.fair_queue import Tenant
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.prefix_index import Match
 from router.core.replica import Replica
-
-if TYPE_CHECKING:
-    from contracts.lease import LeaseRequest
-    from router.core.queued_request import QueuedRequest
+from router.core.state import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0

@@ -51,10 +51,9 @@ from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
-from router.core.session import LiveLease, Session
+from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096
@@ -113,7 +112,7 @@ class Dispatcher:
     def next_wakeup(self) -> float | None:
         """When a Tick is due if nothing else happens; None: never."""
         deadlines = self.placer.deadlines
-        while deadlines and deadlines[0][2].pool is None:
+        while deadlines and not deadlines[0][2].pool:
             heapq.heappop(deadlines)
         times = [session.grace_ends_at for session in self.sessions.values() if session.grace_ends_at is not None]
         times += [replica.breaker.opens_again_at for replica in self._resting.values()]
@@ -277,7 +276,7 @@ class Dispatcher:
             if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 pool.pace.ended(now - live.since)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
-            if live.ask is not None and live.pool is pool:
+            if live.ask is not None and live.pool == pool.name:
                 self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
         if live.ask is not None:
             self.records.ended(live.ask.request_id, live.lease_id, end.usage.cached_tokens, end.usage.completion_tokens)
@@ -441,10 +440,10 @@ class Dispatcher:
 
     def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
         deadlines = self.placer.deadlines
-        while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
+        while deadlines and (not deadlines[0][2].pool or deadlines[0][0] <= now):
             waiting = heapq.heappop(deadlines)[2]
-            pool = waiting.pool
-            if pool is not None:
+            if waiting.pool:
+                pool = self.fleet.pools[waiting.pool]
                 self.placer.unqueue(waiting)
                 self.placer.refuse_late(pool, waiting, now, out)
 

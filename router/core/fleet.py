@@ -14,9 +14,9 @@ from contracts.lease import LeaseRequest
 from router.config import RouterConfig, Stratum
 from router.core.breaker import Breaker
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
 from router.core.replica import Health, Replica
 from router.core.slowness import Slowness
+from router.core.state import QueuedRequest
 
 
 class Fleet:
@@ -83,6 +83,10 @@ class Fleet:
         self.pools = {
             pool.name: before.get(pool.name) or PoolState(pool.name, self._limit_blocks) for pool in state.pools
         }
+        for replica in self.replicas.values():
+            for live in replica.live.values():
+                if live.pool not in self.pools:
+                    live.pool = ""  # one of that name that comes later is another
         moved = {replica.id: pool.name for pool in state.pools for replica in pool.replicas}
         for old in before.values():
             for replica in list(old.replicas):

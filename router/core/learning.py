@@ -12,7 +12,7 @@ from contracts.usage import Finish
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.replica import Replica
-from router.core.session import LiveLease
+from router.core.state import LiveLease
 
 FILL_LIMITS = (0.02, 8.0)
 FILL_MOST = 0.97

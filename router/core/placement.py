@@ -17,11 +17,10 @@ from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
-from router.core.session import LiveLease, Session
 from router.core.shed_rate import ShedRates
+from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
 NEVER = float("inf")
@@ -73,7 +72,7 @@ class Placer:
             self.refuse_late(pool, waiting, now, out)
         else:
             self._queue(pool, waiting, now, out)
-            if waiting.tpot_slo_s and waiting.pool is not None:
+            if waiting.tpot_slo_s and waiting.pool:
                 self._relieve(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
 
@@ -111,7 +110,7 @@ class Placer:
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         over_share = pool.queue.over_share(tenant)
         opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
-        if opens_in_s > 0 and waiting.pool is not None and waiting.ttft_slo_s and not over_share:
+        if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
             # who is left when the queue has been relieved goes when it is time, also on credit
             opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
@@ -121,9 +120,9 @@ class Placer:
 
     def unqueue(self, waiting: QueuedRequest) -> None:
         """It no longer waits."""
-        if waiting.pool is not None:
-            waiting.pool.queue.remove(waiting)
-            waiting.pool = None
+        if waiting.pool:
+            self.fleet.pools[waiting.pool].queue.remove(waiting)
+            waiting.pool = ""
         waiting.session.waiting.pop(waiting.ask.lease_id, None)
 
     def hold(self, session: Session, live: LiveLease, now: float) -> Replica:
@@ -137,8 +136,8 @@ class Placer:
         if pool is not None and replica.slot >= 0:
             pool.leases += 1
             pool.refresh(replica)
-        if live.pool is not None and live.ask is not None:
-            live.pool.queue.holds(live.ask.organization_id, live.tokens)
+        if live.pool and live.ask is not None:
+            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, live.tokens)
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float) -> str:
@@ -154,8 +153,8 @@ class Placer:
             pool.refresh(replica)
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
-        if live.pool is not None and live.ask is not None:
-            live.pool.queue.holds(live.ask.organization_id, -live.tokens)
+        if live.pool and live.ask is not None:
+            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, -live.tokens)
         self.fleet.forget_if_over(replica)
         return replica.pool
 
@@ -201,7 +200,7 @@ class Placer:
             predicted_s=prospect.predicted_s,
             trial=replica.breaker.tries,
             waits_for_first_token=True,
-            pool=pool,
+            pool=pool.name,
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
@@ -252,7 +251,7 @@ class Placer:
                 return
             self.unqueue(last)
             self.refuse_overloaded(pool, last, "requests with more right to the pool are waiting", now, out)
-        waiting.pool = pool
+        waiting.pool = pool.name
         if not len(pool.queue):
             pool.pace.filled(now)
         pool.queue.add(waiting)

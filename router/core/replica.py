@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from contracts.lease import Engine
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
 from router.core.slowness import Slowness
-
-if TYPE_CHECKING:
-    from router.core.session import LiveLease
+from router.core.state import LiveLease
 
 
 class Health(Enum):

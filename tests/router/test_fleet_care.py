@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contracts.desired_state import DesiredState
 from contracts.prefix import BLOCK_TOKENS
 from router.core.breaker import FAULTS_TO_OPEN, State
-from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, Tick
+from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, StatePublished, Tick
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import ask, fleet
 
@@ -164,3 +165,12 @@ def test_time_that_stands_still_is_no_reason_to_fail() -> None:
         core.began(f"l{number}", 0.0)
         core.over(f"l{number}", 100, 5)
     assert core.core.queued == 0
+
+
+def test_a_lease_of_a_pool_that_went_is_not_counted_by_one_of_its_name_that_came_back() -> None:
+    core = Core(fleet(replicas=("r1",)))
+    core.placed("held")
+    core.do(StatePublished(DesiredState(2)))
+    core.do(StatePublished(fleet(3, replicas=("r1",))))
+    core.over("held")
+    assert core.core.fleet.pools["pool"].queue.held_tokens == 0
