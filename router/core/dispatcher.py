@@ -51,6 +51,7 @@ from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
+from router.core.reasons import Reason
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
 from router.core.state import LiveLease, QueuedRequest, Session
@@ -211,7 +212,8 @@ class Dispatcher:
             return
         if self.fleet.state is None:
             reason = "The router has just started and does not know its engines yet."
-            out.append(Refused(event.connection, ask.lease_id, RouterUnavailable.code, reason, STARTING_RETRY_S))
+            code, cause = RouterUnavailable.code, Reason.STARTING
+            out.append(Refused(event.connection, ask.lease_id, code, reason, STARTING_RETRY_S, cause))
             return
         model = self.fleet.model(ask.model)
         if model is None:

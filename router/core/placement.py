@@ -17,6 +17,7 @@ from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
+from router.core.reasons import Reason
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
 from router.core.shed_rate import ShedRates
@@ -115,7 +116,7 @@ class Placer:
             opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
-            waiting.why = "running streams would wait too long for their next token"
+            waiting.why = Reason.TPOT
         return opens_in_s <= 0
 
     def unqueue(self, waiting: QueuedRequest) -> None:
@@ -169,7 +170,7 @@ class Placer:
         question = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
         replica = self.policy.choose(question)
         if replica is None:
-            waiting.why = question.why or "every place is taken"
+            waiting.why = question.why or Reason.PLACES_TAKEN
             return False
         if leave:
             self.unqueue(waiting)
@@ -242,15 +243,14 @@ class Placer:
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full):
-                why = (
-                    "every place is taken and the queue is full"
-                    if full
-                    else (f"its turn would come in {wait_s:.2g} s, after its deadline")
-                )
-                self.refuse_overloaded(pool, waiting, why, now, out)
+                if full:
+                    self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
+                else:
+                    told = f"its turn would come in {wait_s:.2g} s, after its deadline"
+                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, told)
                 return
             self.unqueue(last)
-            self.refuse_overloaded(pool, last, "requests with more right to the pool are waiting", now, out)
+            self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
         waiting.pool = pool.name
         if not len(pool.queue):
             pool.pace.filled(now)
@@ -270,7 +270,7 @@ class Placer:
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
         for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
-            self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
+            self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
     def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
         """The last in line is refused in the newcomer's stead."""
@@ -298,13 +298,13 @@ class Placer:
     def refuse_no_engine(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Nothing healthy would take it."""
         reason = f"No healthy engine serves {waiting.ask.model} at the moment."
-        self._refuse(pool, waiting, NoEngine.code, reason, self.config.retry_after_s, now, out)
+        self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(
-        self, pool: PoolState, waiting: QueuedRequest, why: str, now: float, out: list[Decision]
+        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], told: str = ""
     ) -> None:
-        """There is too much to do."""
-        reason = f"{waiting.ask.model} is overloaded: {why}."
+        """There is too much to do. told: what is said instead of the cause's sentence."""
+        reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
         if waiting.tpot_slo_s and pool.rates.trusted and pool.usable:
             rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
@@ -313,27 +313,28 @@ class Placer:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        self._refuse(pool, waiting, Overloaded.code, reason, retry_after_s, now, out)
+        self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Its deadline has come."""
         if any(replica.usable for replica in pool.replicas):
-            cause = f" ({waiting.why})" if waiting.why else ""
-            why = f"no place came free within {waiting.ask.deadline_s:.3g} s{cause}"
-            self.refuse_overloaded(pool, waiting, why, now, out)
+            kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
+            told = f"no place came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
+            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, told)
         else:
             self.refuse_no_engine(pool, waiting, now, out)
 
     def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
         """There is no such model."""
         reason = f"The model {ask.model} does not exist."
-        out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None))
+        out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None, Reason.UNKNOWN_MODEL))
 
     def _refuse(
         self,
         pool: PoolState,
         waiting: QueuedRequest,
         code: str,
+        cause: Reason,
         reason: str,
         retry_after_s: float,
         now: float,
@@ -346,8 +347,8 @@ class Placer:
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
                 ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.ttft_slo_s, now - waiting.asked_at,
-                waiting.why, refused=f"{code}: {reason}", retry_after_s=retry_after_s,
+                waiting.why.sentence if waiting.why else "", refused=f"{code}: {reason}", retry_after_s=retry_after_s,
             )
         )  # fmt: skip
         if connection is not None:
-            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s))
+            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause))

@@ -7,6 +7,7 @@ from enum import Enum
 from contracts.lease import Engine
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
+from router.core.reasons import Reason
 from router.core.slowness import Slowness
 from router.core.state import LiveLease
 
@@ -172,13 +173,13 @@ class Replica:
             return False
         return self.leases < self.max_concurrency and self.usable
 
-    def bars(self, organization_id: str) -> str:
-        """Why this organization has to wait for it, though others need not; empty: it does not."""
+    def bars(self, organization_id: str) -> Reason | None:
+        """Why this organization has to wait for it, though others need not; None: it does not."""
         if organization_id in self.accusers:
-            return "an engine that failed its tenant is being polled"
+            return Reason.SUSPECTED
         if self.breaker.tries and organization_id in self.trials:
-            return "an engine that was taken out is tried by one request of each tenant"
-        return ""
+            return Reason.HALF_OPEN
+        return None
 
     @property
     def hopeful(self) -> bool:

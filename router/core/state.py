@@ -9,6 +9,7 @@ import msgspec
 
 from contracts.desired_state import Model
 from contracts.lease import Lease, LeaseRequest
+from router.core.reasons import Reason
 
 ENDED_LIMIT = 4_096
 """Lease ids remembered as over. A stream keeps order, so this only guards against copies that arrive late."""
@@ -134,7 +135,7 @@ class QueuedRequest:
         self.pool = ""
         """In whose queue it stands; empty: in none (any more), though the deadline heap may still hold it."""
         self.engine_model = model.engine_model or model.name
-        self.why = ""
+        self.why: Reason | None = None
         """What kept it from being placed when it was last tried."""
 
     def again(self, model: Model) -> QueuedRequest:

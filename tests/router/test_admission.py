@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from router.config import Stratum
 from router.core.decisions import Refused
+from router.core.events import Tick
+from router.core.reasons import Reason
+from router.metrics import RouterMetrics
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import fleet
 
@@ -222,3 +227,29 @@ def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> No
     grown = {name for name in sessions if core.placed(session_id=name) == "new"}
     assert first < grown
     assert 60 <= len(grown) <= 120
+
+
+def test_every_reason_is_one_label_and_one_sentence() -> None:
+    """Values are labels of a metric: few, plain words; aliases would make two reasons one."""
+    assert all(re.fullmatch(r"[a-z_]+", reason.value) and reason.sentence for reason in Reason)
+    assert len({reason.sentence for reason in Reason}) == len(Reason.__members__) == len(Reason)
+
+
+def test_refusals_are_counted_by_what_kept_the_ask() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=(), queue_length=1)
+    metrics = RouterMetrics(core.core)
+    core.placed("l1")
+    core.ask("waits", deadline_s=1.0)
+    found = [*core.ask("full", deadline_s=1.0), *core.ask("nowhere", model="none")]
+    core.now += 1.0
+    found += core.do(Tick())
+    for decision in found:
+        metrics.decided(decision)
+    told = metrics.text().decode()
+    for code, reason in (
+        ("overloaded", "queue_full"),
+        ("model_not_found", "unknown_model"),
+        ("overloaded", "places_taken"),
+    ):
+        assert f'slipstream_router_sheds_total{{code="{code}",reason="{reason}"}} 1.0' in told
+    assert "no place came free within 1 s" in refused(found)[-1].reason
