@@ -42,7 +42,7 @@ class Disconnect(msgspec.Struct, frozen=True):
     reason: str
 
 
-class ProbeNow(msgspec.Struct, frozen=True):
+class PollNow(msgspec.Struct, frozen=True):
     """Poll this replica without waiting for its turn."""
 
     replica_id: str
@@ -66,4 +66,4 @@ class ReplayKvEvents(msgspec.Struct, frozen=True):
     first: int
 
 
-Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow | ProbeGeneration | ReplayKvEvents
+Decision = Welcomed | Granted | Refused | Disconnect | PollNow | ProbeGeneration | ReplayKvEvents

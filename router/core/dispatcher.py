@@ -24,8 +24,8 @@ from router.core.decisions import (
     Decision,
     Disconnect,
     Granted,
+    PollNow,
     ProbeGeneration,
-    ProbeNow,
     Refused,
     ReplayKvEvents,
     Welcomed,
@@ -43,7 +43,7 @@ from router.core.events import (
     KvBatch,
     Probe,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -95,7 +95,7 @@ class Dispatcher:
             FirstToken: self._first_token,
             Release: self._release,
             StatePublished: self._published,
-            ReplicaProbed: self._probed,
+            ReplicaPolled: self._probed,
             GenerationProbed: self._generation_probed,
             KvBatch: self._kv_events,
             DrainReplica: self._drain,
@@ -293,7 +293,7 @@ class Dispatcher:
         """An engine failed a request. Whether that is the engine's doing, other tenants and a probe will tell."""
         organization_id = _organization_of(live)
         if replica.suspected(organization_id, "a gateway met a fault; being polled"):
-            out.append(ProbeNow(replica.id))
+            out.append(PollNow(replica.id))
         if replica.breaker.failed(organization_id, now):
             self._resting[replica.id] = replica
         if pool is None:
@@ -301,7 +301,7 @@ class Dispatcher:
         ends_at = pool.avoidance.failed(organization_id, replica.id, now)
         if ends_at is not None:
             heapq.heappush(self._avoided, (ends_at, replica.id, organization_id))
-        if replica.breaker.tries or replica.id in pool.avoidance.of(organization_id):
+        if replica.breaker.half_open or replica.id in pool.avoidance.of(organization_id):
             self._probe_generation(pool, replica, now, out)
 
     def _probe_generation(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
@@ -344,7 +344,7 @@ class Dispatcher:
             elif connection is not None:
                 self.placer.refuse_unknown(connection, waiting.ask, out)
 
-    def _probed(self, event: ReplicaProbed, now: float, out: list[Decision]) -> None:
+    def _probed(self, event: ReplicaPolled, now: float, out: list[Decision]) -> None:
         replica = self.fleet.replicas.get(event.replica_id)
         if replica is None or not replica.wanted:
             return

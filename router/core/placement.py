@@ -199,7 +199,7 @@ class Placer:
             work_ahead_pairs=prospect.ahead_pairs,
             running=replica.decoding,
             predicted_s=prospect.predicted_s,
-            trial=replica.breaker.tries,
+            trial=replica.breaker.half_open,
             waits_for_first_token=True,
             pool=pool.name,
             length_class=waiting.length_class,

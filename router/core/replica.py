@@ -169,7 +169,7 @@ class Replica:
     @property
     def free(self) -> bool:
         """It is usable and has a place left."""
-        if self.breaker.tries and len(self.trials) >= TRIALS_AT_ONCE:
+        if self.breaker.half_open and len(self.trials) >= TRIALS_AT_ONCE:
             return False
         return self.leases < self.max_concurrency and self.usable
 
@@ -177,7 +177,7 @@ class Replica:
         """Why this organization has to wait for it, though others need not; None: it does not."""
         if organization_id in self.accusers:
             return Reason.SUSPECTED
-        if self.breaker.tries and organization_id in self.trials:
+        if self.breaker.half_open and organization_id in self.trials:
             return Reason.HALF_OPEN
         return None
 

@@ -18,7 +18,7 @@ from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from engines.performance.engine import Ended, FirstToken, Retracted
 from engines.performance.job import Job
-from router.core.decisions import Decision, Granted, ProbeGeneration, ProbeNow, Refused
+from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration, Refused
 from router.core.events import (
     Acquire,
     Event,
@@ -26,7 +26,7 @@ from router.core.events import (
     GenerationProbed,
     Probe,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -94,7 +94,7 @@ class Simulation:
         self._tell(GatewayConnected(CONNECTION, "simulated", "1"))
         self._tell(StatePublished(self._desired_state()))
         for replica in self.replicas:
-            self._tell(ReplicaProbed(replica.name, True, "", replica.load()))
+            self._tell(ReplicaPolled(replica.name, True, "", replica.load()))
             self._push(self._random.uniform(0, self.config.poll_interval_s), _Kind.POLL, replica)
         order = sorted(range(len(self.outcomes)), key=lambda index: self.outcomes[index].arrival.at_s)
         give_up_at = (self.outcomes[order[-1]].arrival.at_s if order else 0.0) + STUCK_S
@@ -139,7 +139,7 @@ class Simulation:
         elif kind is _Kind.REPORT:
             self._tell(what)
         elif kind is _Kind.POLL:
-            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaProbed(what.name, True, "", what.load()))
+            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaPolled(what.name, True, "", what.load()))
             pause_s = self.config.poll_interval_s * self._random.uniform(0.9, 1.1)
             self._push(at + pause_s, _Kind.POLL, what)
         elif kind is _Kind.RETURN:
@@ -215,7 +215,7 @@ class Simulation:
             job = Job(f"probe-{self._pushed}", 1, 1, (), ())
             self._probes[job.id] = decision.replica_id
             self._push(self.now + self.config.network_s, _Kind.SUBMIT, (self._by_name[decision.replica_id], job))
-        elif isinstance(decision, ProbeNow):
+        elif isinstance(decision, PollNow):
             replica = self._by_name[decision.replica_id]
             self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))
 
@@ -251,8 +251,8 @@ class Simulation:
         self._follow(replica, None)
 
 
-def _probe(replica: ModelledReplica) -> ReplicaProbed:
-    return ReplicaProbed(replica.name, True, "", replica.load())
+def _probe(replica: ModelledReplica) -> ReplicaPolled:
+    return ReplicaPolled(replica.name, True, "", replica.load())
 
 
 def _end(job: Job) -> LeaseEnd:

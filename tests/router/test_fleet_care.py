@@ -5,7 +5,7 @@ from __future__ import annotations
 from contracts.desired_state import DesiredState
 from contracts.prefix import BLOCK_TOKENS
 from router.core.breaker import FAULTS_TO_OPEN, State
-from router.core.events import Cancel, GatewayDisconnected, ReplicaProbed, StatePublished, Tick
+from router.core.events import Cancel, GatewayDisconnected, ReplicaPolled, StatePublished, Tick
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import ask, fleet
 
@@ -17,7 +17,7 @@ def test_requests_that_fail_behind_a_healthy_poll_open_the_breaker_and_one_that_
     for number in range(FAULTS_TO_OPEN):
         assert core.placed(f"l{number}", organization_id=f"o{number % 2}") == "r1"
         core.over(f"l{number}", fault=True)
-        core.do(ReplicaProbed("r1", True))
+        core.do(ReplicaPolled("r1", True))
     replica = core.core.fleet.replicas["r1"]
     assert replica.breaker.open
     assert core.ask("waits") == [], "a trial comes: nobody is refused"
@@ -36,7 +36,7 @@ def test_a_trial_that_fails_doubles_the_pause() -> None:
     for number in range(FAULTS_TO_OPEN + 4):
         core.placed(f"l{number}", organization_id=f"o{number % 2}")
         core.over(f"l{number}", fault=True)
-        core.do(ReplicaProbed("r1", True))
+        core.do(ReplicaPolled("r1", True))
         breaker = core.core.fleet.replicas["r1"].breaker
         if breaker.open:
             pauses.append(breaker.opens_again_at - core.now)
@@ -73,8 +73,8 @@ def test_a_replica_that_died_comes_back_without_its_cache() -> None:
     core.placed("l1", prompt_tokens=256, prefix_hashes=hashes)
     index = core.core.fleet.pools["pool"].index
     assert index.overlap(index.match(hashes), 0) == 4
-    core.do(ReplicaProbed("r1", False, "refused"))
-    core.do(ReplicaProbed("r1", True))
+    core.do(ReplicaPolled("r1", False, "refused"))
+    core.do(ReplicaPolled("r1", True))
     assert index.overlap(index.match(hashes), 0) == 0
 
 
