@@ -173,15 +173,15 @@ class RouterServer:
         The highest version wins, so that one far ahead would shut out every true one until the router is started again.
         """
         held, published = self.dispatcher.fleet.version, event.state.version
-        if held and published - held > self.config.version_jump:
+        if held and published - held > self.config.max_version_jump:
             logger.error(
-                "desired state %d of gateway %s is refused: version %d is in force, and router.version_jump allows %d "
-                "more; if the database is right (it was restored, or its versions were renumbered), restart the "
+                "desired state %d of gateway %s is refused: version %d is in force, and router.max_version_jump allows "
+                "%d more; if the database is right (it was restored, or its versions were renumbered), restart the "
                 "router, which then takes the first version it is handed",
                 published,
                 gateway_id,
                 held,
-                self.config.version_jump,
+                self.config.max_version_jump,
             )
             return
         self.handle(event)

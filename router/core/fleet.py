@@ -11,7 +11,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.config import RouterConfig, Stratum
+from router.config import RouterConfig, SloClass
 from router.core.breaker import Breaker
 from router.core.pool import PoolState
 from router.core.replica import Health, Replica
@@ -28,8 +28,8 @@ class Fleet:
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
-        self._promises: dict[Tier, list[Stratum]] = {}
-        for length_class in config.promises:
+        self._promises: dict[Tier, list[SloClass]] = {}
+        for length_class in config.slos:
             self._promises.setdefault(length_class.tier, []).append(length_class)
 
     @property
@@ -65,7 +65,7 @@ class Fleet:
                 return model.canary.engine_model or name, model.tier
         return None
 
-    def promise(self, ask: LeaseRequest) -> Stratum | None:
+    def promise(self, ask: LeaseRequest) -> SloClass | None:
         """What prompts of this tier and length are promised; None: nothing."""
         strata = self._promises.get(ask.tier, ())
         for length_class in strata:

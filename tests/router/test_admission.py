@@ -8,7 +8,7 @@ import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from router.config import Stratum
+from router.config import SloClass
 from router.core.decisions import Refused
 from router.core.events import Tick
 from router.core.reasons import Reason
@@ -20,7 +20,7 @@ ONE = fleet(replicas=("r1",), max_concurrency=100)
 
 
 def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() -> None:
-    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core = Core(ONE, slos=(), kv_reserve=0.0)
     core.placed("known", prompt_tokens=1_000, max_output_tokens=400)
     core.began("known")
     core.polled(running=1, used_tokens=1_000, capacity_tokens=4_000)
@@ -36,7 +36,7 @@ def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() 
 
 
 def test_a_poll_corrects_what_was_assumed() -> None:
-    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core = Core(ONE, slos=(), kv_reserve=0.0)
     core.placed("first", prompt_tokens=1_000, max_output_tokens=1_000)
     core.began("first")
     core.polled(running=1, used_tokens=3_500, capacity_tokens=4_000)
@@ -45,7 +45,7 @@ def test_a_poll_corrects_what_was_assumed() -> None:
 
 
 def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_the_maximum() -> None:
-    core = Core(ONE, promises=())
+    core = Core(ONE, slos=())
     for _ in range(40):
         core.served(10, 0.01, completion=50, organization_id="short")
     for _ in range(40):
@@ -59,7 +59,7 @@ def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_
 
 
 def test_an_engine_that_ran_out_of_memory_is_given_less() -> None:
-    core = Core(ONE, promises=())
+    core = Core(ONE, slos=())
     for _ in range(30):
         core.served(10, 0.01, completion=50)
     pool = core.core.fleet.pools["pool"]
@@ -88,7 +88,7 @@ def test_contexts_that_are_too_short_are_passed_over() -> None:
 
 
 def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_caught_up() -> None:
-    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0),))
+    core = Core(ONE, slos=(SloClass(Tier.CHAT, 4_096, 0.7, 0.0),))
     core.learn(0.0001)  # a thousand tokens in 0.1 s
     for number in range(6):
         core.placed(f"l{number}", prompt_tokens=1_000)
@@ -98,7 +98,7 @@ def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_cau
 
 
 def test_what_an_engine_has_done_of_a_prompt_is_no_longer_in_front() -> None:
-    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0), Stratum(Tier.CHAT, 1 << 31, 15.0, 0.0)))
+    core = Core(ONE, slos=(SloClass(Tier.CHAT, 4_096, 0.7, 0.0), SloClass(Tier.CHAT, 1 << 31, 15.0, 0.0)))
     core.learn(0.0001)
     core.placed("long", prompt_tokens=20_000)  # two seconds
     assert core.ask("early", prompt_tokens=1_000) == []
@@ -182,7 +182,7 @@ def test_a_full_queue_sheds_the_tenant_that_fills_it() -> None:
 
 
 def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), slos=())
     core.placed("l0")
     for number in range(1, 30):
         core.ask(f"l{number}", deadline_s=90.0)
@@ -218,7 +218,7 @@ def canary(share: float, version: int) -> DesiredState:
 
 
 def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> None:
-    core = Core(canary(0.1, 1), promises=())
+    core = Core(canary(0.1, 1), slos=())
     sessions = [f"session-{number}" for number in range(300)]
     first = {name for name in sessions if core.placed(session_id=name) == "new"}
     assert 10 <= len(first) <= 50
@@ -236,7 +236,7 @@ def test_every_reason_is_one_label_and_one_sentence() -> None:
 
 
 def test_refusals_are_counted_by_what_kept_the_ask() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=(), queue_length=1)
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), slos=(), queue_length=1)
     metrics = RouterMetrics(core.core)
     core.placed("l1")
     core.ask("waits", deadline_s=1.0)

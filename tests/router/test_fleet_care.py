@@ -79,7 +79,7 @@ def test_a_replica_that_died_comes_back_without_its_cache() -> None:
 
 
 def test_cached_tokens_below_the_prediction_correct_the_index() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=100), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=100), slos=())
     old, newer = bytes([1]) * 320, bytes([2]) * 320
     # chains whose blocks differ: the same block never stands twice in one
     old, newer = (b"".join(bytes([base, at] * 8) for at in range(20)) for base in (1, 2))
@@ -96,7 +96,7 @@ def test_cached_tokens_below_the_prediction_correct_the_index() -> None:
 
 
 def test_what_engines_find_cached_behind_the_last_whole_block_is_expected_of_them() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=100), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=100), slos=())
     shared = bytes([1] * 16) + bytes([2] * 16)
     prompt = {"prompt_tokens": 300, "prefix_kind": "tokens"}
     core.placed("first", **prompt, prefix_hashes=shared)
@@ -159,7 +159,7 @@ def test_what_comes_free_after_the_deadline_is_not_for_who_waited() -> None:
 
 
 def test_time_that_stands_still_is_no_reason_to_fail() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=2), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=2), slos=())
     for number in range(50):
         core.placed(f"l{number}", prompt_tokens=100)
         core.began(f"l{number}", 0.0)

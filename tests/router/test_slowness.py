@@ -102,7 +102,7 @@ def test_where_one_organization_is_all_there_is_probes_tell_and_a_slow_engine_is
 
 def test_a_probe_that_waits_behind_others_prompts_is_no_evidence_unless_nobody_else_is_there() -> None:
     for others, opens in ((True, False), (False, True)):
-        core = Timed(lambda replica: 5.0 if replica == "r3" else 0.02, promises=())
+        core = Timed(lambda replica: 5.0 if replica == "r3" else 0.02, slos=())
         core.learn(0.0001, THREE, rounds=10)
         core.now += FRESH_S  # whoever taught it is gone
         core.placed("in front", prompt_tokens=800, excluded_replicas=("r1", "r2"), organization_id=MALLORY)
@@ -208,7 +208,7 @@ def test_one_organization_teaches_at_most_as_much_as_all_others(names: list[str]
 
 
 def test_the_pools_rates_are_the_others_however_much_one_organization_sends() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=1_000), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=1_000), slos=())
     core.learn(0.0001)
     rates = core.core.fleet.pools["pool"].rates
     before_s = rates.first_token_s(1_000, 500_000.0, 0)

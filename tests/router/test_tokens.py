@@ -110,7 +110,7 @@ async def test_what_earlier_releases_asked_at_the_lease_port_is_no_hello(start_r
 async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
     start_router: StartRouter, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await start_router(version_jump=100)
+    router = await start_router(max_version_jump=100)
     broken, honest = await connect(router.port, gateway_id="broken"), await connect(router.port)
     honest.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
@@ -126,7 +126,7 @@ async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
 async def test_a_router_started_again_takes_the_version_the_database_has(
     start_router: StartRouter, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await start_router(version_jump=100)
+    router = await start_router(max_version_jump=100)
     client = await connect(router.port)
     client.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
@@ -134,6 +134,6 @@ async def test_a_router_started_again_takes_the_version_the_database_has(
     await until(lambda: "desired state 1000000" in caplog.text)
     port = router.port
     await router.abort()
-    again = await start_router(port=port, version_jump=100)
+    again = await start_router(port=port, max_version_jump=100)
     await until(lambda: again.dispatcher.fleet.version == 1_000_000)
     assert (await client.acquire(ask("l1"))).engine.replica_id == "r2"
