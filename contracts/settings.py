@@ -81,7 +81,7 @@ class _Renames:
         """By new name: the name it was given by, and where."""
 
     def now(self, dotted: str, source: str) -> str:
-        """What a name given there is called now. Raises ConfigError when its setting was given by the other name too."""
+        """What a name given there is called now. Raises ConfigError when the setting has its other name too."""
         new = self.new_of.get(dotted, dotted)
         if new not in self.new_of.values():
             return new
