@@ -26,7 +26,7 @@ from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
-from router.core.events import Acquire, FirstToken, GatewayConnected, Release, ReplicaProbed, StatePublished
+from router.core.events import Acquire, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.core.prefix_index import PrefixIndex
 from router.policies import prefix, registry
 
@@ -55,7 +55,7 @@ class Fleet:
         self.core.handle(GatewayConnected(1, "g", "e"), 0.0)
         self.core.handle(StatePublished(state), 0.0)
         for name in names:
-            self.core.handle(ReplicaProbed(name, True), 0.0)
+            self.core.handle(ReplicaPolled(name, True), 0.0)
         self.stems = [chain(self.dice, 120) for _ in range(50)]
         self.sets: dict[str, set[bytes]] = {name: set() for name in names}
         """The naive twin's picture."""

@@ -8,6 +8,7 @@ environment for settings.
 from __future__ import annotations
 
 import difflib
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,26 +18,39 @@ import msgspec
 
 from contracts.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
 def load(
-    kind: type[SettingsT], path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+    kind: type[SettingsT],
+    path: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides` (command line).
 
-    Later sources win. Raises ConfigError, which names the field, the value and what is allowed.
+    Later sources win. renamed: dotted names of earlier releases and what they are called now; an old name is taken with
+    one warning. Raises ConfigError, which names the field, the value and what is allowed, or a setting that is given by
+    its old name and its new one.
     """
+    names = _Renames(renamed or {})
     tree: dict[str, Any] = _read(path) if path is not None else {}
+    for old, new in names.new_of.items():
+        if _has(tree, new):
+            names.now(new, str(path))
+        if _has(tree, old):
+            _put(tree, names.now(old, str(path)), _take(tree, old), source=str(path))
     _reject_unknown(kind, tree, source=str(path), trail="")
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX):
             dotted = name[len(PREFIX) :].lower().replace("__", ".")
-            _put(tree, dotted, _parse(text), source=name)
+            _put(tree, names.now(dotted, name), _parse(text), source=name)
             _reject_unknown(kind, tree, source=name, trail="")
     for dotted, value in (overrides or {}).items():
-        _put(tree, dotted, value, source=dotted)
+        _put(tree, names.now(dotted, "command line"), value, source=dotted)
     _reject_unknown(kind, tree, source="command line", trail="")
     try:
         # strict=False: the environment only has text, "8000" must do for an int
@@ -56,6 +70,47 @@ def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, m
             yield from fields(inner, f"{dotted}.")
         else:
             yield dotted, field
+
+
+class _Renames:
+    """Which name each renamed setting was given by, over all sources. new_of: old dotted names to new ones."""
+
+    def __init__(self, new_of: Mapping[str, str]) -> None:
+        self.new_of = new_of
+        self._given: dict[str, tuple[str, str]] = {}
+        """By new name: the name it was given by, and where."""
+
+    def now(self, dotted: str, source: str) -> str:
+        """What a name given there is called now. Raises ConfigError when the setting has its other name too."""
+        new = self.new_of.get(dotted, dotted)
+        if new not in self.new_of.values():
+            return new
+        before, where = self._given.setdefault(new, (dotted, source))
+        if before != dotted:
+            old = dotted if new == before else before
+            raise ConfigError(
+                f"{old}: renamed to {new}, and both are given ({where}; {source}); remove {old}", param=new
+            )
+        if dotted != new and (before, where) == (dotted, source):
+            logger.warning("%s (%s) has been renamed: write %s; the old name will go", dotted, source, new)
+        return new
+
+
+def _has(tree: Mapping[str, Any], dotted: str) -> bool:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        section = tree.get(parent)
+        if not isinstance(section, Mapping):
+            return False
+        tree = section
+    return last in tree
+
+
+def _take(tree: dict[str, Any], dotted: str) -> Any:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        tree = tree[parent]
+    return tree.pop(last)
 
 
 def _read(path: Path) -> dict[str, Any]:

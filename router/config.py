@@ -11,14 +11,14 @@ from contracts.generation import Tier
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
-class Stratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prompts of one tier up to a length, and what they are promised. One figure for all lengths would let long prompts
-    ruin the short ones' statistics, or hide behind them."""
+class SloClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prompts of one tier up to a length, and their service level objectives. One figure for all lengths would
+    let long prompts ruin the short ones' statistics, or hide behind them."""
 
     tier: Tier
     """`chat` or `autocomplete`."""
     prompt_tokens: Annotated[int, msgspec.Meta(ge=1)]
-    """Longest prompt of the stratum."""
+    """Longest prompt of the class."""
     ttft_s: Annotated[float, msgspec.Meta(gt=0)]
     """Time to first token promised, from the moment the router is asked."""
     tpot_s: Annotated[float, msgspec.Meta(ge=0)] = 0.04
@@ -26,12 +26,12 @@ class Stratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beyond it."""
 
 
-PROMISES = (
-    Stratum(Tier.AUTOCOMPLETE, 1 << 31, 0.2),
-    Stratum(Tier.CHAT, 4_096, 0.7),
-    Stratum(Tier.CHAT, 16_384, 2.0),
-    Stratum(Tier.CHAT, 65_536, 5.0),
-    Stratum(Tier.CHAT, 1 << 31, 15.0),
+SLOS = (
+    SloClass(Tier.AUTOCOMPLETE, 1 << 31, 0.2),
+    SloClass(Tier.CHAT, 4_096, 0.7),
+    SloClass(Tier.CHAT, 16_384, 2.0),
+    SloClass(Tier.CHAT, 65_536, 5.0),
+    SloClass(Tier.CHAT, 1 << 31, 15.0),
 )
 
 
@@ -53,7 +53,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; beyond it they are shed at once."""
-    promises: tuple[Stratum, ...] = PROMISES
+    slos: tuple[SloClass, ...] = SLOS
     """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its
     promise can be kept there, else it waits for its turn; without any, engines are filled to `max_concurrency`."""
     shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
@@ -89,7 +89,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients are told to wait when no engine is healthy, which nobody can predict."""
     stream_messages: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     """Answers waiting for one gateway that does not read; beyond it its stream is closed and it reconnects."""
-    version_jump: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 10_000
+    max_version_jump: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 10_000
     """How many versions a desired state may be ahead of the one in force; one further ahead is refused and logged. A
     router that holds none, having just started, takes any."""
     drain_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 2.0

@@ -15,7 +15,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from router.config import RouterConfig
-from router.core.decisions import Decision, Disconnect, Granted, ProbeGeneration, ProbeNow, Refused, Welcomed
+from router.core.decisions import Decision, Disconnect, Granted, PollNow, ProbeGeneration, Refused, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import (
     Acquire,
@@ -27,7 +27,7 @@ from router.core.events import (
     GenerationProbed,
     KvBatch,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -35,7 +35,7 @@ from router.policies import registry
 
 logger = logging.getLogger(__name__)
 KINDS: tuple[type[Event], ...] = (
-    GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaProbed, Tick,
+    GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaPolled, Tick,
     KvBatch, GenerationProbed,
 )  # fmt: skip
 """The place of a kind in this list is its number in the file: append only."""
@@ -139,7 +139,7 @@ def _summary(decision: Decision) -> str:
         return f"welcomed {decision.connection} {decision.version}"
     if isinstance(decision, Disconnect):
         return f"disconnected {decision.connection}"
-    if isinstance(decision, ProbeNow):
+    if isinstance(decision, PollNow):
         return f"probe {decision.replica_id}"
     if isinstance(decision, ProbeGeneration):
         return f"probe a generation of {decision.replica_id}"

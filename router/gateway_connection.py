@@ -1,4 +1,4 @@
-"""One caller's connection to the router: opened with a token, then a gateway's stream of leases, or one question."""
+"""One gateway's connection to the router: opened with the gateways' token, then a stream of leases."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ class LeaseService(Protocol):
     def publish(self, event: StatePublished, gateway_id: str) -> None:
         """Put a desired state through the core, unless its version cannot be true."""
 
-    def describe(self) -> pb.FleetDescription:
-        """The fleet as the core sees it now."""
-
-    def explain(self, request_id: str) -> pb.Explanation:
-        """What is remembered about a request."""
-
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
 
@@ -60,7 +54,6 @@ class GatewayConnection:
         self.stream = MessageStream(wire.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
         self._service = service
         self._take: Callable[[bytes], None] = self._opening
-        self._role: Role | None = None
         self._heard = False
         self._outbox: deque[pb.RouterMessage] = deque()
         self._leaving = ""
@@ -83,9 +76,9 @@ class GatewayConnection:
             if self.gateway_id:
                 logger.warning("closing the stream of gateway %s: %s", self.gateway_id, reason)
                 self._service.turned_away()
-            self.send_last(pb.RouterMessage(closing=pb.Closing(reason=reason)), reason)
+            self._send_last(pb.RouterMessage(closing=pb.Closing(reason=reason)), reason)
 
-    def send_last(self, message: pb.RouterMessage, reason: str) -> None:
+    def _send_last(self, message: pb.RouterMessage, reason: str) -> None:
         """Send, then close; who does not read soon does not get it."""
         self._take = _ignore
         self._timer.cancel()
@@ -113,34 +106,29 @@ class GatewayConnection:
 
     def _opening(self, payload: bytes) -> None:
         opening = pb.Opening.FromString(payload)
-        self._role = self._service.role_of(opening.token)
-        if self._role is None:
+        role = self._service.role_of(opening.token)
+        if role is None:
+            self.turn_away("a router token is required: the gateways' (router.token)")
+        elif role is not Role.GATEWAY:
+            logger.warning("a lease stream was refused: it was opened with a reader's token")
             self.turn_away(
-                "a router token is required: the gateways' (router.token) or a reader's (router.reader.token)"
+                "a reader's token asks the control service (router.control_port); leases take the gateways' "
+                "(router.token)"
             )
         elif opening.version != wire.VERSION:
             self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {wire.VERSION}")
         else:
             self.stream.frames.limit_bytes = wire.MAX_MESSAGE_BYTES
-            self._take = self._purpose
+            self._take = self._hello
 
-    def _purpose(self, payload: bytes) -> None:
+    def _hello(self, payload: bytes) -> None:
         message = pb.GatewayMessage.FromString(payload)
-        body = message.WhichOneof("body")
-        if body == "hello" and self._role is not Role.GATEWAY:
-            logger.warning("a lease stream was refused: it was opened with a reader's token")
-            self.turn_away("a reader's token may describe and explain; leases take the gateways' (router.token)")
-        elif body == "hello" and message.hello.gateway_id and message.hello.epoch:
+        if message.hello.gateway_id and message.hello.epoch:
             self.gateway_id = message.hello.gateway_id
             self._take = self._lease_message
             self._service.handle(codec.hello_event(self.number, message.hello))
-        elif body == "describe":
-            self.send_last(pb.RouterMessage(fleet=self._service.describe()), "answered")
-        elif body == "explain":
-            explanation = self._service.explain(message.explain.request_id)
-            self.send_last(pb.RouterMessage(explanation=explanation), "answered")
         else:
-            self.turn_away("the first message must be a hello, a describe or an explain")
+            self.turn_away("the first message must be a hello")
 
     def _lease_message(self, payload: bytes) -> None:
         message = pb.GatewayMessage.FromString(payload)

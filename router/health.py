@@ -17,7 +17,7 @@ import msgspec
 from contracts.errors import SlipstreamError
 from engines.drivers.base import Driver, EngineRequest, Load
 from router.config import RouterConfig
-from router.core.events import ReplicaProbed
+from router.core.events import ReplicaPolled
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class HealthPoller:
         config: RouterConfig,
         connections: Fetch,
         driver_of: Callable[[str], Driver],
-        report: Callable[[ReplicaProbed], None],
+        report: Callable[[ReplicaPolled], None],
     ) -> None:
         self._config = config
         self._connections = connections
@@ -79,7 +79,7 @@ class HealthPoller:
                 watch = self._watches[replica_id] = _Watch(target)
                 watch.task = asyncio.create_task(self._poll(replica_id, watch), name=f"poll {replica_id}")
 
-    def probe_now(self, replica_id: str) -> None:
+    def poll_now(self, replica_id: str) -> None:
         """Poll it without waiting for its turn; a poll already under way does not count."""
         watch = self._watches.get(replica_id)
         if watch is not None:
@@ -109,7 +109,7 @@ class HealthPoller:
             if detail != said:
                 said = detail
                 logger.warning("replica %s: %s", replica_id, detail or "healthy")
-            self._report(ReplicaProbed(replica_id, healthy, detail, load))
+            self._report(ReplicaPolled(replica_id, healthy, detail, load))
             pause_s = config.poll_interval_s if healthy else config.recovery_interval_s
             try:
                 # jitter keeps a thousand replicas from being polled in the same instant

@@ -27,7 +27,10 @@ class RouterMetrics:
         self.registry = CollectorRegistry()
         self.grants = Counter("slipstream_router_grants", "Leases granted.", ["replica"], registry=self.registry)
         self.sheds = Counter(
-            "slipstream_router_sheds", "Asks refused, by error code.", ["code"], registry=self.registry
+            "slipstream_router_sheds",
+            "Asks refused, by error code and reason.",
+            ["code", "reason"],
+            registry=self.registry,
         )
         self.generation_probes = Counter(
             "slipstream_router_generation_probes",
@@ -60,7 +63,7 @@ class RouterMetrics:
             self.grants.labels(decision.lease.engine.replica_id).inc()
             self.queue_seconds.observe(decision.lease.queued_s)
         elif isinstance(decision, Refused):
-            self.sheds.labels(decision.code).inc()
+            self.sheds.labels(decision.code, decision.cause.value).inc()
         elif isinstance(decision, ProbeGeneration):
             self.generation_probes.labels(decision.replica_id).inc()
 

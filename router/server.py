@@ -12,11 +12,8 @@ import time
 import uuid
 from collections.abc import Callable
 
-import msgspec
-
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError
-from contracts.proto import router_pb2 as pb
 from engines.drivers.base import Driver
 from router.config import RouterConfig
 from router.control.server import ControlServer
@@ -26,15 +23,14 @@ from router.core.decisions import (
     Decision,
     Disconnect,
     Granted,
+    PollNow,
     ProbeGeneration,
-    ProbeNow,
     Refused,
     ReplayKvEvents,
     Welcomed,
 )
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, StatePublished, Tick
-from router.core.replica import Health
 from router.event_log import EventLog
 from router.gateway_connection import GatewayConnection
 from router.generation_probe import GenerationProber
@@ -177,15 +173,15 @@ class RouterServer:
         The highest version wins, so that one far ahead would shut out every true one until the router is started again.
         """
         held, published = self.dispatcher.fleet.version, event.state.version
-        if held and published - held > self.config.version_jump:
+        if held and published - held > self.config.max_version_jump:
             logger.error(
-                "desired state %d of gateway %s is refused: version %d is in force, and router.version_jump allows %d "
-                "more; if the database is right (it was restored, or its versions were renumbered), restart the "
+                "desired state %d of gateway %s is refused: version %d is in force, and router.max_version_jump allows "
+                "%d more; if the database is right (it was restored, or its versions were renumbered), restart the "
                 "router, which then takes the first version it is handed",
                 published,
                 gateway_id,
                 held,
-                self.config.version_jump,
+                self.config.max_version_jump,
             )
             return
         self.handle(event)
@@ -214,42 +210,10 @@ class RouterServer:
         """How many watch decisions."""
         return len(self._watchers)
 
-    def describe(self) -> pb.FleetDescription:
-        """The fleet as the core sees it now."""
-        replicas = [
-            pb.ReplicaDescription(
-                replica_id=replica.id,
-                pool=replica.pool,
-                url=replica.url,
-                driver=replica.driver,
-                healthy=replica.health is Health.HEALTHY,
-                detail=replica.detail or replica.health.value,
-                leases=replica.leases,
-                running=replica.load.running,
-                waiting=replica.load.waiting,
-                prefill_tokens=max(replica.prefill_tokens, 0),
-                prefix_blocks=self.dispatcher.fleet.blocks_of(replica),
-                headroom_tokens=replica.headroom_tokens,
-                prefill_tokens_per_s=self.dispatcher.fleet.prefill_tokens_per_s(replica),
-            )
-            for replica in self.dispatcher.fleet.replicas.values()
-        ]
-        return pb.FleetDescription(
-            router_epoch=self.epoch,
-            desired_state_version=self.dispatcher.fleet.version,
-            replicas=replicas,
-            gateways=len(self.dispatcher.connections),
-            queued=self.dispatcher.queued,
-        )
-
-    def explain(self, request_id: str) -> pb.Explanation:
-        """What is remembered about a request."""
-        return pb.Explanation(records=msgspec.json.encode(self.dispatcher.records.of(request_id)))
-
     def _act(self, decision: Decision) -> None:
         self.metrics.decided(decision)
-        if isinstance(decision, ProbeNow):
-            self._poller.probe_now(decision.replica_id)
+        if isinstance(decision, PollNow):
+            self._poller.poll_now(decision.replica_id)
             return
         if isinstance(decision, ProbeGeneration):
             replica = self.dispatcher.fleet.held(decision.replica_id)

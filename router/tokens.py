@@ -12,9 +12,9 @@ class Role(enum.Enum):
     """What a connection may do."""
 
     GATEWAY = "gateway"
-    """Everything: lease, publish desired states, ask."""
+    """Everything: lease and publish desired states at the lease port; the control service."""
     READER = "reader"
-    """Ask: `describe` and `explain`."""
+    """The control service's questions: the fleet, and why requests went where they did."""
 
 
 class RouterTokens(msgspec.Struct, frozen=True):

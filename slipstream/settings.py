@@ -24,6 +24,8 @@ from slipstream.worker_config import WorkerConfig
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
 """In the data folder, unless heads of the audit log are noted elsewhere."""
+RENAMED = {"router.promises": "router.slos"}
+"""Settings of earlier releases, and what they are called now."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,7 +120,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     """
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
-    loaded = settings.load(Settings, path, os.environ, overrides)
+    loaded = settings.load(Settings, path, os.environ, overrides, RENAMED)
     if loaded.local.migration_database_url and not loaded.local.database_url:
         raise ConfigError(
             "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "

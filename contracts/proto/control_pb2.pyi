@@ -125,7 +125,7 @@ class Replica(_message.Message):
     detail: _builtins.str
     """What the last poll said."""
     breaker: _builtins.str
-    """closed, open, trial."""
+    """closed, open, half_open."""
     breaker_reason: _builtins.str
     draining: _builtins.bool
     usable: _builtins.bool

@@ -4,9 +4,8 @@ isort:skip_file
 The lease protocol between a gateway and the router: one connection per gateway instance, TCP or a Unix socket.
 
 Each way carries frames: four bytes of length, big-endian, then one message. The caller's first frame is an Opening, all
-later ones are GatewayMessages; the router sends RouterMessages. The first GatewayMessage says what the connection is for:
-`hello` makes it a gateway's and starts the leases, `describe` and `explain` are answered once and it is closed. A
-`hello` takes a gateway's token.
+later ones are GatewayMessages, the first of them a `hello`; the router sends RouterMessages. The port is for gateways alone:
+questions about the fleet and about decisions are the control service's (control.proto).
 
 The gateway mints lease ids, so every message is idempotent by id. A broken connection is not a dead gateway: it
 reconnects with Hello, naming its live leases, within Welcome.grace_ms; after that they are taken to be over.
@@ -39,7 +38,7 @@ class Opening(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     token: _builtins.str
-    """A gateway's, which may do everything, or a reader's, which may describe and explain."""
+    """The gateways'."""
     version: _builtins.int
     """Version of this protocol the caller speaks."""
     def __init__(
@@ -67,8 +66,6 @@ class GatewayMessage(_message.Message):
     FIRST_TOKEN_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
-    DESCRIBE_FIELD_NUMBER: _builtins.int
-    EXPLAIN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -83,14 +80,6 @@ class GatewayMessage(_message.Message):
     def release(self) -> Global___Release: ...
     @_builtins.property
     def ping(self) -> Global___Ping: ...
-    @_builtins.property
-    def describe(self) -> Global___DescribeRequest:
-        """The router's picture of the fleet, for people and dashboards."""
-
-    @_builtins.property
-    def explain(self) -> Global___ExplainRequest:
-        """Why a request was placed where it was, or refused: every remembered decision about it."""
-
     def __init__(
         self,
         *,
@@ -101,14 +90,12 @@ class GatewayMessage(_message.Message):
         first_token: Global___FirstToken | None = ...,
         release: Global___Release | None = ...,
         ping: Global___Ping | None = ...,
-        describe: Global___DescribeRequest | None = ...,
-        explain: Global___ExplainRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "body", b"body", "cancel", b"cancel", "describe", b"describe", "desired_state", b"desired_state", "explain", b"explain", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "body", b"body", "cancel", b"cancel", "describe", b"describe", "desired_state", b"desired_state", "explain", b"explain", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire", b"acquire", "body", b"body", "cancel", b"cancel", "desired_state", b"desired_state", "first_token", b"first_token", "hello", b"hello", "ping", b"ping", "release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "desired_state", "acquire", "cancel", "first_token", "release", "ping", "describe", "explain"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "desired_state", "acquire", "cancel", "first_token", "release", "ping"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -123,8 +110,6 @@ class RouterMessage(_message.Message):
     SHED_FIELD_NUMBER: _builtins.int
     PONG_FIELD_NUMBER: _builtins.int
     CLOSING_FIELD_NUMBER: _builtins.int
-    FLEET_FIELD_NUMBER: _builtins.int
-    EXPLANATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -135,10 +120,6 @@ class RouterMessage(_message.Message):
     def pong(self) -> Global___Pong: ...
     @_builtins.property
     def closing(self) -> Global___Closing: ...
-    @_builtins.property
-    def fleet(self) -> Global___FleetDescription: ...
-    @_builtins.property
-    def explanation(self) -> Global___Explanation: ...
     def __init__(
         self,
         *,
@@ -147,14 +128,12 @@ class RouterMessage(_message.Message):
         shed: Global___Shed | None = ...,
         pong: Global___Pong | None = ...,
         closing: Global___Closing | None = ...,
-        fleet: Global___FleetDescription | None = ...,
-        explanation: Global___Explanation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "closing", b"closing", "explanation", b"explanation", "fleet", b"fleet", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "closing", b"closing", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "closing", b"closing", "explanation", b"explanation", "fleet", b"fleet", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "closing", b"closing", "grant", b"grant", "pong", b"pong", "shed", b"shed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "grant", "shed", "pong", "closing", "fleet", "explanation"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "grant", "shed", "pong", "closing"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -531,150 +510,3 @@ class Release(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
-
-@_typing.final
-class ExplainRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
-
-@_typing.final
-class Explanation(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RECORDS_FIELD_NUMBER: _builtins.int
-    records: _builtins.bytes
-    """JSON array of router.core.record.Record, oldest first; empty when nothing is remembered."""
-    def __init__(
-        self,
-        *,
-        records: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
-
-@_typing.final
-class DescribeRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DescribeRequest: _TypeAlias = DescribeRequest  # noqa: Y015
-
-@_typing.final
-class FleetDescription(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROUTER_EPOCH_FIELD_NUMBER: _builtins.int
-    DESIRED_STATE_VERSION_FIELD_NUMBER: _builtins.int
-    REPLICAS_FIELD_NUMBER: _builtins.int
-    GATEWAYS_FIELD_NUMBER: _builtins.int
-    QUEUED_FIELD_NUMBER: _builtins.int
-    router_epoch: _builtins.str
-    desired_state_version: _builtins.int
-    gateways: _builtins.int
-    queued: _builtins.int
-    @_builtins.property
-    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaDescription]: ...
-    def __init__(
-        self,
-        *,
-        router_epoch: _builtins.str = ...,
-        desired_state_version: _builtins.int = ...,
-        replicas: _abc.Iterable[Global___ReplicaDescription] | None = ...,
-        gateways: _builtins.int = ...,
-        queued: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["desired_state_version", b"desired_state_version", "gateways", b"gateways", "queued", b"queued", "replicas", b"replicas", "router_epoch", b"router_epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FleetDescription: _TypeAlias = FleetDescription  # noqa: Y015
-
-@_typing.final
-class ReplicaDescription(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REPLICA_ID_FIELD_NUMBER: _builtins.int
-    POOL_FIELD_NUMBER: _builtins.int
-    URL_FIELD_NUMBER: _builtins.int
-    DRIVER_FIELD_NUMBER: _builtins.int
-    HEALTHY_FIELD_NUMBER: _builtins.int
-    DETAIL_FIELD_NUMBER: _builtins.int
-    LEASES_FIELD_NUMBER: _builtins.int
-    RUNNING_FIELD_NUMBER: _builtins.int
-    WAITING_FIELD_NUMBER: _builtins.int
-    PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
-    PREFIX_BLOCKS_FIELD_NUMBER: _builtins.int
-    HEADROOM_TOKENS_FIELD_NUMBER: _builtins.int
-    PREFILL_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
-    replica_id: _builtins.str
-    pool: _builtins.str
-    url: _builtins.str
-    driver: _builtins.str
-    healthy: _builtins.bool
-    detail: _builtins.str
-    leases: _builtins.int
-    running: _builtins.int
-    waiting: _builtins.int
-    prefill_tokens: _builtins.int
-    """Prompt tokens granted to it whose first token has not come, cache hits taken off."""
-    prefix_blocks: _builtins.int
-    """Blocks of prefixes it is thought to hold."""
-    headroom_tokens: _builtins.int
-    """KV tokens it could still take; absent when it reports no capacity."""
-    prefill_tokens_per_s: _builtins.float
-    """Learnt prefill speed in tokens per second; 0 while nothing is known."""
-    def __init__(
-        self,
-        *,
-        replica_id: _builtins.str = ...,
-        pool: _builtins.str = ...,
-        url: _builtins.str = ...,
-        driver: _builtins.str = ...,
-        healthy: _builtins.bool = ...,
-        detail: _builtins.str = ...,
-        leases: _builtins.int = ...,
-        running: _builtins.int = ...,
-        waiting: _builtins.int = ...,
-        prefill_tokens: _builtins.int = ...,
-        prefix_blocks: _builtins.int = ...,
-        headroom_tokens: _builtins.int | None = ...,
-        prefill_tokens_per_s: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "headroom_tokens", b"headroom_tokens"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "detail", b"detail", "driver", b"driver", "headroom_tokens", b"headroom_tokens", "healthy", b"healthy", "leases", b"leases", "pool", b"pool", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "replica_id", b"replica_id", "running", b"running", "url", b"url", "waiting", b"waiting"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__headroom_tokens: _TypeAlias = _typing.Literal["headroom_tokens"]  # noqa: Y015
-    _WhichOneofArgType__headroom_tokens: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom_tokens) -> _WhichOneofReturnType__headroom_tokens | None: ...
-
-Global___ReplicaDescription: _TypeAlias = ReplicaDescription  # noqa: Y015

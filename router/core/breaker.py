@@ -1,9 +1,9 @@
 """A replica's circuit breaker: faults of requests, which a healthy `/health` may hide, take it out for a while.
 
-closed ──faults of several organizations, a failed probe of ours, or far too slow──► open ──pause over──► trial
-   ▲                                                                                  ▲                    │
-   └────── a request ended well, or a probe of ours did ──────────────────────────────┼────────────────────┤
-                                       two organizations failed, or a probe did: pause doubled ◄───────────┘
+closed ──faults of several organizations, a failed probe of ours, or far too slow──► open ──pause over──► half-open
+   ▲                                                                                  ▲                       │
+   └────── a request ended well, or a probe of ours did ──────────────────────────────┼───────────────────────┤
+                                       two organizations failed, or a probe did: pause doubled ◄──────────────┘
 
 What one organization sends can make an engine fail it, again and again. So its faults alone never open a breaker, nor
 keep it from closing: they lead it elsewhere (avoidance.py), and have the router probe the engine itself.
@@ -18,9 +18,9 @@ FAULTS_TO_OPEN = 5
 FAULTS_COUNTED = 3
 """Of one organization: fewer than it takes."""
 ORGANIZATIONS_TO_REOPEN = 2
-"""That failed since the trial began."""
+"""That failed since it is half-open."""
 TRIALS_AT_ONCE = 3
-"""Leases of a trial, each of another organization: one that holds its lease for long keeps nobody else out."""
+"""Leases of a half-open breaker, each of another organization: one that holds its lease long keeps nobody else out."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
@@ -30,7 +30,7 @@ class State(Enum):
 
     CLOSED = "closed"
     OPEN = "open"
-    TRIAL = "trial"
+    HALF_OPEN = "half_open"
 
 
 class Breaker:
@@ -52,16 +52,16 @@ class Breaker:
         return self.state is State.OPEN
 
     @property
-    def tries(self) -> bool:
+    def half_open(self) -> bool:
         """It takes a few, to find out."""
-        return self.state is State.TRIAL
+        return self.state is State.HALF_OPEN
 
     def failed(self, organization_id: str, now: float) -> bool:
         """The engine failed a request of this organization. True when the breaker opens by it."""
         if self.state is State.OPEN:
             return False
         self.faults[organization_id] = min(self.faults.get(organization_id, 0) + 1, FAULTS_COUNTED)
-        if self.state is State.TRIAL:
+        if self.state is State.HALF_OPEN:
             opens = len(self.faults) >= ORGANIZATIONS_TO_REOPEN
         else:
             opens = sum(self.faults.values()) >= FAULTS_TO_OPEN
@@ -80,7 +80,7 @@ class Breaker:
     def rested(self) -> None:
         """The pause is over: a few leases may try."""
         if self.state is State.OPEN:
-            self.state = State.TRIAL
+            self.state = State.HALF_OPEN
 
     def answered(self) -> None:
         """A request ended well. One that was sent before it opened does not close it."""
@@ -92,11 +92,11 @@ class Breaker:
     def probed(self, well: bool, now: float) -> bool:
         """A generation of our own ended. True when the breaker opens by it.
 
-        One that went well ends a trial, but neither forgets faults, for an engine may fail all but the shortest, nor
-        shortens the next pause.
+        One that went well closes a half-open one, but neither forgets faults, for an engine may fail all but the
+        shortest, nor shortens the next pause.
         """
         if well:
-            if self.state is State.TRIAL:
+            if self.state is State.HALF_OPEN:
                 self._close()
             return False
         if self.state is State.OPEN:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from contracts.lease import LeaseRequest
 from contracts.prefix import BLOCK_TOKENS
 from router.core.fair_queue import Tenant
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.prefix_index import Match
+from router.core.reasons import Reason
 from router.core.replica import Replica
-
-if TYPE_CHECKING:
-    from contracts.lease import LeaseRequest
-    from router.core.queued_request import QueuedRequest
+from router.core.state import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0
@@ -68,7 +65,7 @@ class PlacementContext:
         self.match: Match = pool.index.match(ask.prefix_hashes)
         self.considered: dict[str, Candidate] = {}
         """By replica id: everything the policy looked at."""
-        self.why = ""
+        self.why: Reason | None = None
         """What kept the last replica that could not take it from taking it."""
         expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
         self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.safety))
@@ -89,19 +86,19 @@ class PlacementContext:
         """The replica is free and may have this ask now; `why` says what is against it."""
         ask = self.ask
         if replica.at_free < 0:
-            self.why = "every place is taken"
+            self.why = Reason.PLACES_TAKEN
             return False
         if replica.id in ask.excluded_replicas:
             return False
         if replica.id in self._away:
-            self.why = "engines that did not fail its tenant are busy"
+            self.why = Reason.AVOIDED
             return False
         barred = replica.bars(ask.organization_id)
-        if barred:
+        if barred is not None:
             self.why = barred
             return False
         if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
-            self.why = "no replica with a context that long is free"
+            self.why = Reason.CONTEXT
             return False
         if not replica.leases and not replica.foreign:
             return True  # nothing to wait for
@@ -109,11 +106,11 @@ class PlacementContext:
         if self._over_share:
             reserve += SHARED_RESERVE
             if replica.leases >= replica.max_concurrency * (1 - SHARED_RESERVE):
-                self.why = "what is left is for tenants with less than their share"
+                self.why = Reason.RESERVED
                 return False
         headroom = replica.headroom_tokens
         if headroom is not None and self._need > headroom - reserve * replica.load.capacity_tokens:
-            self.why = "no engine has memory left for it"
+            self.why = Reason.MEMORY
             return False
         return self._in_time(replica)
 
@@ -126,13 +123,13 @@ class PlacementContext:
             window = UNKNOWN_TOKENS * (1 + rates.first_token.count)
             overlap = self.pool.index.overlap(self.match, replica.slot)
             if replica.prefill_tokens + self._uncached(overlap) > window:
-                self.why = "how fast the engines are is not known yet, and they have work"
+                self.why = Reason.PACE_UNKNOWN
                 return False
             return True
         work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
         ahead_s = replica.ratio.value * work_s
         if self._over_share:
-            self.why = "its tenant has more than its share, and others are being served"
+            self.why = Reason.OVER_SHARE
             return False
         if ahead_s <= SHORT_WORK_S:
             return True
@@ -148,7 +145,7 @@ class PlacementContext:
                 ahead_s = replica.ratio.value * rates.work_s(ahead, ahead_pairs, replica.decoding)
             kept = ahead_s + own_s <= left_s
         if not kept:
-            self.why = "no engine would begin to answer in time"
+            self.why = Reason.TTFT
         return kept
 
     def prospect(self, replica: Replica) -> Candidate:

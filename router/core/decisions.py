@@ -6,6 +6,7 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.lease import Lease
+from router.core.reasons import Reason
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -23,13 +24,15 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Answer an ask with a no. code: of contracts/errors.py. retry_after_s None: asking again will not help."""
+    """Answer an ask with a no. code: of contracts/errors.py. reason: for people, with what the case adds to `cause`.
+    retry_after_s None: asking again will not help."""
 
     connection: int
     lease_id: str
     code: str
     reason: str
     retry_after_s: float | None
+    cause: Reason
 
 
 class Disconnect(msgspec.Struct, frozen=True):
@@ -39,7 +42,7 @@ class Disconnect(msgspec.Struct, frozen=True):
     reason: str
 
 
-class ProbeNow(msgspec.Struct, frozen=True):
+class PollNow(msgspec.Struct, frozen=True):
     """Poll this replica without waiting for its turn."""
 
     replica_id: str
@@ -63,4 +66,4 @@ class ReplayKvEvents(msgspec.Struct, frozen=True):
     first: int
 
 
-Decision = Welcomed | Granted | Refused | Disconnect | ProbeNow | ProbeGeneration | ReplayKvEvents
+Decision = Welcomed | Granted | Refused | Disconnect | PollNow | ProbeGeneration | ReplayKvEvents

@@ -19,13 +19,13 @@ from contracts.errors import RouterUnavailable
 from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
-from router.core import learning
+from router.core import learning, outliers
 from router.core.decisions import (
     Decision,
     Disconnect,
     Granted,
+    PollNow,
     ProbeGeneration,
-    ProbeNow,
     Refused,
     ReplayKvEvents,
     Welcomed,
@@ -43,7 +43,7 @@ from router.core.events import (
     KvBatch,
     Probe,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -51,19 +51,14 @@ from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
+from router.core.reasons import Reason
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
-from router.core.session import LiveLease, Session
+from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
-OUTLIER_RATIO = 8.0
-"""So many times slower than its pool, learnt from `OUTLIER_REPORTS` answers or more, it is taken out for a while."""
-OUTLIER_REPORTS = 24
-OUTLIERS_AT_MOST = 1 / 3
-"""Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
 PROBE_PAUSE_S = 1.0
 """Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
 PROBE_LOST_S = 60.0
@@ -100,7 +95,7 @@ class Dispatcher:
             FirstToken: self._first_token,
             Release: self._release,
             StatePublished: self._published,
-            ReplicaProbed: self._probed,
+            ReplicaPolled: self._probed,
             GenerationProbed: self._generation_probed,
             KvBatch: self._kv_events,
             DrainReplica: self._drain,
@@ -118,7 +113,7 @@ class Dispatcher:
     def next_wakeup(self) -> float | None:
         """When a Tick is due if nothing else happens; None: never."""
         deadlines = self.placer.deadlines
-        while deadlines and deadlines[0][2].pool is None:
+        while deadlines and not deadlines[0][2].pool:
             heapq.heappop(deadlines)
         times = [session.grace_ends_at for session in self.sessions.values() if session.grace_ends_at is not None]
         times += [replica.breaker.opens_again_at for replica in self._resting.values()]
@@ -217,7 +212,8 @@ class Dispatcher:
             return
         if self.fleet.state is None:
             reason = "The router has just started and does not know its engines yet."
-            out.append(Refused(event.connection, ask.lease_id, RouterUnavailable.code, reason, STARTING_RETRY_S))
+            code, cause = RouterUnavailable.code, Reason.STARTING
+            out.append(Refused(event.connection, ask.lease_id, code, reason, STARTING_RETRY_S, cause))
             return
         model = self.fleet.model(ask.model)
         if model is None:
@@ -255,9 +251,9 @@ class Dispatcher:
             return
         # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
-        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens)
+        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
         self.records.began(live.ask.request_id, live.lease_id, ttft_s)
-        self._eject_if_outlier(pool, replica, now)
+        self._judge_pace(pool, replica, now, out)
         self.placer.serve(pool, now, out)
 
     def _release(self, event: Release, now: float, out: list[Decision]) -> None:
@@ -282,7 +278,7 @@ class Dispatcher:
             if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 pool.pace.ended(now - live.since)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
-            if live.ask is not None and live.pool is pool:
+            if live.ask is not None and live.pool == pool.name:
                 self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
         if live.ask is not None:
             self.records.ended(live.ask.request_id, live.lease_id, end.usage.cached_tokens, end.usage.completion_tokens)
@@ -297,7 +293,7 @@ class Dispatcher:
         """An engine failed a request. Whether that is the engine's doing, other tenants and a probe will tell."""
         organization_id = _organization_of(live)
         if replica.suspected(organization_id, "a gateway met a fault; being polled"):
-            out.append(ProbeNow(replica.id))
+            out.append(PollNow(replica.id))
         if replica.breaker.failed(organization_id, now):
             self._resting[replica.id] = replica
         if pool is None:
@@ -305,7 +301,7 @@ class Dispatcher:
         ends_at = pool.avoidance.failed(organization_id, replica.id, now)
         if ends_at is not None:
             heapq.heappush(self._avoided, (ends_at, replica.id, organization_id))
-        if replica.breaker.tries or replica.id in pool.avoidance.of(organization_id):
+        if replica.breaker.half_open or replica.id in pool.avoidance.of(organization_id):
             self._probe_generation(pool, replica, now, out)
 
     def _probe_generation(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
@@ -314,6 +310,7 @@ class Dispatcher:
         if served is None or now - replica.probe_asked_at < (PROBE_LOST_S if replica.probing else PROBE_PAUSE_S):
             return
         replica.probing, replica.probe_asked_at = True, now
+        replica.probe_expected_s = outliers.probe_expected_s(pool, replica, now)
         out.append(ProbeGeneration(replica.id, *served))
 
     def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
@@ -347,7 +344,7 @@ class Dispatcher:
             elif connection is not None:
                 self.placer.refuse_unknown(connection, waiting.ask, out)
 
-    def _probed(self, event: ReplicaProbed, now: float, out: list[Decision]) -> None:
+    def _probed(self, event: ReplicaPolled, now: float, out: list[Decision]) -> None:
         replica = self.fleet.replicas.get(event.replica_id)
         if replica is None or not replica.wanted:
             return
@@ -381,6 +378,7 @@ class Dispatcher:
         if replica is None or pool is None or not replica.probing:
             return
         replica.probing = False
+        outliers.probe_ended(replica, event.probe, now)
         # an engine that answers others meanwhile has much to do; its users must not take it out by that
         hangs = event.probe is Probe.LATE and replica.answered_at < replica.probe_asked_at
         if event.probe is Probe.FAILED or hangs:
@@ -388,6 +386,8 @@ class Dispatcher:
                 self._resting[replica.id] = replica
         elif event.probe is Probe.WELL:
             replica.breaker.probed(True, now)
+        if outliers.judge(pool, replica, now) is outliers.Verdict.EJECT:
+            self._eject(replica, now)
         pool.refresh(replica)
         self.placer.serve(pool, now, out)
 
@@ -426,24 +426,26 @@ class Dispatcher:
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))
 
-    def _eject_if_outlier(self, pool: PoolState, replica: Replica, now: float) -> None:
-        ratio = replica.ratio
-        if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
-            return
-        out = sum(one.breaker.open for one in pool.replicas)
-        if out + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
-            return
-        replica.breaker.trip(f"{ratio.value:.0f} times slower than its pool", now)
-        ratio.count = 0  # it is judged anew by what it does after the pause
+    def _judge_pace(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
+        """After a first token: is it far too slow?"""
+        verdict = outliers.judge(pool, replica, now)
+        if verdict is outliers.Verdict.EJECT:
+            self._eject(replica, now)
+            pool.refresh(replica)
+        elif verdict is outliers.Verdict.PROBE:
+            self._probe_generation(pool, replica, now, out)
+
+    def _eject(self, replica: Replica, now: float) -> None:
+        replica.breaker.trip(f"{replica.ratio.value:.0f} times slower than its pool", now)
+        replica.ratio.count = replica.slow_probes = 0  # it is judged anew by what it does after the pause
         self._resting[replica.id] = replica
-        pool.refresh(replica)
 
     def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
         deadlines = self.placer.deadlines
-        while deadlines and (deadlines[0][2].pool is None or deadlines[0][0] <= now):
+        while deadlines and (not deadlines[0][2].pool or deadlines[0][0] <= now):
             waiting = heapq.heappop(deadlines)[2]
-            pool = waiting.pool
-            if pool is not None:
+            if waiting.pool:
+                pool = self.fleet.pools[waiting.pool]
                 self.placer.unqueue(waiting)
                 self.placer.refuse_late(pool, waiting, now, out)
 

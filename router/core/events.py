@@ -88,7 +88,7 @@ class StatePublished(msgspec.Struct, frozen=True):
     state: DesiredState
 
 
-class ReplicaProbed(msgspec.Struct, frozen=True):
+class ReplicaPolled(msgspec.Struct, frozen=True):
     """One poll of a replica. load: None when it reports none.
 
     Of the load the core uses: running and waiting (requests that are not ours), capacity_tokens (KV pool; 0 switches
@@ -152,7 +152,7 @@ Event = (
     | FirstToken
     | Release
     | StatePublished
-    | ReplicaProbed
+    | ReplicaPolled
     | GenerationProbed
     | KvBatch
     | DrainReplica

@@ -18,10 +18,8 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from router.core.queued_request import QueuedRequest
+from router.core.state import QueuedRequest
 
 OUTPUT_WEIGHT = 2.0
 """A generated token costs about as much as two of a prompt (weights of the VTC paper)."""

@@ -11,12 +11,12 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.config import RouterConfig, Stratum
+from router.config import RouterConfig, SloClass
 from router.core.breaker import Breaker
-from router.core.latency_model import Ratio
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
 from router.core.replica import Health, Replica
+from router.core.slowness import Slowness
+from router.core.state import QueuedRequest
 
 
 class Fleet:
@@ -28,8 +28,8 @@ class Fleet:
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
-        self._promises: dict[Tier, list[Stratum]] = {}
-        for length_class in config.promises:
+        self._promises: dict[Tier, list[SloClass]] = {}
+        for length_class in config.slos:
             self._promises.setdefault(length_class.tier, []).append(length_class)
 
     @property
@@ -65,7 +65,7 @@ class Fleet:
                 return model.canary.engine_model or name, model.tier
         return None
 
-    def promise(self, ask: LeaseRequest) -> Stratum | None:
+    def promise(self, ask: LeaseRequest) -> SloClass | None:
         """What prompts of this tier and length are promised; None: nothing."""
         strata = self._promises.get(ask.tier, ())
         for length_class in strata:
@@ -83,6 +83,10 @@ class Fleet:
         self.pools = {
             pool.name: before.get(pool.name) or PoolState(pool.name, self._limit_blocks) for pool in state.pools
         }
+        for replica in self.replicas.values():
+            for live in replica.live.values():
+                if live.pool not in self.pools:
+                    live.pool = ""  # one of that name that comes later is another
         moved = {replica.id: pool.name for pool in state.pools for replica in pool.replicas}
         for old in before.values():
             for replica in list(old.replicas):
@@ -121,9 +125,10 @@ class Fleet:
             # another engine under an old name: nothing known about the old one holds
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
-            replica.breaker, replica.ratio, replica.fill = Breaker(), Ratio(wanted.speed), 1.0
+            replica.breaker, replica.ratio, replica.fill = Breaker(), Slowness(wanted.speed), 1.0
             replica.accusers.clear()
             replica.probing, replica.retractions = False, None
+            replica.slow_probes = 0
             self.pools[pool.name].avoidance.forget(replica.id)
             if replica.slot >= 0:
                 self.pools[pool.name].index.forget(replica.slot)

@@ -83,7 +83,7 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         for waiting in pool.queue:
             queued += 1
             ask = waiting.ask
-            _require(waiting.pool is pool, f"{ask.lease_id}: knows its queue")
+            _require(waiting.pool == pool.name, f"{ask.lease_id}: knows its queue")
             _require(
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )

@@ -34,19 +34,20 @@ LEAST_SHARE = 0.1
 
 
 class Ratio:
-    """How one replica's times compare to its pool's: a moving mean of logarithms, so that one outlier counts little."""
+    """How times compare to what their pool's formula says: a moving mean of logarithms, so that one outlier counts
+    little. A replica's is made of several, see `slowness`."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.value = 1.0 / speed
         """Above 1: slower."""
         self.count = 0
 
-    def learn(self, observed_s: float, expected_s: float) -> None:
-        """expected_s: what the pool's formula says without any ratio."""
+    def learn(self, observed_s: float, expected_s: float, least_step: float = RATIO_STEP) -> None:
+        """expected_s: what the pool's formula says without any ratio. least_step: what one of many reports counts."""
         self.count += 1
         own = math.log(self.value)
         error = math.log(max(observed_s, SHORTEST_S) / max(expected_s, SHORTEST_S)) - own
-        step = max(RATIO_STEP, 1 / (self.count + 4))
+        step = max(least_step, 1 / (self.count + 4))
         self.value = math.exp(own + step * min(max(error, -JUMP), JUMP))
         self.value = min(max(self.value, RATIO_LIMITS[0]), RATIO_LIMITS[1])
 
@@ -87,11 +88,9 @@ class LatencyModel:
         """What one more stream adds to everyone's time per token."""
         return self.token.weights[1] / HUNDRED
 
-    def saw_first_token(self, ratio: Ratio, observed_s: float, tokens: float, pairs: float, running: int) -> None:
+    def saw_first_token(self, observed_s: float, tokens: float, pairs: float, running: int) -> None:
         """A request with this much work, its own and ahead of it, began to answer after `observed_s`."""
-        if self.trusted:
-            ratio.learn(observed_s, self.first_token_s(tokens, pairs, running))
-        # not divided by the ratio: formula and ratio would then drive each other away from 1
+        # not divided by the replica's ratio: formula and ratio would then drive each other away from 1
         features = (1.0, tokens / KILO, pairs / TEN_MILLION, tokens * running / HUNDRED_KILO)
         self.first_token.learn(features, observed_s)
 

@@ -12,7 +12,7 @@ from contracts.usage import Finish
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.replica import Replica
-from router.core.session import LiveLease
+from router.core.state import LiveLease
 
 FILL_LIMITS = (0.02, 8.0)
 FILL_MOST = 0.97
@@ -25,14 +25,16 @@ TOLERANCE = 0.1
 """Part of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
 
 
-def first_token(pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int) -> None:
+def first_token(
+    pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int, now: float
+) -> None:
     """The engine began to answer, so long after the grant."""
     live.observed_s = ttft_s
     if cached_tokens > 0:
         pool.reports_cached = True
     # without a count of cached tokens nobody knows yet how much work this was: the final usage will tell
     if cached_tokens > 0 or not live.overlap_blocks:
-        _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens)
+        _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens, now)
 
 
 def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now: float, limit_blocks: int) -> None:
@@ -44,13 +46,14 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         pool.reports_cached = True
     if live.observed_s:
         cached = usage.cached_tokens if pool.reports_cached else live.prompt_tokens - live.uncached_tokens
-        _learn_rate(pool, replica, live, usage.prompt_tokens - cached)
+        _learn_rate(pool, replica, live, usage.prompt_tokens - cached, now)
     if live.first_token_at and usage.completion_tokens > 1:
         running = (live.running + replica.decoding) // 2
         paused_s = replica.computed_s(now) - live.worked_before_s
         if live.tpot_slo_s:
             pool.saw_pace(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
-        pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
+        if pool.token_teachers.admits(ask.organization_id):
+            pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
@@ -63,11 +66,18 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
 
 
-def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int) -> None:
+def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int, now: float) -> None:
+    if live.ask is None:
+        return
+    organization_id, rates = live.ask.organization_id, pool.rates
     own = max(uncached_tokens, 1)
     tokens = live.work_ahead_tokens + own
     pairs = live.work_ahead_pairs + pairs_of(own, max(live.prompt_tokens, own))
-    pool.rates.saw_first_token(replica.ratio, live.observed_s, tokens, pairs, live.running)
+    if rates.trusted:
+        expected_s = rates.first_token_s(tokens, pairs, live.running)
+        replica.ratio.learn(organization_id, live.observed_s, expected_s, now)
+    if pool.first_token_teachers.admits(organization_id):
+        rates.saw_first_token(live.observed_s, tokens, pairs, live.running)
     live.observed_s = 0.0
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from router.core.queued_request import QueuedRequest
+from router.core.state import QueuedRequest
 
 EARLY = 0.3
 """Part of the promise by which everyone should begin before it is too late: who must go to the next free engine cannot

@@ -17,11 +17,11 @@ from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.queued_request import QueuedRequest
+from router.core.reasons import Reason
 from router.core.record import Record, RecordBook
 from router.core.replica import Replica
-from router.core.session import LiveLease, Session
 from router.core.shed_rate import ShedRates
+from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
 NEVER = float("inf")
@@ -73,7 +73,7 @@ class Placer:
             self.refuse_late(pool, waiting, now, out)
         else:
             self._queue(pool, waiting, now, out)
-            if waiting.tpot_slo_s and waiting.pool is not None:
+            if waiting.tpot_slo_s and waiting.pool:
                 self._relieve(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
 
@@ -111,19 +111,19 @@ class Placer:
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         over_share = pool.queue.over_share(tenant)
         opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
-        if opens_in_s > 0 and waiting.pool is not None and waiting.ttft_slo_s and not over_share:
+        if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
             # who is left when the queue has been relieved goes when it is time, also on credit
             opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
-            waiting.why = "running streams would wait too long for their next token"
+            waiting.why = Reason.TPOT
         return opens_in_s <= 0
 
     def unqueue(self, waiting: QueuedRequest) -> None:
         """It no longer waits."""
-        if waiting.pool is not None:
-            waiting.pool.queue.remove(waiting)
-            waiting.pool = None
+        if waiting.pool:
+            self.fleet.pools[waiting.pool].queue.remove(waiting)
+            waiting.pool = ""
         waiting.session.waiting.pop(waiting.ask.lease_id, None)
 
     def hold(self, session: Session, live: LiveLease, now: float) -> Replica:
@@ -137,8 +137,8 @@ class Placer:
         if pool is not None and replica.slot >= 0:
             pool.leases += 1
             pool.refresh(replica)
-        if live.pool is not None and live.ask is not None:
-            live.pool.queue.holds(live.ask.organization_id, live.tokens)
+        if live.pool and live.ask is not None:
+            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, live.tokens)
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float) -> str:
@@ -154,8 +154,8 @@ class Placer:
             pool.refresh(replica)
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
-        if live.pool is not None and live.ask is not None:
-            live.pool.queue.holds(live.ask.organization_id, -live.tokens)
+        if live.pool and live.ask is not None:
+            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, -live.tokens)
         self.fleet.forget_if_over(replica)
         return replica.pool
 
@@ -170,7 +170,7 @@ class Placer:
         question = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
         replica = self.policy.choose(question)
         if replica is None:
-            waiting.why = question.why or "every place is taken"
+            waiting.why = question.why or Reason.PLACES_TAKEN
             return False
         if leave:
             self.unqueue(waiting)
@@ -199,9 +199,9 @@ class Placer:
             work_ahead_pairs=prospect.ahead_pairs,
             running=replica.decoding,
             predicted_s=prospect.predicted_s,
-            trial=replica.breaker.tries,
+            trial=replica.breaker.half_open,
             waits_for_first_token=True,
-            pool=pool,
+            pool=pool.name,
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
@@ -243,16 +243,15 @@ class Placer:
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full):
-                why = (
-                    "every place is taken and the queue is full"
-                    if full
-                    else (f"its turn would come in {wait_s:.2g} s, after its deadline")
-                )
-                self.refuse_overloaded(pool, waiting, why, now, out)
+                if full:
+                    self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
+                else:
+                    told = f"its turn would come in {wait_s:.2g} s, after its deadline"
+                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, told)
                 return
             self.unqueue(last)
-            self.refuse_overloaded(pool, last, "requests with more right to the pool are waiting", now, out)
-        waiting.pool = pool
+            self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
+        waiting.pool = pool.name
         if not len(pool.queue):
             pool.pace.filled(now)
         pool.queue.add(waiting)
@@ -271,7 +270,7 @@ class Placer:
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
         for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
-            self.refuse_overloaded(pool, one, "not all who wait could begin in time, and it is much work", now, out)
+            self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
     def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
         """The last in line is refused in the newcomer's stead."""
@@ -299,13 +298,13 @@ class Placer:
     def refuse_no_engine(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Nothing healthy would take it."""
         reason = f"No healthy engine serves {waiting.ask.model} at the moment."
-        self._refuse(pool, waiting, NoEngine.code, reason, self.config.retry_after_s, now, out)
+        self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(
-        self, pool: PoolState, waiting: QueuedRequest, why: str, now: float, out: list[Decision]
+        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], told: str = ""
     ) -> None:
-        """There is too much to do."""
-        reason = f"{waiting.ask.model} is overloaded: {why}."
+        """There is too much to do. told: what is said instead of the cause's sentence."""
+        reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
         if waiting.tpot_slo_s and pool.rates.trusted and pool.usable:
             rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
@@ -314,27 +313,28 @@ class Placer:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        self._refuse(pool, waiting, Overloaded.code, reason, retry_after_s, now, out)
+        self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Its deadline has come."""
         if any(replica.usable for replica in pool.replicas):
-            cause = f" ({waiting.why})" if waiting.why else ""
-            why = f"no place came free within {waiting.ask.deadline_s:.3g} s{cause}"
-            self.refuse_overloaded(pool, waiting, why, now, out)
+            kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
+            told = f"no place came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
+            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, told)
         else:
             self.refuse_no_engine(pool, waiting, now, out)
 
     def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
         """There is no such model."""
         reason = f"The model {ask.model} does not exist."
-        out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None))
+        out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None, Reason.UNKNOWN_MODEL))
 
     def _refuse(
         self,
         pool: PoolState,
         waiting: QueuedRequest,
         code: str,
+        cause: Reason,
         reason: str,
         retry_after_s: float,
         now: float,
@@ -347,8 +347,8 @@ class Placer:
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
                 ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.ttft_slo_s, now - waiting.asked_at,
-                waiting.why, refused=f"{code}: {reason}", retry_after_s=retry_after_s,
+                waiting.why.sentence if waiting.why else "", refused=f"{code}: {reason}", retry_after_s=retry_after_s,
             )
         )  # fmt: skip
         if connection is not None:
-            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s))
+            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause))

@@ -15,6 +15,7 @@ from router.core.prefix_index import PrefixIndex
 from router.core.replica import Replica
 from router.core.retry_reservations import RetryReservations
 from router.core.ring import Ring
+from router.core.teachers import Teachers
 from router.core.wait_estimator import WaitEstimator
 
 TOKENS_PER_BLOCK = 64.0
@@ -68,6 +69,9 @@ class PoolState:
         """When the queue was last gone through for asks that cannot be served."""
         self.pace = WaitEstimator()
         self.rates = LatencyModel()
+        self.first_token_teachers = Teachers()
+        self.token_teachers = Teachers()
+        """Whose reports `rates` is learnt from."""
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}

@@ -144,7 +144,7 @@ class PrefixIndex:
             return
         if match.version != self.version:
             match = self.match(match.hashes)
-        path = match.path if match.blocks == match.total else self._grown(match)
+        path = self._ended_inside(slot, match) if match.blocks == match.total else self._grown(match)
         self.clock += 1
         self.held.setdefault(slot, 0)
         end = match.total
@@ -195,6 +195,17 @@ class PrefixIndex:
         self.held.pop(slot, None)
 
     # nodes
+
+    def _ended_inside(self, slot: int, match: Match) -> list[int]:
+        """The path of a chain that is known as a whole. Where it ends inside a node of which the replica holds more, the
+        rest becomes a node of its own: it was not used."""
+        last = match.path[-1]
+        inside = match.total - self._start[last]
+        hold = self._find(last, slot)
+        if hold != NONE and self._count[hold] > inside:
+            match.path[-1] = self._split(last, inside)
+            self.version += 1
+        return match.path
 
     def _grown(self, match: Match) -> list[int]:
         """The path of the whole chain, after adding what was not known."""

@@ -101,7 +101,7 @@ class RecordBook:
             Record(
                 ask.request_id, ask.lease_id, ask.attempt, ask.model, question.pool.name, policy, ask.organization_id,
                 ask.prompt_tokens, question.match.total, waiting.ttft_slo_s, question.now - waiting.asked_at,
-                waiting.why, candidates, replica.id, predicted_s=prospect.predicted_s,
+                waiting.why.sentence if waiting.why else "", candidates, replica.id, predicted_s=prospect.predicted_s,
                 predicted_cached_tokens=ask.prompt_tokens - prospect.uncached_tokens,
             )
         )  # fmt: skip

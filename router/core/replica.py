@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from contracts.lease import Engine
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
-from router.core.latency_model import Ratio
-
-if TYPE_CHECKING:
-    from router.core.session import LiveLease
+from router.core.reasons import Reason
+from router.core.slowness import Slowness
+from router.core.state import LiveLease
 
 
 class Health(Enum):
@@ -68,11 +66,13 @@ class Replica:
         "prefill_tokens",
         "prefilling",
         "probe_asked_at",
+        "probe_expected_s",
         "probing",
         "progress_at",
         "ratio",
         "retractions",
         "slot",
+        "slow_probes",
         "speculation",
         "speed",
         "tokens",
@@ -122,6 +122,10 @@ class Replica:
         """It is generating something for the router itself."""
         self.probe_asked_at = float("-inf")
         """When it was last asked to."""
+        self.probe_expected_s = 0.0
+        """How long that takes on an average engine with what was ahead of it; 0: it tells nothing about its speed."""
+        self.slow_probes = 0
+        """Generations in a row that took far too long."""
         self.answered_at = 0.0
         """When it last began to answer a request."""
         self.load = Load()
@@ -143,7 +147,7 @@ class Replica:
         foreign load."""
         self.tokens = 0
         """Upper bound of what the live leases hold: prompts and outputs."""
-        self.ratio = Ratio()
+        self.ratio = Slowness()
         self.fill = 1.0
         """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
         none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
@@ -165,17 +169,17 @@ class Replica:
     @property
     def free(self) -> bool:
         """It is usable and has a place left."""
-        if self.breaker.tries and len(self.trials) >= TRIALS_AT_ONCE:
+        if self.breaker.half_open and len(self.trials) >= TRIALS_AT_ONCE:
             return False
         return self.leases < self.max_concurrency and self.usable
 
-    def bars(self, organization_id: str) -> str:
-        """Why this organization has to wait for it, though others need not; empty: it does not."""
+    def bars(self, organization_id: str) -> Reason | None:
+        """Why this organization has to wait for it, though others need not; None: it does not."""
         if organization_id in self.accusers:
-            return "an engine that failed its tenant is being polled"
-        if self.breaker.tries and organization_id in self.trials:
-            return "an engine that was taken out is tried by one request of each tenant"
-        return ""
+            return Reason.SUSPECTED
+        if self.breaker.half_open and organization_id in self.trials:
+            return Reason.HALF_OPEN
+        return None
 
     @property
     def hopeful(self) -> bool:

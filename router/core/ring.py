@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import xxhash
 
-if TYPE_CHECKING:
-    from contracts.lease import LeaseRequest
-    from router.core.replica import Replica
+from contracts.lease import LeaseRequest
+from router.core.replica import Replica
 
 POINTS = 64
 """Per replica of average weight."""

@@ -1,21 +1,23 @@
 """Ours: where the request would begin to answer first, counting what that costs the others.
 
-    cost = OWN · time to compute the uncached part               (at the replica's own speed: what it costs the pool)
-         + WAIT · predicted time to first token                  (queue and own part: later but in time matters little)
-         + LATE · (predicted / time left − SAFE)²                (only beyond SAFE: predictions are not that exact)
-         + EVICTION · uncached part · youth of what it evicts    (what will be used again would be computed again)
-         + HARM · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
-         − AFFINITY · time to compute the uncached part          (on the prompt's own places of the hash ring)
+    cost = own · time to compute the uncached part               (at the replica's own speed: what it costs the pool)
+         + wait · predicted time to first token                  (queue and own part: later but in time matters little)
+         + late_s · (predicted / time left − safe)²              (only beyond `safe`: predictions are not that exact)
+         + eviction · uncached part · youth of what it evicts    (what will be used again would be computed again)
+         + harm · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
+         − affinity · time to compute the uncached part          (on the prompt's own place of the hash ring)
 
-A hot prefix stays where it is while the promise can be kept there; then a second replica computes it and both hold it.
-Without a promise, waiting counts in full. There is no threshold at which locality is thrown away. Only prefix holders,
-the prompt's places on the ring and a few replicas drawn in turn are looked at, so that a thousand replicas cost what
-twenty do.
+The factors are `PrefixWeights`. A hot prefix stays where it is while the promise can be kept there; then a second
+replica computes it and both hold it. Without a promise, waiting counts in full. There is no threshold at which
+locality is thrown away. Only prefix holders, the prompt's places on the ring and a few replicas drawn in turn are
+looked at, so that a thousand replicas cost what twenty do.
 """
 
 from __future__ import annotations
 
 import math
+
+import msgspec
 
 from router.core.candidates import Candidate, PlacementContext
 from router.core.replica import Replica
@@ -26,24 +28,46 @@ EXHAUSTIVE = 16
 HOLDERS = 8
 RING_PLACES = 2
 DRAWN = 6
-OWN = 1.0
-WAIT = 0.15
-SAFE = 0.5
-LATE_S = 1.0
-UNPROMISED_OWN = 0.5
-EVICTION = 1.0
-REUSE_PROMPTS = 250.0
-"""Per replica: a prefix not used while so many prompts were given out is e times less likely to be used again."""
-HARM = 0.05
-AFFINITY = 0.1
 SHORTEST_LEFT_S = 0.01
-SLOW_START_S = 30.0
-"""A replica that has just become healthy is taken to be slower than it is for this long: its cache is cold, its first
-requests are not typical, and everyone who is new would go there at once."""
-COLD_FACTOR = 1.0
-EVENNESS_S = 0.002
 STRIDE = 0x9E3779B1
 """Odd and near 2^32 over the golden ratio: steps of it spread evenly over any number of replicas."""
+
+
+class PrefixWeights(msgspec.Struct, frozen=True):
+    """What a second of each kind costs beside a second of the pool's own work; docs/adr/0010 has the form of the cost,
+    0011 and 0012 what it is measured by. "Measured" names the sweep in docs/log.md, "chosen" means that none is
+    recorded there. Ranges are those that were measured, else those in which the term means what it says.
+    """
+
+    own: float = 1.0
+    """Without unit; the scale of all others: seconds of prefill on the replica."""
+    wait: float = 0.15
+    """Without unit, 0.1 to 0.3. Measured (2026-11-20, "what engines keep is learnt"): hit rates at 0.15, 0.2, 0.3."""
+    safe: float = 0.5
+    """Part of the time left, 0 to 1, that a prediction may use before lateness costs. Chosen."""
+    late_s: float = 1.0
+    """Seconds, 0.5 to 2, for a prediction that uses `safe` + 1 of the time left. Measured (same entry): dearer was no
+    better beside `wait` of 0.15."""
+    unpromised_own: float = 0.5
+    """Without unit, 0 to 1: the pool's work where nothing is promised and waiting counts in full. Chosen."""
+    eviction: float = 1.0
+    """Without unit, 0.5 to 2: what is evicted is worth what it would cost again. Measured (same entry): 1.5 and 2."""
+    reuse_prompts: float = 250.0
+    """Prompts per replica, 100 to 600: a prefix not used while so many were given out is e times less likely to be
+    used again. Measured (same entry): 400 and 600."""
+    harm: float = 0.05
+    """Without unit, 0.02 to 0.2: a second's pause of one running stream. Measured (docs/log.md, "why the hit rate fell
+    under load"): goodput 2.41, 2.44, 2.46, 2.44 at 0.02, 0.05, 0.1, 0.2."""
+    affinity: float = 0.1
+    """Part of the own work, 0 to less than 1: what its place on the ring is worth to a prompt. Chosen."""
+    cold: float = 1.0
+    """Times the own work, 0 to 3, at the instant a replica has become healthy: its cache is cold, its first requests
+    are not typical, and everyone who is new would go there at once. Chosen."""
+    slow_start_s: float = 30.0
+    """Seconds, 5 to 120, over which `cold` fades to nothing. Chosen."""
+    evenness_s: float = 0.002
+    """Seconds per request that is there, 0.0005 to 0.01: where prompts are so short that all replicas look alike, noise
+    in the rates must not send everyone to one. Chosen: a tenth of the first token's start before any is learnt."""
 
 
 class Prefix:
@@ -51,7 +75,8 @@ class Prefix:
 
     name = "prefix"
 
-    def __init__(self) -> None:
+    def __init__(self, weights: PrefixWeights | None = None) -> None:
+        self._weights = weights or PrefixWeights()
         self._turn = 0
 
     def choose(self, question: PlacementContext) -> Replica | None:
@@ -73,7 +98,7 @@ class Prefix:
         left_s = max(waiting.asked_at + ttft_slo_s - question.now, SHORTEST_LEFT_S) if ttft_slo_s else 0.0
         for replica in candidates:
             prospect = question.prospect(replica)
-            prospect.cost = _cost(question, prospect, replica is home, left_s)
+            prospect.cost = _cost(self._weights, question, prospect, replica is home, left_s)
             if prospect.cost < least or (prospect.cost == least and replica.chosen < best.chosen):
                 best, least = replica, prospect.cost
         return best
@@ -95,7 +120,7 @@ class Prefix:
         return list(found.values())
 
 
-def _cost(question: PlacementContext, prospect: Candidate, home: bool, left_s: float) -> float:
+def _cost(weights: PrefixWeights, question: PlacementContext, prospect: Candidate, home: bool, left_s: float) -> float:
     """left_s: of the promise; 0: nothing is promised."""
     replica, rates = prospect.replica, question.pool.rates
     running = replica.decoding
@@ -105,25 +130,26 @@ def _cost(question: PlacementContext, prospect: Candidate, home: bool, left_s: f
         own_s = prospect.predicted_s - replica.ratio.value * rates.first_token.weights[0]
     pool, predicted_s = question.pool, prospect.predicted_s
     if left_s:
-        cost = OWN * own_s + WAIT * predicted_s
-        if predicted_s > SAFE * left_s:
-            beyond = predicted_s / left_s - SAFE
-            cost += LATE_S * beyond * beyond
+        cost = weights.own * own_s + weights.wait * predicted_s
+        if predicted_s > weights.safe * left_s:
+            beyond = predicted_s / left_s - weights.safe
+            cost += weights.late_s * beyond * beyond
     else:
-        cost = predicted_s + UNPROMISED_OWN * own_s
+        cost = predicted_s + weights.unpromised_own * own_s
     if replica.slot in pool.index.full:
-        cost += EVICTION * own_s * math.exp(-pool.index.turnover(replica.slot) / (REUSE_PROMPTS * pool.usable))
+        prompts_since = pool.index.turnover(replica.slot) / pool.usable
+        cost += weights.eviction * own_s * math.exp(-prompts_since / weights.reuse_prompts)
     if running:
         pauses_s = own_s * running
         slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
-        cost += HARM * (pauses_s + slower_s)
+        cost += weights.harm * (pauses_s + slower_s)
     if home:
-        cost -= AFFINITY * own_s
+        cost -= weights.affinity * own_s
     age_s = question.now - replica.healthy_since
-    if age_s < SLOW_START_S:
-        cost += COLD_FACTOR * (1 - age_s / SLOW_START_S) * own_s
+    if age_s < weights.slow_start_s:
+        cost += weights.cold * (1 - age_s / weights.slow_start_s) * own_s
     # where prompts are so short that all replicas look alike, noise in the rates must not send everyone to one
-    cost += EVENNESS_S * (replica.leases + replica.foreign)
+    cost += weights.evenness_s * (replica.leases + replica.foreign)
     if pool.weighted:
         # beyond its share of the pool's leases a replica is as much dearer as it is beyond
         cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.weight))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 import msgspec
@@ -40,16 +39,3 @@ class Address(msgspec.Struct, frozen=True):
             await loop.create_unix_connection(factory, self.path)
         else:
             await loop.create_connection(factory, self.host, self.port)
-
-    def blocking(self, timeout_s: float) -> socket.socket:
-        """A connected socket for callers without a loop. Raises OSError."""
-        if not self.path:
-            return socket.create_connection((self.host, self.port), timeout_s)
-        line = socket.socket(socket.AF_UNIX)
-        try:
-            line.settimeout(timeout_s)
-            line.connect(self.path)
-        except OSError:
-            line.close()
-            raise
-        return line

@@ -18,7 +18,7 @@ from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from engines.performance.engine import Ended, FirstToken, Retracted
 from engines.performance.job import Job
-from router.core.decisions import Decision, Granted, ProbeGeneration, ProbeNow, Refused
+from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration, Refused
 from router.core.events import (
     Acquire,
     Event,
@@ -26,7 +26,7 @@ from router.core.events import (
     GenerationProbed,
     Probe,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -80,6 +80,8 @@ class Simulation:
         self.events = 0
         self._by_name = {replica.name: replica for replica in self.replicas}
         self._jobs: dict[str, tuple[Outcome, Job]] = {}
+        self._probes: dict[str, str] = {}
+        """Job id and replica of the router's own generations."""
         self._random = random.Random(f"{config.seed} polls")
         self._heap: list[tuple[float, int, _Kind, Any]] = []
         self._pushed = 0
@@ -92,7 +94,7 @@ class Simulation:
         self._tell(GatewayConnected(CONNECTION, "simulated", "1"))
         self._tell(StatePublished(self._desired_state()))
         for replica in self.replicas:
-            self._tell(ReplicaProbed(replica.name, True, "", replica.load()))
+            self._tell(ReplicaPolled(replica.name, True, "", replica.load()))
             self._push(self._random.uniform(0, self.config.poll_interval_s), _Kind.POLL, replica)
         order = sorted(range(len(self.outcomes)), key=lambda index: self.outcomes[index].arrival.at_s)
         give_up_at = (self.outcomes[order[-1]].arrival.at_s if order else 0.0) + STUCK_S
@@ -137,7 +139,7 @@ class Simulation:
         elif kind is _Kind.REPORT:
             self._tell(what)
         elif kind is _Kind.POLL:
-            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaProbed(what.name, True, "", what.load()))
+            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaPolled(what.name, True, "", what.load()))
             pause_s = self.config.poll_interval_s * self._random.uniform(0.9, 1.1)
             self._push(at + pause_s, _Kind.POLL, what)
         elif kind is _Kind.RETURN:
@@ -210,10 +212,10 @@ class Simulation:
             outcome.refused_at = self.now
             self._count_over()
         elif isinstance(decision, ProbeGeneration):
-            self._push(
-                self.now + self.config.network_s, _Kind.REPORT, GenerationProbed(decision.replica_id, Probe.WELL)
-            )
-        elif isinstance(decision, ProbeNow):
+            job = Job(f"probe-{self._pushed}", 1, 1, (), ())
+            self._probes[job.id] = decision.replica_id
+            self._push(self.now + self.config.network_s, _Kind.SUBMIT, (self._by_name[decision.replica_id], job))
+        elif isinstance(decision, PollNow):
             replica = self._by_name[decision.replica_id]
             self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))
 
@@ -227,6 +229,11 @@ class Simulation:
     def _engine_step(self, replica: ModelledReplica) -> None:
         now, later = self.now, self.now + self.config.network_s
         for news in replica.engine.finish_step(now):
+            if news.job.id in self._probes:
+                if isinstance(news, Ended):
+                    probed = GenerationProbed(self._probes.pop(news.job.id), Probe.WELL)
+                    self._push(later, _Kind.REPORT, probed)
+                continue
             outcome, _ = self._jobs[news.job.id]
             if isinstance(news, FirstToken):
                 outcome.first_token_at = now
@@ -244,8 +251,8 @@ class Simulation:
         self._follow(replica, None)
 
 
-def _probe(replica: ModelledReplica) -> ReplicaProbed:
-    return ReplicaProbed(replica.name, True, "", replica.load())
+def _probe(replica: ModelledReplica) -> ReplicaPolled:
+    return ReplicaPolled(replica.name, True, "", replica.load())
 
 
 def _end(job: Job) -> LeaseEnd:

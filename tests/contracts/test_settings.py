@@ -79,3 +79,60 @@ def test_lists_come_from_the_environment_as_json() -> None:
 
 def test_fields_are_listed_with_dotted_names() -> None:
     assert [name for name, _ in fields(Whole)] == ["gateway.port", "gateway.ratio", "items", "title"]
+
+
+RENAMED = {"gateway.listen": "gateway.port", "name": "title"}
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "overrides"),
+    [
+        ("[gateway]\nlisten = 9\n", {}, {}),
+        ("", {"SLIPSTREAM_GATEWAY__LISTEN": "9"}, {}),
+        ("", {}, {"gateway.listen": 9}),
+        ("[gateway]\nlisten = 7\n", {"SLIPSTREAM_GATEWAY__LISTEN": "8"}, {"gateway.listen": 9}),
+    ],
+)
+def test_an_old_name_is_taken_and_named_once_with_the_new_one(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    environ: dict[str, str],
+    overrides: dict[str, object],
+) -> None:
+    assert load(Whole, write(tmp_path, text), environ, overrides, RENAMED) == Whole(gateway=Inner(port=9))
+    [record] = caplog.records
+    assert "gateway.listen" in record.getMessage()
+    assert "gateway.port" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "overrides"),
+    [
+        ("[gateway]\nlisten = 9\nport = 9\n", {}, {}),
+        ("[gateway]\nlisten = 9\n", {"SLIPSTREAM_GATEWAY__PORT": "9"}, {}),
+        ("[gateway]\nport = 9\n", {"SLIPSTREAM_GATEWAY__LISTEN": "9"}, {}),
+        ("", {"SLIPSTREAM_GATEWAY__LISTEN": "9"}, {"gateway.port": 9}),
+    ],
+)
+def test_both_names_of_one_setting_stop_the_start(
+    tmp_path: Path, text: str, environ: dict[str, str], overrides: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Whole, write(tmp_path, text), environ, overrides, RENAMED)
+    assert "gateway.listen: renamed to gateway.port, and both are given" in str(caught.value)
+    assert "remove gateway.listen" in str(caught.value)
+
+
+def test_new_names_and_settings_never_renamed_are_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, 'title = "file"\n[gateway]\nport = 9\nratio = 0.25\n')
+    environ = {"SLIPSTREAM_GATEWAY__PORT": "10"}
+    assert load(Whole, path, environ, {}, RENAMED) == Whole(gateway=Inner(port=10, ratio=0.25), title="file")
+    assert not caplog.records
+
+
+def test_a_wrong_value_under_an_old_name_is_told_by_the_new_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.port: .* got 70000"):
+        load(Whole, write(tmp_path, "[gateway]\nlisten = 70000\n"), {}, None, RENAMED)

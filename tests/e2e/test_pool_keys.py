@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import shutil
 import ssl
@@ -18,8 +19,8 @@ import pytest
 from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import RouterUnavailable
 from contracts.generation import Tier
-from contracts.proto import router_pb2 as pb
-from router.protocol.inquiry import inquire
+from router.control.client import ControlClient
+from slipstream.commands.options import running_settings
 from tests.deployment import Deployment, deployment, plain_environment
 from tests.e2e.failures.processes import until
 from tests.e2e.upstream import Upstream, upstream
@@ -158,13 +159,12 @@ async def test_a_replaced_key_file_is_in_use_without_a_restart(place: Place) -> 
 
 
 async def test_the_engines_token_opens_no_router(place: Place) -> None:
-    address = (await place.platform.processes())["router"]["url"]
-    describe = pb.GatewayMessage(describe=pb.DescribeRequest())
+    address = running_settings(None, str(place.platform.data)).control_address
     for token in (TOKEN, *SECRETS):
-        with pytest.raises(RouterUnavailable, match="router token is required"):
-            inquire(address, token, describe)
-    reader = (place.platform.data / "router.reader.token").read_text()
-    assert inquire(address, reader, describe).fleet.gateways == 1
+        with ControlClient(address, token) as control, pytest.raises(RouterUnavailable, match="refused"):
+            await asyncio.to_thread(control.fleet)
+    with ControlClient(address, (place.platform.data / "router.reader.token").read_text()) as control:
+        assert (await asyncio.to_thread(control.fleet)).gateways == 1
     assert "hosted-1" in await place.platform.command("router", "explain", await _request_id(place))
 
 

@@ -14,7 +14,7 @@ from engines.drivers.base import Load
 from router.config import RouterConfig
 from router.core.decisions import Decision, Granted, Refused
 from router.core.dispatcher import Dispatcher
-from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaProbed, StatePublished
+from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.core.integrity import check_integrity
 from router.policies import registry
 from tests.router.fakes import ask, fleet
@@ -39,7 +39,7 @@ class Core:
     def publish(self, state: DesiredState) -> None:
         self.do(StatePublished(state))
         for replica_id in self.core.fleet.replicas:
-            self.do(ReplicaProbed(replica_id, True))
+            self.do(ReplicaPolled(replica_id, True))
 
     def ask(self, lease_id: str = "", **fields: Any) -> list[Decision]:
         """Fields of Ask; prompt_tokens and max_output_tokens are 10 each unless given."""
@@ -63,7 +63,7 @@ class Core:
         return self.do(Release(1, LeaseEnd(lease_id, finish, usage, engine_fault=fault)))
 
     def polled(self, replica_id: str = "r1", **load: int) -> list[Decision]:
-        return self.do(ReplicaProbed(replica_id, True, "", Load(**load)))
+        return self.do(ReplicaPolled(replica_id, True, "", Load(**load)))
 
     def served(self, prompt: int, ttft_s: float, completion: int = 2, replica_id: str = "", **fields: Any) -> str:
         """One request from beginning to end, alone; the replica it ran on."""

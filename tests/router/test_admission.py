@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from router.config import Stratum
+from router.config import SloClass
 from router.core.decisions import Refused
+from router.core.events import Tick
+from router.core.reasons import Reason
+from router.metrics import RouterMetrics
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import fleet
 
@@ -15,7 +20,7 @@ ONE = fleet(replicas=("r1",), max_concurrency=100)
 
 
 def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() -> None:
-    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core = Core(ONE, slos=(), kv_reserve=0.0)
     core.placed("known", prompt_tokens=1_000, max_output_tokens=400)
     core.began("known")
     core.polled(running=1, used_tokens=1_000, capacity_tokens=4_000)
@@ -31,7 +36,7 @@ def test_memory_is_counted_from_the_last_poll_its_growth_and_the_grants_since() 
 
 
 def test_a_poll_corrects_what_was_assumed() -> None:
-    core = Core(ONE, promises=(), kv_reserve=0.0)
+    core = Core(ONE, slos=(), kv_reserve=0.0)
     core.placed("first", prompt_tokens=1_000, max_output_tokens=1_000)
     core.began("first")
     core.polled(running=1, used_tokens=3_500, capacity_tokens=4_000)
@@ -40,7 +45,7 @@ def test_a_poll_corrects_what_was_assumed() -> None:
 
 
 def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_the_maximum() -> None:
-    core = Core(ONE, promises=())
+    core = Core(ONE, slos=())
     for _ in range(40):
         core.served(10, 0.01, completion=50, organization_id="short")
     for _ in range(40):
@@ -54,7 +59,7 @@ def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_
 
 
 def test_an_engine_that_ran_out_of_memory_is_given_less() -> None:
-    core = Core(ONE, promises=())
+    core = Core(ONE, slos=())
     for _ in range(30):
         core.served(10, 0.01, completion=50)
     pool = core.core.fleet.pools["pool"]
@@ -83,7 +88,7 @@ def test_contexts_that_are_too_short_are_passed_over() -> None:
 
 
 def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_caught_up() -> None:
-    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0),))
+    core = Core(ONE, slos=(SloClass(Tier.CHAT, 4_096, 0.7, 0.0),))
     core.learn(0.0001)  # a thousand tokens in 0.1 s
     for number in range(6):
         core.placed(f"l{number}", prompt_tokens=1_000)
@@ -93,7 +98,7 @@ def test_prompts_wait_when_an_engine_would_begin_too_late_and_go_when_it_has_cau
 
 
 def test_what_an_engine_has_done_of_a_prompt_is_no_longer_in_front() -> None:
-    core = Core(ONE, promises=(Stratum(Tier.CHAT, 4_096, 0.7, 0.0), Stratum(Tier.CHAT, 1 << 31, 15.0, 0.0)))
+    core = Core(ONE, slos=(SloClass(Tier.CHAT, 4_096, 0.7, 0.0), SloClass(Tier.CHAT, 1 << 31, 15.0, 0.0)))
     core.learn(0.0001)
     core.placed("long", prompt_tokens=20_000)  # two seconds
     assert core.ask("early", prompt_tokens=1_000) == []
@@ -177,7 +182,7 @@ def test_a_full_queue_sheds_the_tenant_that_fills_it() -> None:
 
 
 def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
-    core = Core(fleet(replicas=("r1",), max_concurrency=1), promises=())
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), slos=())
     core.placed("l0")
     for number in range(1, 30):
         core.ask(f"l{number}", deadline_s=90.0)
@@ -213,7 +218,7 @@ def canary(share: float, version: int) -> DesiredState:
 
 
 def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> None:
-    core = Core(canary(0.1, 1), promises=())
+    core = Core(canary(0.1, 1), slos=())
     sessions = [f"session-{number}" for number in range(300)]
     first = {name for name in sessions if core.placed(session_id=name) == "new"}
     assert 10 <= len(first) <= 50
@@ -222,3 +227,29 @@ def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> No
     grown = {name for name in sessions if core.placed(session_id=name) == "new"}
     assert first < grown
     assert 60 <= len(grown) <= 120
+
+
+def test_every_reason_is_one_label_and_one_sentence() -> None:
+    """Values are labels of a metric: few, plain words; aliases would make two reasons one."""
+    assert all(re.fullmatch(r"[a-z_]+", reason.value) and reason.sentence for reason in Reason)
+    assert len({reason.sentence for reason in Reason}) == len(Reason.__members__) == len(Reason)
+
+
+def test_refusals_are_counted_by_what_kept_the_ask() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), slos=(), queue_length=1)
+    metrics = RouterMetrics(core.core)
+    core.placed("l1")
+    core.ask("waits", deadline_s=1.0)
+    found = [*core.ask("full", deadline_s=1.0), *core.ask("nowhere", model="none")]
+    core.now += 1.0
+    found += core.do(Tick())
+    for decision in found:
+        metrics.decided(decision)
+    told = metrics.text().decode()
+    for code, reason in (
+        ("overloaded", "queue_full"),
+        ("model_not_found", "unknown_model"),
+        ("overloaded", "places_taken"),
+    ):
+        assert f'slipstream_router_sheds_total{{code="{code}",reason="{reason}"}} 1.0' in told
+    assert "no place came free within 1 s" in refused(found)[-1].reason

@@ -18,14 +18,14 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import NoEngine, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, Tier
 from contracts.lease import Lease, LeaseEnd
-from contracts.proto import router_pb2 as pb
+from contracts.proto import control_pb2 as pb
 from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
 from engines.http.connection import EngineConnections
 from engines.http.keys import OneKey
 from router.client import RouterClient
 from router.config import RouterConfig
-from router.protocol.inquiry import inquire
+from router.control.client import ControlClient
 from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask
@@ -64,7 +64,7 @@ class Chaos:
         self.stack = stack
         self.connect = connect
         self.config = RouterConfig(
-            control_port=0,
+            control_port=free_port(),
             port=free_port(),
             poll_interval_s=0.1,
             recovery_interval_s=0.05,
@@ -164,16 +164,16 @@ class Chaos:
 
     # afterwards
 
-    async def fleet(self) -> pb.FleetDescription | None:
+    async def fleet(self) -> pb.Fleet | None:
         """As the router tells it; None: it does not, at the moment."""
-        asked = pb.GatewayMessage(describe=pb.DescribeRequest())
-        try:
-            return (await asyncio.to_thread(inquire, f"127.0.0.1:{self.config.port}", TOKEN, asked)).fleet
-        except RouterUnavailable:
-            return None
+        with ControlClient(f"127.0.0.1:{self.config.control_port}", TOKEN) as control:
+            try:
+                return await asyncio.to_thread(control.fleet)
+            except RouterUnavailable:
+                return None
 
-    async def until_told(self, what: Callable[[pb.FleetDescription], bool]) -> None:
-        last: pb.FleetDescription | None = None
+    async def until_told(self, what: Callable[[pb.Fleet], bool]) -> None:
+        last: pb.Fleet | None = None
         try:
             async with asyncio.timeout(GUARD_S):
                 while (last := await self.fleet()) is None or not what(last):  # noqa: ASYNC110  another process'
@@ -201,7 +201,9 @@ async def chaos(connect: Connect) -> AsyncIterator[Chaos]:
 
 
 async def harmed(chaos: Chaos, rounds: int) -> None:
-    await chaos.until_told(lambda fleet: len(fleet.replicas) == 3 and all(one.healthy for one in fleet.replicas))
+    await chaos.until_told(
+        lambda fleet: [one.health for pool in fleet.pools for one in pool.replicas] == ["healthy"] * 3
+    )
     asking = [asyncio.create_task(chaos.keep_asking()) for _ in range(ASKING)]
     harms: list[Callable[[], Awaitable[None]]] = [
         chaos.router_killed, chaos.router_stands_still, chaos.engine_killed, chaos.engine_hangs,
@@ -224,9 +226,10 @@ async def harmed(chaos: Chaos, rounds: int) -> None:
     # whether anybody was told so depends on how soon the next router is there
     assert chaos.client.connections > rounds, "the router was lost, and found again"
     await chaos.until_told(
-        lambda fleet: (
-            fleet.queued == 0
-            and all(one.healthy and one.leases == 0 and one.prefill_tokens == 0 for one in fleet.replicas)
+        lambda fleet: all(
+            pool.queued == 0
+            and all(one.health == "healthy" and one.leases == 0 and one.prefill_tokens == 0 for one in pool.replicas)
+            for pool in fleet.pools
         )
     )
     chaos.answer_s = GUARD_S

@@ -12,8 +12,7 @@ from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
 from router.core.fair_queue import OUTPUT_WEIGHT, FairQueue
-from router.core.queued_request import QueuedRequest
-from router.core.session import Session
+from router.core.state import QueuedRequest, Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from router.core.avoidance import FAULTS_TO_AVOID, Avoidance
 from router.core.breaker import FAULTS_COUNTED, FAULTS_TO_OPEN, Breaker, State
-from router.core.decisions import Decision, Granted, ProbeGeneration, ProbeNow
-from router.core.events import Cancel, GenerationProbed, Probe, ReplicaProbed, Tick
+from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration
+from router.core.events import Cancel, GenerationProbed, Probe, ReplicaPolled, Tick
 from tests.router.core_driver import Core, granted
 from tests.router.fakes import fleet
 
@@ -43,7 +43,7 @@ class Tenants(Core):
         assert found is not None
         assert found[1] == replica_id
         decisions = self.over(found[0], fault=True)
-        self.do(ReplicaProbed(replica_id, True))
+        self.do(ReplicaPolled(replica_id, True))
         return decisions
 
     def wait(self, seconds: float) -> None:
@@ -69,8 +69,8 @@ def test_a_tenant_whose_requests_always_fail_keeps_no_replica_from_others() -> N
                 core.over(found[0], fault=True)
             victim = core.try_one("victim")
             assert victim is not None, "granted at once, also while the poll after a fault is under way"
-            core.do(ReplicaProbed("r1", True))
-            core.do(ReplicaProbed("r2", True))
+            core.do(ReplicaPolled("r1", True))
+            core.do(ReplicaPolled("r2", True))
             for replica_id in TWO:
                 core.do(GenerationProbed(replica_id, Probe.WELL))
             core.began(victim[0])
@@ -121,7 +121,7 @@ def test_a_tenant_that_was_failed_comes_back_with_one_lease_after_the_pause() ->
     assert places.count("r1") == 1, "one lease tries"
     for number, place in enumerate(places):
         core.over(f"after-{number}", fault=place == "r1")
-    core.do(ReplicaProbed("r1", True))
+    core.do(ReplicaPolled("r1", True))
     core.wait(1.9)
     assert core.placed(organization_id="unlucky") == "r2", "the second pause is two seconds"
     core.wait(0.2)
@@ -136,7 +136,7 @@ def test_who_would_have_to_avoid_all_avoids_none_and_waits_for_nobody_in_vain() 
         core.fails("unlucky", "r1")
     assert core.try_one("unlucky", excluded=("r2",)) is not None, "r2 is excluded by its gateway"
     for _ in range(3):
-        core.do(ReplicaProbed("r2", False, "refused"))
+        core.do(ReplicaPolled("r2", False, "refused"))
     assert core.placed(organization_id="unlucky") == "r1"
 
 
@@ -147,17 +147,17 @@ def test_who_waits_for_the_others_is_placed_when_the_last_of_them_dies() -> None
     for _ in range(8):
         assert core.placed(organization_id="unlucky") == "r2"
     assert core.ask("waits", organization_id="unlucky") == []
-    assert granted(core.do(ReplicaProbed("r2", False, "refused"))) == ["waits"]
+    assert granted(core.do(ReplicaPolled("r2", False, "refused"))) == ["waits"]
 
 
 def test_a_suspect_is_withheld_from_whom_it_failed_and_from_nobody_else() -> None:
     core = Tenants(("r1",))
     found = core.try_one("failed")
     assert found is not None
-    assert ProbeNow("r1") in core.over(found[0], fault=True)
+    assert PollNow("r1") in core.over(found[0], fault=True)
     assert core.ask("waits", organization_id="failed") == []
     assert core.try_one("other") is not None
-    assert granted(core.do(ReplicaProbed("r1", True))) == ["waits"]
+    assert granted(core.do(ReplicaPolled("r1", True))) == ["waits"]
 
 
 def opened(core: Tenants) -> None:
@@ -173,7 +173,7 @@ def test_a_trial_is_not_spent_on_one_tenant() -> None:
     core.wait(1.1)
     for _ in range(20):  # it fails again and again: no new pause, and the others are still tried
         core.fails("attacker", "r1", ("r1",))
-    assert core.breaker("r1").state is State.TRIAL
+    assert core.breaker("r1").state is State.HALF_OPEN
     held = core.try_one("attacker")
     assert held is not None
     assert core.try_one("attacker") is None, "one each"
@@ -193,7 +193,7 @@ def test_a_trial_is_granted_beside_long_answers_from_before() -> None:
 
 
 def test_a_trial_ends_by_a_probe_of_ours_either_way() -> None:
-    for probe, state in ((Probe.WELL, State.CLOSED), (Probe.FAILED, State.OPEN), (Probe.UNCLEAR, State.TRIAL)):
+    for probe, state in ((Probe.WELL, State.CLOSED), (Probe.FAILED, State.OPEN), (Probe.UNCLEAR, State.HALF_OPEN)):
         core = Tenants()
         opened(core)
         core.do(GenerationProbed("r1", Probe.WELL))
@@ -250,19 +250,19 @@ class PlainBreaker:
             wells = [number for number, each in enumerate(tail) if each[1] == "answered"]
             faults = Counter(who for _, each, who in tail[wells[-1] + 1 if wells else 0 :] if each == "failed")
             trips = what == "probe failed"
-            if what == "failed" and state == "trial":
+            if what == "failed" and state == "half_open":
                 trips = len(faults) >= 2
             elif what == "failed":
                 trips = sum(min(count, FAULTS_COUNTED) for count in faults.values()) >= FAULTS_TO_OPEN
             if state == "open" and what == "rested":
-                state, begun = "trial", at + 1
+                state, begun = "half_open", at + 1
             elif state == "open":
                 continue
             elif trips:
                 state, begun, ends_at, pause_s = "open", at + 1, now + pause_s, min(2 * pause_s, 60.0)
             elif what == "answered":
                 state, pause_s = "closed", 1.0
-            elif what == "probe well" and state == "trial":
+            elif what == "probe well" and state == "half_open":
                 state = "closed"
         return state, ends_at
 
@@ -404,7 +404,7 @@ class OneTenantAgainstAll(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 2))
     def poll(self, pick: int) -> None:
-        self.take(self.core.do(ReplicaProbed(self.names[pick % len(self.names)], True)))
+        self.take(self.core.do(ReplicaPolled(self.names[pick % len(self.names)], True)))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 2.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
@@ -445,7 +445,7 @@ class AllAgainstOneReplica(RuleBasedStateMachine):
             found = self.core.try_one(tenant, ("r2",))
             assert found is not None
             self.core.over(found[0], fault=True)
-            self.core.do(ReplicaProbed("r1", True))
+            self.core.do(ReplicaPolled("r1", True))
             self.faults[tenant] += 1
 
     @rule(probe=st.sampled_from([Probe.WELL, Probe.UNCLEAR]))

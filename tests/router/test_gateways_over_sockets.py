@@ -13,18 +13,21 @@ from contracts.lease import LeaseEnd
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish, Usage
 from router.client import RouterClient
+from router.control.client import ControlClient
+from router.core.replica import Health
 from router.protocol import wire
 from router.protocol.framing import FrameReader, framed
-from router.protocol.inquiry import inquire
 from router.server import RouterServer
 from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
-
-DESCRIBE = pb.GatewayMessage(describe=pb.DescribeRequest())
 
 
 def leases(router: RouterServer, replica_id: str = "r1") -> int:
     replica = router.dispatcher.fleet.replicas.get(replica_id)
     return 0 if replica is None else replica.leases
+
+
+def healthy(router: RouterServer) -> list[str]:
+    return [one.id for one in router.dispatcher.fleet.replicas.values() if one.health is Health.HEALTHY]
 
 
 def ended(lease_id: str) -> LeaseEnd:
@@ -67,7 +70,7 @@ async def test_refusals_arrive_as_our_errors(start_router: StartRouter, connect:
     assert not_found.value.retry_after_s is None
     engines.status.clear()
     client.publish(fleet(2, replicas=("r1",), max_concurrency=1))
-    await until(lambda: router.describe().replicas[0].healthy)
+    await until(lambda: healthy(router) == ["r1"])
     await client.acquire(ask("l3"))
     with pytest.raises(Overloaded) as overloaded:
         await client.acquire(ask("l4", deadline_s=0.01))
@@ -78,7 +81,7 @@ async def test_many_at_once_each_get_their_own_answer(start_router: StartRouter,
     router = await start_router()
     client = await connect(router.port)
     client.publish(fleet(max_concurrency=1_000))
-    await until(lambda: [replica.healthy for replica in router.describe().replicas] == [True, True])
+    await until(lambda: healthy(router) == ["r1", "r2"])
     granted = await asyncio.gather(*(client.acquire(ask(f"l{number}")) for number in range(500)))
     assert [lease.lease_id for lease in granted] == [f"l{number}" for number in range(500)]
     assert leases(router, "r1") == leases(router, "r2") == 250
@@ -93,8 +96,6 @@ async def test_the_wrong_token_is_refused(start_router: StartRouter, connect: Co
     with pytest.raises(RouterUnavailable):
         await client.acquire(ask("l1"))
     assert not client.connected
-    with pytest.raises(RouterUnavailable, match="token is required"):
-        await asyncio.to_thread(inquire, f"127.0.0.1:{router.port}", "another", DESCRIBE)
 
 
 async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
@@ -122,19 +123,23 @@ async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
     assert router.metrics.registry.get_sample_value("slipstream_router_streams_closed_total") == 0
 
 
-async def test_describe_tells_the_fleet(start_router: StartRouter, connect: Connect, engines: FakeEngines) -> None:
+async def test_the_control_service_tells_the_fleet(
+    start_router: StartRouter, connect: Connect, engines: FakeEngines
+) -> None:
     engines.status["http://127.0.0.1/r2"] = 0
     engines.running["http://127.0.0.1/r1"] = 7
     router = await start_router()
     client = await connect(router.port)
     client.publish(fleet(3))
     await client.acquire(ask("l1"))
-    told = (await asyncio.to_thread(inquire, f"127.0.0.1:{router.port}", TOKEN, DESCRIBE)).fleet
-    assert (told.desired_state_version, told.gateways, told.queued) == (3, 1, 0)
-    first, second = told.replicas
-    assert (first.healthy, first.leases, first.running) == (True, 1, 7)
-    await until(lambda: router.describe().replicas[1].detail == "connection refused")
-    assert not second.healthy
+    await until(lambda: router.dispatcher.fleet.replicas["r2"].detail == "connection refused")
+    with ControlClient(f"127.0.0.1:{router.control_port}", TOKEN) as control:
+        told = await asyncio.to_thread(control.fleet)
+    [pool] = told.pools
+    assert (told.desired_state_version, told.gateways, pool.queued) == (3, 1, 0)
+    first, second = pool.replicas
+    assert (first.health, first.leases, first.running) == ("healthy", 1, 7)
+    assert (second.usable, second.detail) == (False, "connection refused")
 
 
 async def test_a_cancelled_wait_leaves_the_queue(start_router: StartRouter, connect: Connect) -> None:

@@ -122,6 +122,6 @@ async def test_an_engine_that_fails_its_only_tenant_behind_healthy_polls_is_take
         assert [url for url, _ in engines.asked][:1] == ["http://127.0.0.1/r1"]
         assert b'slipstream_router_generation_probes_total{replica="r1"}' in router.metrics.text()
         engines.answers.clear()
-        await until(lambda: not replica.breaker.open and not replica.breaker.tries)
+        await until(lambda: not replica.breaker.open and not replica.breaker.half_open)
     finally:
         await router.stop()

@@ -9,7 +9,8 @@ from contracts.lease import LeaseEnd
 from contracts.usage import Finish
 from engines.drivers.base import Driver, Load
 from router.config import RouterConfig
-from router.core.events import ReplicaProbed
+from router.core.events import ReplicaPolled
+from router.core.replica import Health
 from router.health import HealthPoller, Target
 from tests.router.fakes import GUARD_S, Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet, until
 
@@ -20,7 +21,7 @@ class Heard:
     """Collects what a poller reports."""
 
     def __init__(self, engines: FakeEngines, driver: Driver | None = None, **settings: float) -> None:
-        self.reports: asyncio.Queue[ReplicaProbed] = asyncio.Queue()
+        self.reports: asyncio.Queue[ReplicaPolled] = asyncio.Queue()
         self.driver = driver
         config = RouterConfig(**{"poll_interval_s": 60.0, "recovery_interval_s": 0.01, **settings})  # type: ignore[arg-type]
         self.poller = HealthPoller(config, engines, self.driver_of, self.reports.put_nowait)
@@ -30,7 +31,7 @@ class Heard:
             raise ConfigError(f"no driver named {name!r}")
         return self.driver or FakeDriver()
 
-    async def next(self) -> ReplicaProbed:
+    async def next(self) -> ReplicaPolled:
         return await asyncio.wait_for(self.reports.get(), GUARD_S)
 
 
@@ -74,7 +75,7 @@ async def test_a_fault_is_looked_into_without_waiting_for_the_next_turn(engines:
     heard.poller.follow({"r1": Target(R1, "fake")})
     assert (await heard.next()).healthy
     engines.status[R1] = 0
-    heard.poller.probe_now("r1")
+    heard.poller.poll_now("r1")
     assert not (await heard.next()).healthy
     await heard.poller.stop()
 
@@ -84,7 +85,7 @@ async def test_a_poll_begun_before_the_fault_does_not_clear_it(engines: FakeEngi
     heard = Heard(engines)
     heard.poller.follow({"r1": Target(R1, "fake")})
     await asyncio.wait_for(engines.polled.wait(), GUARD_S)
-    heard.poller.probe_now("r1")
+    heard.poller.poll_now("r1")
     engines.gate.set()
     assert (await heard.next()).healthy
     assert engines.polls == [R1, R1]
@@ -128,7 +129,7 @@ async def test_an_engine_that_died_is_found_out_by_the_first_fault(
     first = await client.acquire(ask("l1", excluded=("r2",)))
     engines.status[R1] = 0
     client.release(LeaseEnd(first.lease_id, Finish.ENGINE_ERROR, engine_fault=True))
-    await until(lambda: not router.describe().replicas[0].healthy)
+    await until(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.UNHEALTHY)
     assert (await client.acquire(ask("l2"))).engine.replica_id == "r2"
     engines.status[R1] = 200
-    await until(lambda: router.describe().replicas[0].healthy)
+    await until(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.HEALTHY)

@@ -17,7 +17,7 @@ from engines.embedded.kv.publisher import EventPublisher
 from router.config import RouterConfig
 from router.core.decisions import Decision, ReplayKvEvents
 from router.core.dispatcher import Dispatcher
-from router.core.events import KvBatch, ReplicaProbed, StatePublished
+from router.core.events import KvBatch, ReplicaPolled, StatePublished
 from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
 from router.kv_subscriber import KvSubscriptions
 from router.policies import registry
@@ -73,7 +73,7 @@ class Router:
         replica = Replica("r1", "http://e", kv_events=publisher.endpoint, kv_events_replay=publisher.replay_endpoint)
         state = DesiredState(1, (Model("m", Tier.AUTOCOMPLETE, "p", 8192),), (Pool("p", "embedded", (replica,)),))
         self.core.handle(StatePublished(state), 0.0)
-        self.core.handle(ReplicaProbed("r1", True), 0.0)
+        self.core.handle(ReplicaPolled("r1", True), 0.0)
         self.subscriptions.follow({"r1": (publisher.endpoint, publisher.replay_endpoint)})
 
     def heard(self, batch: KvBatch) -> None:

@@ -20,9 +20,9 @@ from contracts.usage import Finish, Usage
 from engines.drivers.base import Load
 from router.book import Crossing, Ending, LeaseBook
 from router.config import RouterConfig
-from router.core.decisions import Disconnect, Granted, ProbeGeneration, ProbeNow, Refused, ReplayKvEvents, Welcomed
+from router.core.decisions import Disconnect, Granted, PollNow, ProbeGeneration, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
-from router.core.events import Event, GatewayDisconnected, ReplicaProbed, Tick
+from router.core.events import Event, GatewayDisconnected, ReplicaPolled, Tick
 from router.core.integrity import check_integrity
 from router.policies import registry
 from router.protocol import codec, wire
@@ -94,13 +94,13 @@ class LeaseProtocol(RuleBasedStateMachine):
             self.connect(gateway)
             self.deliver_all()
         for replica in REPLICAS:
-            self.to_core(ReplicaProbed(replica, True))
+            self.to_core(ReplicaPolled(replica, True))
 
     # the machinery of the model
 
     def to_core(self, event: Event) -> None:
         for decision in self.router.handle(event, self.now):
-            if isinstance(decision, ProbeNow | ProbeGeneration | ReplayKvEvents):
+            if isinstance(decision, PollNow | ProbeGeneration | ReplayKvEvents):
                 continue
             held = self.wires.get(decision.connection)
             if held is None:
@@ -329,7 +329,7 @@ class LeaseProtocol(RuleBasedStateMachine):
     def everyone_is_well(self) -> None:
         self.deliver_all()
         for replica in REPLICAS:
-            self.to_core(ReplicaProbed(replica, True))
+            self.to_core(ReplicaPolled(replica, True))
 
     @rule()
     def router_is_killed_and_restarted(self) -> None:
@@ -347,7 +347,7 @@ class LeaseProtocol(RuleBasedStateMachine):
     @rule(replica=st.sampled_from(REPLICAS), well=st.sampled_from([True, True, False]), running=st.integers(0, 5))
     def replica_is_polled(self, replica: str, well: bool, running: int) -> None:
         load = Load(running, 0, 100 * running, 3_000, running // 5) if well else None
-        self.to_core(ReplicaProbed(replica, well, load=load))
+        self.to_core(ReplicaPolled(replica, well, load=load))
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 6.0, 86_400.0]))
     def time_passes(self, seconds: float) -> None:

@@ -9,8 +9,7 @@ from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
 from router.core.load_shedding import EFFICIENCY, Served, begin_by, given_up
-from router.core.queued_request import QueuedRequest
-from router.core.session import Session
+from router.core.state import QueuedRequest, Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")

@@ -10,7 +10,7 @@ from contracts.lease import LeaseEnd
 from contracts.usage import Finish
 from engines.drivers.base import Load
 from router.config import RouterConfig
-from router.core.decisions import Decision, Disconnect, Granted, ProbeNow, Refused, Welcomed
+from router.core.decisions import Decision, Disconnect, Granted, PollNow, Refused, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import (
     Acquire,
@@ -20,7 +20,7 @@ from router.core.events import (
     GatewayDisconnected,
     HeldLease,
     Release,
-    ReplicaProbed,
+    ReplicaPolled,
     StatePublished,
     Tick,
 )
@@ -40,7 +40,7 @@ class Router:
         if state is not None:
             self.do(StatePublished(state))
             for replica_id in list(self.core.fleet.replicas) if healthy else []:
-                self.do(ReplicaProbed(replica_id, True))
+                self.do(ReplicaPolled(replica_id, True))
 
     def do(self, event: Event) -> list[Decision]:
         decisions = self.core.handle(event, self.now)
@@ -93,7 +93,7 @@ def test_the_least_loaded_replica_is_chosen_at_once_not_after_its_next_report() 
 
 def test_load_the_engine_reports_beyond_our_leases_counts() -> None:
     router = Router(fleet(max_concurrency=100))
-    router.do(ReplicaProbed("r1", True, load=Load(running=2, waiting=1)))
+    router.do(ReplicaPolled("r1", True, load=Load(running=2, waiting=1)))
     assert [router.placed(f"l{number}") for number in range(3)] == ["r2", "r2", "r2"]
 
 
@@ -101,7 +101,7 @@ def test_our_own_leases_in_the_engines_report_are_not_counted_twice() -> None:
     router = Router(fleet(max_concurrency=100))
     for number in range(4):
         router.placed(f"l{number}")
-    router.do(ReplicaProbed("r1", True, load=Load(running=2)))
+    router.do(ReplicaPolled("r1", True, load=Load(running=2)))
     assert router.core.fleet.replicas["r1"].foreign == 0
 
 
@@ -232,8 +232,8 @@ def test_no_healthy_engine_is_said_at_once_and_to_those_who_wait() -> None:
     router = Router(fleet(replicas=("r1",), max_concurrency=1), failure_threshold=2)
     router.placed("l1")
     router.acquire("l2")
-    assert router.do(ReplicaProbed("r1", False, "refused")) == []
-    assert refusal(router.do(ReplicaProbed("r1", False, "refused"))).code == "no_engine_available"
+    assert router.do(ReplicaPolled("r1", False, "refused")) == []
+    assert refusal(router.do(ReplicaPolled("r1", False, "refused"))).code == "no_engine_available"
     refused = router.refused("l3")
     assert refused.code == "no_engine_available"
     assert refused.retry_after_s
@@ -242,23 +242,23 @@ def test_no_healthy_engine_is_said_at_once_and_to_those_who_wait() -> None:
 def test_asks_wait_for_the_first_poll_of_a_new_replica() -> None:
     router = Router(fleet(replicas=("r1",)), healthy=False)
     assert router.acquire("l1") == []
-    assert replica_of(router.do(ReplicaProbed("r1", True))) == "r1"
+    assert replica_of(router.do(ReplicaPolled("r1", True))) == "r1"
 
 
 def test_one_success_brings_a_replica_back() -> None:
     router = Router(fleet(replicas=("r1",)), failure_threshold=1)
-    router.do(ReplicaProbed("r1", False))
+    router.do(ReplicaPolled("r1", False))
     assert router.refused("l1").code == "no_engine_available"
-    router.do(ReplicaProbed("r1", True))
+    router.do(ReplicaPolled("r1", True))
     assert router.placed("l2") == "r1"
 
 
 def test_a_fault_makes_a_replica_suspect_until_the_next_poll() -> None:
     router = Router(fleet(replicas=("r1",)), failure_threshold=3)
     router.placed("l1")
-    assert router.release("l1", fault=True, finish=Finish.ENGINE_ERROR) == [ProbeNow("r1")]
+    assert router.release("l1", fault=True, finish=Finish.ENGINE_ERROR) == [PollNow("r1")]
     assert router.acquire("l2") == []
-    assert refusal(router.do(ReplicaProbed("r1", False, "refused"))).lease_id == "l2"
+    assert refusal(router.do(ReplicaPolled("r1", False, "refused"))).lease_id == "l2"
     assert router.core.fleet.replicas["r1"].health is Health.UNHEALTHY
 
 
@@ -267,7 +267,7 @@ def test_a_suspect_that_answers_is_used_again() -> None:
     router.placed("l1")
     router.release("l1", fault=True, finish=Finish.ENGINE_ERROR)
     router.acquire("l2")
-    assert replica_of(router.do(ReplicaProbed("r1", True))) == "r1"
+    assert replica_of(router.do(ReplicaPolled("r1", True))) == "r1"
 
 
 def test_an_older_desired_state_is_ignored() -> None:
@@ -280,7 +280,7 @@ def test_a_removed_replica_drains() -> None:
     router = Router(fleet(replicas=("r1",)))
     router.placed("l1")
     router.do(StatePublished(fleet(2, replicas=("r2",))))
-    router.do(ReplicaProbed("r2", True))
+    router.do(ReplicaPolled("r2", True))
     assert router.placed("l2") == "r2"
     assert router.leases("r1") == 1
     router.release("l1")
@@ -294,7 +294,7 @@ def test_a_replica_with_a_new_url_is_another_engine() -> None:
     )
     router.do(StatePublished(moved))
     assert router.acquire("l1") == []
-    assert replica_of(router.do(ReplicaProbed("r1", True))) == "r1"
+    assert replica_of(router.do(ReplicaPolled("r1", True))) == "r1"
 
 
 def test_those_who_wait_are_judged_anew_under_a_new_desired_state() -> None:
@@ -335,7 +335,7 @@ def test_a_new_router_adopts_the_leases_a_gateway_names() -> None:
     (welcomed,) = router.do(GatewayConnected(2, "other", "epoch-9", (HeldLease("l1", "r1", 10, 20),)))
     assert welcomed == Welcomed(2, 0)
     router.do(StatePublished(fleet(replicas=("r1",), max_concurrency=1)))
-    router.do(ReplicaProbed("r1", True))
+    router.do(ReplicaPolled("r1", True))
     assert router.acquire("l2") == []
     assert replica_of(router.do(Release(2, LeaseEnd("l1", Finish.COMPLETE)))) == "r1"
 

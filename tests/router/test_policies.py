@@ -13,7 +13,7 @@ from contracts.usage import Finish
 from router.config import RouterConfig
 from router.core.decisions import Granted
 from router.core.dispatcher import Dispatcher
-from router.core.events import Acquire, GatewayConnected, Release, ReplicaProbed, StatePublished
+from router.core.events import Acquire, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.policies import registry
 from tests.router.fakes import ask, fleet
 
@@ -26,7 +26,7 @@ def worst_imbalance(policy: str, seed: int) -> int:
     core.handle(GatewayConnected(1, "gateway", "epoch"), 0.0)
     core.handle(StatePublished(fleet(replicas=REPLICAS, max_concurrency=1_000)), 0.0)
     for replica in REPLICAS:
-        core.handle(ReplicaProbed(replica, True), 0.0)
+        core.handle(ReplicaPolled(replica, True), 0.0)
     dice = random.Random(seed)
     ends: list[tuple[float, str]] = []
     worst = 0
@@ -52,7 +52,7 @@ def test_round_robin_takes_turns() -> None:
     core.handle(GatewayConnected(1, "gateway", "epoch"), 0.0)
     core.handle(StatePublished(fleet(replicas=REPLICAS, max_concurrency=100)), 0.0)
     for replica in REPLICAS:
-        core.handle(ReplicaProbed(replica, True), 0.0)
+        core.handle(ReplicaPolled(replica, True), 0.0)
     chosen = []
     for number in range(8):
         (decision,) = core.handle(Acquire(1, ask(f"l{number}")), 0.0)

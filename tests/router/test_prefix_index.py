@@ -6,7 +6,7 @@ import random
 from collections import OrderedDict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts.prefix import HASH_BYTES, chain_bytes, chain_tokens, root
@@ -56,6 +56,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.lists(PROMPTS, min_size=1, max_size=5))
+@example([("hold", 2, "aa"), ("hold", 2, "b"), ("hold", 2, "a"), ("trim", 2, 2)], ["b"])  # a prompt ends inside a node
 def test_overlaps_are_those_of_the_naive_twin(steps: list[tuple[str, int, str | int]], asked: list[str]) -> None:
     index, twin = PrefixIndex(10_000), NaiveTwin()
     for what, slot, argument in steps:

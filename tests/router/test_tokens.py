@@ -13,12 +13,10 @@ from contracts.proto import router_pb2 as pb
 from router.control.client import ControlClient
 from router.protocol import wire
 from router.protocol.framing import FrameReader, framed
-from router.protocol.inquiry import inquire
 from router.server import RouterServer
 from router.tokens import Role
 from tests.router.fakes import GUARD_S, READER_TOKEN, TOKEN, TOKENS, Connect, StartRouter, ask, fleet, until
 
-DESCRIBE = pb.GatewayMessage(describe=pb.DescribeRequest())
 ENGINES_TOKEN = "token-that-every-engine-holds"
 STRANGERS = ("", ENGINES_TOKEN, TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "tökén", "x" * 3_000)
 FAR = 2**62
@@ -59,9 +57,9 @@ async def test_whoever_is_no_gateway_neither_leases_nor_publishes(
     honest.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
     publish, lease = wire.desired_state(hijacked(FAR)), wire.acquire(ask("stolen"), 30.0)
-    for attack in ((HELLO, publish, lease), (publish,), (lease,), (HELLO, lease), (DESCRIBE, publish)):
+    for attack in ((HELLO, publish, lease), (publish,), (lease,), (HELLO, lease)):
         answers = await said_to(router, token, *attack)
-        assert {answer.WhichOneof("body") for answer in answers} <= {"closing", "fleet"}
+        assert {answer.WhichOneof("body") for answer in answers} == {"closing"}
     assert router.dispatcher.fleet.version == 7
     assert set(router.dispatcher.fleet.replicas) == {"r1"}
     assert set(router.dispatcher.sessions) == {honest.gateway_id}
@@ -76,30 +74,43 @@ async def test_gateways_and_readers_may_ask(start_router: StartRouter, connect: 
     client = await connect(router.port)
     client.publish(fleet(replicas=("r1",)))
     await client.acquire(ask("l1"))
-    address = f"127.0.0.1:{router.port}"
-    assert (await asyncio.to_thread(inquire, address, token, DESCRIBE)).fleet.gateways == 1
     with ControlClient(f"127.0.0.1:{router.control_port}", token) as control:
+        assert (await asyncio.to_thread(control.fleet)).gateways == 1
         [record] = await asyncio.to_thread(control.explain, "req_l1")
     assert record.chosen == "r1"
 
 
-@pytest.mark.parametrize("question", [DESCRIBE, pb.GatewayMessage(explain=pb.ExplainRequest(request_id="req_1"))])
-async def test_an_engines_token_may_not_even_ask(start_router: StartRouter, question: pb.GatewayMessage) -> None:
+async def test_an_engines_token_may_not_even_ask(start_router: StartRouter) -> None:
     router = await start_router()
-    with pytest.raises(RouterUnavailable, match=r"router token is required.*router\.reader\.token"):
-        await asyncio.to_thread(inquire, f"127.0.0.1:{router.port}", ENGINES_TOKEN, question)
+    [answer] = await said_to(router, ENGINES_TOKEN, HELLO)
+    assert "router token is required" in answer.closing.reason
+    with ControlClient(f"127.0.0.1:{router.control_port}", ENGINES_TOKEN) as control:
+        for question in (control.fleet, lambda: control.explain("req_1")):
+            with pytest.raises(RouterUnavailable, match="refused"):
+                await asyncio.to_thread(question)
 
 
-async def test_a_readers_lease_stream_is_told_what_it_lacks(start_router: StartRouter) -> None:
+async def test_a_reader_is_sent_from_the_lease_port_to_the_control_service(start_router: StartRouter) -> None:
     router = await start_router()
-    [answer] = await said_to(router, READER_TOKEN, HELLO)
-    assert "leases take the gateways' (router.token)" in answer.closing.reason
+    for messages in ((), (HELLO,)):
+        [answer] = await said_to(router, READER_TOKEN, *messages)
+        assert "the control service (router.control_port); leases take the gateways' (router.token)" in (
+            answer.closing.reason
+        )
+
+
+@pytest.mark.parametrize("field", [9, 10])
+async def test_what_earlier_releases_asked_at_the_lease_port_is_no_hello(start_router: StartRouter, field: int) -> None:
+    router = await start_router()
+    asked = pb.GatewayMessage.FromString(bytes([field << 3 | 2, 0]))
+    [answer] = await said_to(router, TOKEN, asked)
+    assert "the first message must be a hello" in answer.closing.reason
 
 
 async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
     start_router: StartRouter, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await start_router(version_jump=100)
+    router = await start_router(max_version_jump=100)
     broken, honest = await connect(router.port, gateway_id="broken"), await connect(router.port)
     honest.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
@@ -115,7 +126,7 @@ async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
 async def test_a_router_started_again_takes_the_version_the_database_has(
     start_router: StartRouter, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await start_router(version_jump=100)
+    router = await start_router(max_version_jump=100)
     client = await connect(router.port)
     client.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
@@ -123,6 +134,6 @@ async def test_a_router_started_again_takes_the_version_the_database_has(
     await until(lambda: "desired state 1000000" in caplog.text)
     port = router.port
     await router.abort()
-    again = await start_router(port=port, version_jump=100)
+    again = await start_router(port=port, max_version_jump=100)
     await until(lambda: again.dispatcher.fleet.version == 1_000_000)
     assert (await client.acquire(ask("l1"))).engine.replica_id == "r2"

@@ -15,6 +15,7 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.settings import fields
 from infra.local.config import LocalConfig
+from router.config import SloClass
 from slipstream import settings, toml
 from slipstream.settings import Settings
 
@@ -105,3 +106,15 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
 def test_any_text_survives_toml(text: str, number: float, names: list[str]) -> None:
     before = Outer(Inner(text, number, names), [Inner(text, 0.0, []), Inner("", number, names)])
     assert msgspec.convert(tomllib.loads(toml.dump(before)), Outer) == before
+
+
+def test_settings_of_earlier_releases_are_taken_under_their_new_names(tmp_path: Path) -> None:
+    file = tmp_path / "slipstream.toml"
+    file.write_text('[[router.promises]]\ntier = "chat"\nprompt_tokens = 4096\nttft_s = 0.5\n')
+    assert settings.load(file).router.slos == (SloClass(Tier.CHAT, 4_096, 0.5),)
+
+
+def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
+    known = {name for name, _ in fields(Settings)}
+    assert set(settings.RENAMED.values()) <= known
+    assert not set(settings.RENAMED) & known

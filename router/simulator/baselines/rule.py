@@ -11,7 +11,7 @@ from typing import Protocol
 
 from contracts.lease import Engine, Lease, LeaseRequest
 from router.core.decisions import Decision, Granted, Welcomed
-from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaProbed, StatePublished
+from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 
 HASH_BYTES = 16
 
@@ -84,7 +84,7 @@ class RuleRouter:
             self._rule.prepare(len(self._engines), random.Random(f"{self._seed} rule"))
         elif isinstance(event, GatewayConnected):
             return [Welcomed(event.connection, 0)]
-        elif isinstance(event, ReplicaProbed):
+        elif isinstance(event, ReplicaPolled):
             pass  # none of the rules restated here uses polled load by default
         return []
 

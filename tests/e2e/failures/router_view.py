@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from contracts.errors import RouterUnavailable
-from contracts.proto import router_pb2 as pb
-from router.protocol.inquiry import inquire
+from contracts.proto import control_pb2 as pb
+from router.control.client import ControlClient
+from slipstream.commands.options import running_settings
 from tests.deployment import Deployment
 
 
@@ -18,21 +19,21 @@ class RouterView:
         self._token = token
 
     @classmethod
-    async def of(cls, deployment: Deployment) -> RouterView:
+    def of(cls, deployment: Deployment) -> RouterView:
         """The router of a running deployment."""
-        return cls(
-            (await deployment.processes())["router"]["url"], (deployment.data / "router.reader.token").read_text()
-        )
+        settings = running_settings(None, str(deployment.data))
+        return cls(settings.control_address, (deployment.data / "router.reader.token").read_text())
 
-    async def describe(self) -> pb.FleetDescription | None:
+    async def describe(self) -> pb.Fleet | None:
         """The fleet as the router sees it; None while there is no router."""
-        question = pb.GatewayMessage(describe=pb.DescribeRequest())
-        try:
-            return (await asyncio.to_thread(inquire, self._address, self._token, question)).fleet
-        except RouterUnavailable:
-            return None
+        with ControlClient(self._address, self._token) as control:
+            try:
+                return await asyncio.to_thread(control.fleet)
+            except RouterUnavailable:
+                return None
 
     async def leases(self) -> dict[str, int]:
         """Live leases by replica; empty while there is no router."""
         described = await self.describe()
-        return {replica.replica_id: replica.leases for replica in described.replicas} if described else {}
+        pools = described.pools if described else ()
+        return {replica.id: replica.leases for pool in pools for replica in pool.replicas}

@@ -71,7 +71,7 @@ async def test_its_streams_are_recorded_with_the_engines_count(
 
     await all_ready(trial)
     assert process_ids(trial)["gateway-1"] != old_pid
-    router = await RouterView.of(trial)
+    router = RouterView.of(trial)
 
     async def no_lease_is_left() -> bool:
         return set((await router.leases()).values()) == {0}

@@ -21,7 +21,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 async def test_streams_outlive_the_router(
     trial_client: openai.AsyncOpenAI, trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
-    router = await RouterView.of(trial)
+    router = RouterView.of(trial)
     before = await router.describe()
     assert before is not None
     for engine in trial_engines:

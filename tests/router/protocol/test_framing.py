@@ -14,7 +14,7 @@ LIMIT_BYTES = 4_096
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.lists(st.integers(1, 700), max_size=60))
 def test_every_cut_gives_the_same_payloads(documents: list[bytes], cuts: list[int]) -> None:
-    messages = [pb.Explanation(records=document) for document in documents]
+    messages = [pb.DesiredStateVersion(document=document) for document in documents]
     line = b"".join(framed(message) for message in messages)
     reader = FrameReader(LIMIT_BYTES)
     arrived: list[bytes] = []
@@ -22,7 +22,7 @@ def test_every_cut_gives_the_same_payloads(documents: list[bytes], cuts: list[in
         arrived += reader.feed(line[:cut])
         line = line[cut:]
     arrived += reader.feed(line)
-    assert [pb.Explanation.FromString(payload) for payload in arrived] == messages
+    assert [pb.DesiredStateVersion.FromString(payload) for payload in arrived] == messages
 
 
 def test_a_frame_beyond_the_limit_is_refused_before_it_is_held() -> None:
@@ -33,9 +33,9 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_held() -> None:
 
 
 def test_the_limit_may_grow_between_two_frames_of_one_read() -> None:
-    small, large = pb.Opening(token="t"), pb.Explanation(records=b"x" * (LIMIT_BYTES + 1))
+    small, large = pb.Opening(token="t"), pb.DesiredStateVersion(document=b"x" * (LIMIT_BYTES + 1))
     reader = FrameReader(LIMIT_BYTES)
     arrived = reader.feed(framed(small) + framed(large))
     assert pb.Opening.FromString(next(arrived)) == small
     reader.limit_bytes *= 2
-    assert pb.Explanation.FromString(next(arrived)) == large
+    assert pb.DesiredStateVersion.FromString(next(arrived)) == large

@@ -1,0 +1,64 @@
+"""Which replica is so much slower than its pool that it is taken out for a while, as Envoy's outlier detection does.
+
+    reports: OUTLIER_RATIO times slower ──two organizations or more find it so──► out
+                                      └──one alone does──► probes of our own ──SLOW_PROBES in a row as slow──► out
+
+What one organization sends may be what is slow, so its reports alone take nothing from the others; the probe's prompt
+is ours. It is timed while the engine computes no other prompt, or, where one organization has the pool to itself and
+nobody else can lose by it, at any time.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from router.core.events import Probe
+from router.core.latency_model import START_S, pairs_of
+from router.core.pool import PoolState
+from router.core.replica import Replica
+
+OUTLIER_RATIO = 8.0
+"""So many times slower than its pool, learnt from `OUTLIER_REPORTS` answers or more, it is suspected."""
+OUTLIER_REPORTS = 24
+OUTLIERS_AT_MOST = 1 / 3
+"""Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
+SLOW_PROBES = 3
+"""In a row: one may have met a hiccup, the engine's or this process's."""
+
+
+class Verdict(Enum):
+    """On one replica."""
+
+    KEEP = "keep"
+    PROBE = "probe"
+    EJECT = "eject"
+
+
+def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
+    """By all that was reported and probed until now."""
+    ratio = replica.ratio
+    if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
+        return Verdict.KEEP
+    if sum(one.breaker.open for one in pool.replicas) + 1 > len(pool.replicas) * OUTLIERS_AT_MOST:
+        return Verdict.KEEP
+    if len(ratio.voices(now)) > 1 or replica.slow_probes >= SLOW_PROBES:
+        return Verdict.EJECT
+    return Verdict.PROBE
+
+
+def probe_expected_s(pool: PoolState, replica: Replica, now: float) -> float:
+    """How long a probe asked now takes on an average engine; 0: what others have it compute would decide, or the pool's
+    pace is not known."""
+    if not pool.rates.trusted:
+        return 0.0
+    if replica.prefilling and len({cell for one in pool.replicas for cell in one.ratio.voices(now)}) > 1:
+        return 0.0
+    tokens, pairs = replica.prefill_tokens + 1, replica.prefill_pairs + pairs_of(1, 1)
+    return max(pool.rates.first_token_s(tokens, pairs, replica.decoding), START_S)
+
+
+def probe_ended(replica: Replica, probe: Probe, now: float) -> None:
+    """Count it, if it tells anything about the engine's pace."""
+    if probe in (Probe.WELL, Probe.LATE) and replica.probe_expected_s:
+        slow = now - replica.probe_asked_at >= OUTLIER_RATIO * replica.probe_expected_s
+        replica.slow_probes = replica.slow_probes + 1 if slow else 0

@@ -1,0 +1,40 @@
+"""Why an ask waits or is refused: one word for the metric's label, one sentence for people."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """The value is the `reason` of `slipstream_router_sheds`: of an ask refused at its deadline, what kept it."""
+
+    sentence: str
+    """As it stands in records, explanations and refusals."""
+
+    def __new__(cls, label: str, sentence: str) -> Reason:
+        made = object.__new__(cls)
+        made._value_ = label
+        made.sentence = sentence
+        return made
+
+    # what kept an ask from a replica, or from all of a pool
+    PLACES_TAKEN = "places_taken", "every place is taken"
+    AVOIDED = "avoided", "engines that did not fail its tenant are busy"
+    SUSPECTED = "suspected", "an engine that failed its tenant is being polled"
+    HALF_OPEN = "half_open", "an engine that was taken out is tried by one request of each tenant"
+    CONTEXT = "context", "no replica with a context that long is free"
+    RESERVED = "reserved", "what is left is for tenants with less than their share"
+    MEMORY = "memory", "no engine has memory left for it"
+    PACE_UNKNOWN = "pace_unknown", "how fast the engines are is not known yet, and they have work"
+    OVER_SHARE = "over_share", "its tenant has more than its share, and others are being served"
+    TTFT = "ttft", "no engine would begin to answer in time"
+    TPOT = "tpot", "running streams would wait too long for their next token"
+
+    # what refused it before its deadline
+    QUEUE_FULL = "queue_full", "every place is taken and the queue is full"
+    TURN_TOO_LATE = "turn_too_late", "its turn would come after its deadline"
+    OUTRANKED = "outranked", "requests with more right to the pool are waiting"
+    GIVEN_UP = "given_up", "not all who wait could begin in time, and it is much work"
+    NO_ENGINE = "no_engine", "no healthy engine serves it"
+    UNKNOWN_MODEL = "unknown_model", "there is no such model"
+    STARTING = "starting", "the router does not know its engines yet"

@@ -1,0 +1,56 @@
+"""How one replica's first tokens compare to its pool's, as several organizations find it: no single one decides.
+
+    value = lower median, over the voices heard lately, of each one's own moving ratio
+
+What one organization sends can take long on the fastest engine. An organization is one voice, however many requests it
+has: beside another's voice it cannot make a replica slower than the other finds it, beside two it is outvoted. Voices
+are a fixed number of hash cells: two organizations in one cell are one voice, which only makes verdicts rarer.
+"""
+
+from __future__ import annotations
+
+import xxhash
+
+from router.core.latency_model import RATIO_STEP, Ratio
+
+CELLS = 8
+"""Voices kept for each replica."""
+FRESH_S = 60.0
+"""A voice not heard for so long says nothing about now, while others are heard."""
+LARGEST_STEP = 0.3
+
+
+class Slowness:
+    """One replica's. `learn` alone changes it."""
+
+    __slots__ = ("_heard_at", "_prior", "_voices", "count", "value")
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self._prior = speed
+        self._voices: dict[int, Ratio] = {}
+        self._heard_at: dict[int, float] = {}
+        self.value = 1.0 / speed
+        """Above 1: slower."""
+        self.count = 0
+        """Reports since it was last judged."""
+
+    def learn(self, organization_id: str, observed_s: float, expected_s: float, now: float) -> None:
+        """A first token came. expected_s: what the pool's formula says without any ratio."""
+        self.count += 1
+        cell = cell_of(organization_id)
+        self._heard_at[cell] = now
+        heard = self.voices(now)
+        # each of several hears a part of the reports: it must follow them as much faster
+        step = min(RATIO_STEP * len(heard), LARGEST_STEP)
+        self._voices.setdefault(cell, Ratio(self._prior)).learn(observed_s, expected_s, step)
+        ratios = sorted(self._voices[one].value for one in heard)
+        self.value = ratios[(len(ratios) - 1) // 2]
+
+    def voices(self, now: float) -> set[int]:
+        """Cells of the organizations heard lately."""
+        return {cell for cell, heard_at in self._heard_at.items() if now - heard_at <= FRESH_S}
+
+
+def cell_of(organization_id: str) -> int:
+    """The voice an organization is, or shares."""
+    return xxhash.xxh3_64_intdigest(organization_id.encode()) % CELLS
