@@ -197,8 +197,8 @@ class PrefixIndex:
     # nodes
 
     def _ended_inside(self, slot: int, match: Match) -> list[int]:
-        """The path of a chain that is known as a whole. Where it ends inside a node of which the replica holds more, the
-        rest becomes a node of its own: it was not used."""
+        """The path of a chain that is known as a whole. Where it ends inside a node of which the replica holds more,
+        the rest becomes a node of its own: it was not used."""
         last = match.path[-1]
         inside = match.total - self._start[last]
         hold = self._find(last, slot)

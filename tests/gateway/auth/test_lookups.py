@@ -80,16 +80,16 @@ async def test_who_has_an_answer_takes_no_later_one_from_the_line() -> None:
 
     async def read(hashes: Sequence[bytes]) -> Mapping[bytes, KeyRecord | Refusal]:
         if hashes == [b"other"]:
-            second.append(asyncio.create_task(lookups.ask(b"key", b"key", 30.0)))
+            second.append(asyncio.create_task(line.ask(b"key", b"key", 30.0)))
             await more.wait()
         return {key_hash: Refusal(Reason.UNKNOWN) for key_hash in hashes}
 
-    lookups = Lookups(read, lambda *_: None, readers=1, batch_keys=1)
-    asking = [asyncio.create_task(lookups.ask(name, name, 30.0)) for name in (b"key", b"other")]
+    line = Lookups(read, lambda *_: None, readers=1, batch_keys=1)
+    asking = [asyncio.create_task(line.ask(name, name, 30.0)) for name in (b"key", b"other")]
     assert isinstance(await asking[0], Refusal)
     await asyncio.sleep(0)
     assert not second[0].done()
     more.set()
     for asked in (*asking, *second):
         assert isinstance(await asyncio.wait_for(asked, 30.0), Refusal)
-    await lookups.stop()
+    await line.stop()
