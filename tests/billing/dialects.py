@@ -147,7 +147,7 @@ async def dialects() -> AsyncIterator[Dialects]:
             "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
             "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),
             # engines are filled to their places, however slow the tests before have made them look
-            "SLIPSTREAM_ROUTER__PROMISES": "[]",
+            "SLIPSTREAM_ROUTER__SLOS": "[]",
         }
         running = await stack.enter_async_context(deployment(environment=environment, token=TOKEN))
         limiter = Limiter(
