@@ -39,8 +39,9 @@ def test_a_trace_gives_a_table_with_a_line_per_policy_and_load_and_a_picture(tra
     assert [line.split()[:2] for line in lines[1:] if line] == [
         ["1", "smg"], ["1", "core:least_load"], ["4", "smg"], ["4", "core:least_load"],
     ]  # fmt: skip
-    curves = ElementTree.parse(picture).findall(".//{http://www.w3.org/2000/svg}polyline")
-    assert len(curves) == 4 * 2
+    groups = ElementTree.parse(picture).iterfind(".//{http://www.w3.org/2000/svg}g")
+    curves = [group.get("id", "") for group in groups if "/" in group.get("id", "")]
+    assert len(curves) == len(set(curves)) == 4 * 2
 
 
 def test_json_holds_every_run(trace: Path) -> None:
