@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-SHARE = 0.1
+SHARE = 0.05
 """Of the loop's time, for one organization's large bodies and refused requests."""
 BURST_S = 0.02
 """So much of the loop it may take at once."""
