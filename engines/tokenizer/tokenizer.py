@@ -29,6 +29,9 @@ from engines.tokenizer.token_bytes import token_bytes
 JsonObject = dict[str, Any]
 PIECES = 1_000
 """Encoded in one call where a text falls into many."""
+SLICE_CHARACTERS = 32_768
+CUT_TOKENS = 128
+"""More than one cut through a text adds ids, by far: to the last word before it and the first one after it."""
 NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -205,11 +208,29 @@ class Tokenizer:
     def _encode(self, backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
         size_bytes = require_sound(text)
         self.require_fitting(size_bytes, limit_tokens, already)
+        if limit_tokens is not None and size_bytes > limit_tokens and len(text) > SLICE_CHARACTERS:
+            self._require_few(backend, text, size_bytes, limit_tokens, already)
         # `encode` holds the interpreter lock from beginning to end; a batch does not, even one of one
         encoding = backend.encode_batch_fast([text], add_special_tokens=False)[0]
         _require_room(already + len(encoding), limit_tokens)
         ids: list[int] = encoding.ids
         return ids
+
+    def _require_few(self, backend: Any, text: str, size_bytes: int, limit_tokens: int, already: int) -> None:
+        """Raises ContextTooLong for a text whose slices have more ids than it can lose by being whole.
+
+        Encoding millions of ids at once takes hundreds of megabytes, and while the kernel gives and takes them every
+        thread of the process waits; slices use the same few again.
+        """
+        least = already
+        for first in range(0, len(text), SLICE_CHARACTERS):
+            piece = text[first : first + SLICE_CHARACTERS]
+            least += len(backend.encode_batch_fast([piece], add_special_tokens=False)[0])
+            least -= CUT_TOKENS if first else 0
+        if least > limit_tokens:
+            raise ContextTooLong(
+                limit_tokens=limit_tokens, prompt_tokens=least, output_tokens=1, param="prompt", prompt_bytes=size_bytes
+            )
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None) -> None:

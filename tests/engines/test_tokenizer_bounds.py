@@ -27,7 +27,7 @@ from engines.tokenizer.control import ControlTokens
 from engines.tokenizer.json_value import MAX_DEPTH, MAX_VALUES, JsonBounds, parsed_arguments, require_bounded
 from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
-from engines.tokenizer.tokenizer import Tokenizer
+from engines.tokenizer.tokenizer import CUT_TOKENS, SLICE_CHARACTERS, Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import Decoder
 from tests.engines.test_tokenizer import write_model
@@ -313,6 +313,40 @@ def test_a_prompt_over_the_limit_is_refused_with_its_count(chat: Tokenizer) -> N
     assert chat.chat_ids(messages, None, count) == chat.chat_ids(messages)
     with pytest.raises(ContextTooLong):
         chat.chat_ids(messages, None, count - 40)
+
+
+@given(
+    text=st.lists(st.one_of(words, st.sampled_from(["a" * 97, "汉字" * 9, "pneumono" * 12])), max_size=40).map("".join),
+    slice_characters=st.integers(1, 300),
+)
+def test_cutting_a_text_adds_few_ids(chat: Tokenizer, code: Tokenizer, text: str, slice_characters: int) -> None:
+    cuts = range(0, len(text), slice_characters)
+    for tokenizer in (chat, code):
+        in_slices = sum(tokenizer.count(text[cut : cut + slice_characters]) for cut in cuts)
+        assert in_slices - tokenizer.count(text) <= CUT_TOKENS / 8 * len(cuts)
+
+
+@pytest.mark.parametrize("text", ["pneumonoultramicroscopic", "汉字", "a = 1\n", "a"])
+def test_a_long_text_that_cannot_fit_is_never_encoded_whole(
+    chat: Tokenizer, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Encoded whole, a megabyte of one word held up every thread for some 60 ms: memory, not the interpreter lock."""
+    text *= 5 * SLICE_CHARACTERS // len(text)
+    count = chat.count(text)
+    assert chat.encode(text, count) == chat.encode(text), "what fits is not refused for its slices"
+    longest, backend = [0], chat._plain
+
+    class Watched:
+        def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+            longest[0] = max(longest[0], *map(len, texts))
+            return backend.encode_batch_fast(texts, **options)
+
+    monkeypatch.setattr(chat, "_plain", Watched())
+    with pytest.raises(
+        ContextTooLong, match=rf"The prompt has {len(text.encode())} bytes, which are at least \d+ tokens"
+    ):
+        chat.encode(text, count // 2)
+    assert longest[0] == SLICE_CHARACTERS
 
 
 # Control strings
