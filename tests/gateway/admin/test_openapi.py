@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from gateway.admin.endpoints import ENDPOINTS
 from gateway.admin.handlers import PREFIX
 from gateway.tenants.roles import Role
-from tests.gateway.admin.fuzzing import fuzz, fuzz_sequences
+from tests.gateway.admin.fuzzing import Tenant, fuzz, fuzz_sequences
 from tests.gateway.admin.people import People
 from tests.gateway.slow_platform import SlowPlatform
 
@@ -46,24 +47,23 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
                 assert schema["additionalProperties"] is False
 
 
-async def stranger_of(people: People) -> str:
+async def stranger_of(people: People) -> Tenant:
     """Somebody who may everything in an organization of their own, where nothing that other tests use can break."""
     operator = await people.operator()
-    organization = await operator.make("/organizations", {"name": f"fuzz {id(object())} {people.url}"})
+    organization = await operator.make("/organizations", {"name": f"fuzz {uuid4()}"})
     member = await operator.make(
         f"/organizations/{organization['id']}/members", {"email": "f@x.io", "name": "f", "role": Role.OWNER.value}
     )
     made = await operator.make(
         f"/organizations/{organization['id']}/admin-keys", {"principal_id": member["id"], "name": "fuzz"}
     )
-    secret: str = made["secret"]
-    return secret
+    return Tenant(organization["id"], made["secret"])
 
 
 @pytest.mark.parametrize("examples", [2, nightly(500)])
 async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    sent = await asyncio.to_thread(fuzz, document, people.url, await stranger_of(people), examples)
+    sent = await asyncio.to_thread(fuzz, document, people.url, (await stranger_of(people)).secret, examples)
     assert sent > len(ENDPOINTS) * examples / 2
 
 
@@ -84,8 +84,8 @@ async def test_a_document_that_lies_is_found_out(lie: str, people: People) -> No
 @pytest.mark.parametrize(("sequences", "steps"), [(3, 10), nightly(400, 50)])
 async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: int, people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    secret = await stranger_of(people)
-    sent = await asyncio.to_thread(fuzz_sequences, document, people.url, secret, sequences, steps)
+    tenant, other = await stranger_of(people), await stranger_of(people)
+    sent = await asyncio.to_thread(fuzz_sequences, document, people.url, tenant, other, sequences, steps)
     assert sent > sequences * steps / 4
 
 
