@@ -89,6 +89,12 @@ async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: in
     assert sent > sequences * steps / 4
 
 
+async def test_what_another_tenant_reads_too_is_found_out(people: People) -> None:
+    document, tenant = await fetch(f"{people.url}{PREFIX}/openapi.json"), await stranger_of(people)
+    with pytest.raises(AssertionError, match="another tenant reads it too"):
+        await asyncio.to_thread(fuzz_sequences, document, people.url, tenant, tenant, 50, 20)
+
+
 @pytest.mark.parametrize("examples", [10, nightly(10_000)])
 async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
     document = await fetch(f"{platform.url}/openapi.json")
