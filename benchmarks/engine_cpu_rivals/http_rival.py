@@ -15,7 +15,7 @@ from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Sample
 from contracts.errors import SlipstreamError
 from engines.drivers.base import EngineRequest
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 
 NAME = "bench"
