@@ -114,7 +114,7 @@ class Counting:
         return self._joined.is_set()
 
     async def wait_joined(self) -> None:
-        """Return once that is so."""
+        """Return once the other gateways wait for this one's journal."""
         await self._joined.wait()
 
     async def count(self, rules: Sequence[PlannedRule]) -> bool:

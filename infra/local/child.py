@@ -105,7 +105,7 @@ class Child:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def status(self) -> ChildStatus:
-        """A snapshot."""
+        """What the child is doing now."""
         uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0
         # The process ends a moment before its watcher hears of it.
         state = State.WAITING if self.state is State.READY and self.pid is None else self.state
