@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import ipaddress
+import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -20,9 +22,13 @@ from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError,
 from gateway.http.config import ConnectionsConfig
 
 SWEEP_S = 0.25
+MALFORMED_LOGGED_EVERY_S = 60.0
+"""A stranger may send as many malformed requests as he likes; he must not fill the disk by the log."""
 RETRY_AFTER_S = 1.0
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+logger = logging.getLogger(__name__)
 
 
 class Waiting(enum.Enum):
@@ -78,6 +84,10 @@ class Observer(Protocol):
         """How many there are now; told with every sweep."""
         ...
 
+    def request_malformed(self, code: str) -> None:
+        """A request was refused, with this error code, before it was read."""
+        ...
+
 
 class ConnectionTable:
     """All connections of this process."""
@@ -104,6 +114,9 @@ class ConnectionTable:
             Waiting.IDLE: config.idle_timeout_s,
             Waiting.CLOSING: config.unread_timeout_s,
         }
+        self._malformed = 0
+        """Since the log was told last."""
+        self._malformed_logged_s = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -173,9 +186,17 @@ class ConnectionTable:
             if not neighbours:
                 del self._by_network[connection.network]
 
+    def malformed(self, code: str) -> None:
+        """A request was refused before it was read; the log hears of it with a later sweep."""
+        self._observer.request_malformed(code)
+        self._malformed += 1
+
     def sweep(self) -> None:
         """End whatever has waited for too long."""
         now_s = self._clock()
+        if self._malformed and now_s - self._malformed_logged_s >= MALFORMED_LOGGED_EVERY_S:
+            logger.warning("malformed HTTP requests refused since the last such line: %d", self._malformed)
+            self._malformed, self._malformed_logged_s = 0, now_s
         for waiting, since_s in self._since_s.items():
             timeout_s = self._timeout_s[waiting]
             overdue = []
