@@ -7,7 +7,6 @@ the oldest connection that may give way to a new one is found at once. Decides; 
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import ipaddress
 import logging
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from contracts.addresses import Address, carried, plain
+from contracts.background_task import BackgroundTask
 from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
 
@@ -117,7 +117,7 @@ class ConnectionTable:
         self._malformed = 0
         """Since the log was told last."""
         self._malformed_logged_s = -math.inf
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
 
     def __len__(self) -> int:
         """Connections held."""
@@ -125,14 +125,11 @@ class ConnectionTable:
 
     def start(self) -> None:
         """Begin to end what is overdue, on the running loop."""
-        self._task = asyncio.create_task(self._run(), name="connections")
+        self._task.start()
 
     async def stop(self) -> None:
         """End sweeping."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
@@ -234,11 +231,6 @@ class ConnectionTable:
         self.forget(connection)
         connection.give_way()
         return True
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            self.sweep()
 
 
 def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
