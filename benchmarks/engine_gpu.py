@@ -191,7 +191,7 @@ def product_flops(bench: Bench) -> float:
 
 
 def kv_bytes(bench: Bench) -> int:
-    """Of one token."""
+    """Bytes of keys and values per token."""
     return bench.shape.kv_elements_per_token * 2
 
 

@@ -23,7 +23,7 @@ import msgspec
 import uvloop
 
 from engines.drivers.base import EngineRequest
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine

@@ -27,7 +27,6 @@ class StepPrices:
         self.read_s_per_token, self.crowd_s, self.crowd_step_s = prices[5:]
 
     def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
-        """As `Roofline.step_s`."""
         price = self.stream_s * sequences + self.read_s_per_token * context_tokens
         price += self.crowd_s * max(sequences - FEW, 0)
         if prefill_tokens:
@@ -35,11 +34,9 @@ class StepPrices:
         return price + self.decode_step_s + (self.crowd_step_s if sequences > FEW else 0.0)
 
     def decode_s(self, sequences: int, context_tokens: int) -> float:
-        """As `Roofline.decode_s`."""
         return self.step_s(0, 0.0, sequences, context_tokens)
 
     def decode_run_s(self, steps: int, sequences: int, context_tokens: int) -> float:
-        """As `Roofline.decode_run_s`."""
         grown = sequences * steps * (steps - 1) / 2
         return steps * self.decode_s(sequences, context_tokens) + self.read_s_per_token * grown
 

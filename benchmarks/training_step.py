@@ -69,7 +69,7 @@ def own_step(model: Llama, ids: Tensor) -> float:
 
 
 def gradients(model: Llama) -> dict[str, Tensor]:
-    """And clears them."""
+    """The model's gradients, which are cleared behind."""
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad(set_to_none=True)
     return found

@@ -16,6 +16,6 @@ class FileStamp(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, path: Path) -> FileStamp:
-        """Raises OSError."""
+        """The state of the file at `path` now. Raises OSError."""
         found = path.stat()
         return cls(found.st_mtime_ns, found.st_size, found.st_ino)

@@ -56,7 +56,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A granted place."""
+    """A place on an engine, granted to one attempt of a request."""
 
     lease_id: str
     engine: Engine

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.json_value import JsonBounds
 from gateway.admin.api import AdminApi

@@ -33,7 +33,7 @@ class Lock(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """Where it is kept."""
+        """The lock file's path."""
         return FOLDER / f"{self.name}.lock"
 
 

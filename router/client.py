@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import uuid
 from collections import deque
 
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
 from contracts.errors import (
     ModelNotFound,
@@ -59,20 +60,15 @@ class RouterClient:
         self._state: DesiredState | None = None
         self._router_version = 0
         self._stream: MessageStream | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("router-client", self._keep_connected)
 
     async def start(self) -> None:
         """Begin connecting, and keep at it until `stop`. Does not wait for the router."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._keep_connected(), name="router-client")
+        self._task.start()
 
     async def stop(self) -> None:
         """Disconnect; asks still waiting fail with RouterUnavailable. Live leases end at the router after its grace."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._task.stop()
         for timer in (self._flush_timer, self._patience_timer, self._ping_timer):
             if timer is not None:
                 timer.cancel()
@@ -246,20 +242,19 @@ class RouterClient:
     # connecting
 
     async def _keep_connected(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self.config.reconnect_max_s)
         said = ""
         while True:
             welcomes = self.connections
             reason = await self._connect_until_lost()
             if self.connections > welcomes:
-                pause_s = _FIRST_PAUSE_S
+                backoff.reset()
                 said = ""
                 logger.warning("router connection lost (%s), reconnecting", reason)
             elif reason != said:
                 said = reason
                 logger.warning("no connection to the router at %s (%s), trying on", self.config.address, reason)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
-            pause_s = min(pause_s * 2, self.config.reconnect_max_s)
+            await asyncio.sleep(backoff.next_s())
 
     async def _connect_until_lost(self) -> str:
         """One attempt; returns why it is over."""

@@ -8,7 +8,7 @@ from router.core.record import Record
 
 
 def told(records: Sequence[Record]) -> str:
-    """For people."""
+    """The records of one request, as text for people."""
     if not records:
         return (
             "Nothing is remembered of it. The router keeps the last router.explain_records decisions, of the part of "

@@ -8,7 +8,7 @@ import signal
 import uvloop
 
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.server import RouterServer

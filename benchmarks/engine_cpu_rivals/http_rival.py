@@ -15,7 +15,7 @@ from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Sample
 from contracts.errors import SlipstreamError
 from engines.drivers.base import EngineRequest
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 
 NAME = "bench"
@@ -33,7 +33,6 @@ class HttpRival:
         self._connections: EngineConnections | None = None
 
     async def ready(self) -> None:
-        """See Rival."""
         async with asyncio.timeout(READY_S):
             while True:
                 self._tree.require_running()
@@ -48,7 +47,6 @@ class HttpRival:
         return "/health"
 
     async def burst(self, prompts: Iterator[list[int]], concurrent: int, tokens: int, seconds: float) -> Sample:
-        """See Rival."""
         sample = Sample()
         cpu_s, started_s = self._tree.cpu_s(), time.perf_counter()
 
@@ -62,21 +60,17 @@ class HttpRival:
         return sample
 
     async def text(self, prompt: list[int], tokens: int) -> str:
-        """See Rival."""
         events = await self._events(prompt, tokens)
         decoded = [msgspec.json.decode(event) for _, event in events]
         return "".join(choice["text"] for event in decoded for choice in event["choices"])
 
     def pause(self) -> None:
-        """See Rival."""
         self._tree.pause()
 
     def resume(self) -> None:
-        """See Rival."""
         self._tree.resume()
 
     def stop(self) -> None:
-        """See Rival."""
         self._tree.stop()
 
     async def _request(self, prompt: list[int], tokens: int, sample: Sample) -> None:

@@ -36,11 +36,9 @@ class HuggingFace:
         self._tree = ProcessTree("transformers", command, environment, setup.scratch, piped=True)
 
     async def ready(self) -> None:
-        """See Rival."""
         await self._generate([[1, 2, 3]], 2)
 
     async def burst(self, prompts: Iterator[list[int]], concurrent: int, tokens: int, seconds: float) -> Sample:
-        """See Rival."""
         sample = Sample()
         cpu_s, started_s = self._tree.cpu_s(), time.perf_counter()
         while time.perf_counter() < started_s + seconds:
@@ -55,20 +53,16 @@ class HuggingFace:
         return sample
 
     async def text(self, prompt: list[int], tokens: int) -> str:
-        """See Rival."""
         text: str = (await self._generate([prompt], tokens))["text"]
         return text
 
     def pause(self) -> None:
-        """See Rival."""
         self._tree.pause()
 
     def resume(self) -> None:
-        """See Rival."""
         self._tree.resume()
 
     def stop(self) -> None:
-        """See Rival."""
         self._tree.stop()
 
     async def _generate(self, prompts: list[list[int]], tokens: int) -> Any:

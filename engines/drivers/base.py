@@ -1,6 +1,6 @@
 """What the gateway and the router need from an engine's dialect, and nothing about transport.
 
-A driver is pure: it builds requests and reads answers. `engines/http/connection.py` does the I/O. One driver knows one
+A driver is pure: it builds requests and reads answers. `engines/http/` does the I/O. One driver knows one
 dialect; one instance serves every replica of every pool with the same options.
 """
 

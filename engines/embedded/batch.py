@@ -47,7 +47,7 @@ class Batch:
 
 
 class Layout(NamedTuple):
-    """One step."""
+    """The batches of one step."""
 
     prompts: Batch | None
     generated: Batch | None

@@ -26,7 +26,6 @@ class NgramSource:
         self._config = config
 
     def begin(self, sequence: Sequence) -> None:
-        """See `DraftSource`."""
         sequence.lookup = NgramDrafts(self._config.ngram_least, self._config.ngram_most)
 
     def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
@@ -52,11 +51,9 @@ class EagleSource:
         self._embedding = model.embedding
 
     def begin(self, sequence: Sequence) -> None:
-        """See `DraftSource`."""
         sequence.lookup = EagleDrafts(self._head, self._embedding)
 
     def learn(self, sequence: Sequence, start: int, states: Tensor) -> None:
-        """See `DraftSource`."""
         if sequence.lookup is None:
             self.begin(sequence)
         assert isinstance(sequence.lookup, EagleDrafts)

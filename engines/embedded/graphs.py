@@ -46,7 +46,6 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
-        """See `Capture`."""
         # libraries allocate on their first calls, which a graph must not hold
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())

@@ -26,7 +26,7 @@ LANES = 16
 
 
 class Ran(NamedTuple):
-    """What a step gave."""
+    """The outcome of one step."""
 
     picks: list[tuple[Sequence, list[Picked]]]
     """The next token of every sequence that has caught up, and for one with drafts the token after each of them."""

@@ -24,7 +24,7 @@ class TextStream(Protocol):
         ...
 
     def flush(self) -> str:
-        """What is still held back."""
+        """The text that is still held back, at the end of the output."""
         ...
 
 
@@ -204,7 +204,7 @@ class Sequence:
         self.forget_drafts()
 
     def forget_drafts(self) -> None:
-        """Have none."""
+        """Drop every draft token, checked or not."""
         self.drafts, self.draft_law, self.draft_tree = [], None, None
         self._pruned = 0
 

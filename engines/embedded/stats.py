@@ -140,6 +140,6 @@ class Stats:
             self._window_start_s, self._window_first = now_s, self.generation_tokens
 
     def idle(self) -> None:
-        """Nothing is running."""
+        """No request runs: throughput is 0, and its window begins anew."""
         self.throughput = 0.0
         self._window_start_s, self._window_first = None, self.generation_tokens

@@ -49,7 +49,7 @@ class OneKey:
         self._key = key
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """The one."""
+        """The one key, whichever engine is asked for."""
         return self._key
 
 

@@ -21,7 +21,7 @@ class Rotary:
         self._turns = torch.polar(torch.full_like(angles, scale), angles)  # (positions, head_dim / 2) complex
 
     def to(self, device: torch.device) -> None:
-        """Keep the table there."""
+        """Move the table to `device`."""
         self._turns = self._turns.to(device)
 
     def table(self) -> Tensor:

@@ -33,7 +33,6 @@ class OffLoopTokenizer:
         self._owns_executor = executor is None
 
     async def encode(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
-        """See `Tokenizer.encode`."""
         return await self.run(tenant, text, lambda: self.tokenizer.encode(text, limit_tokens))
 
     async def chat_ids(
@@ -43,11 +42,9 @@ class OffLoopTokenizer:
         limit_tokens: int | None = None,
         tenant: str = "",
     ) -> list[int]:
-        """See `Tokenizer.chat_ids`."""
         return await self.run(tenant, (messages, tools), lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens))
 
     async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
-        """See `Tokenizer.fill_ids`."""
         return await self.run(tenant, (prefix, suffix), lambda: self.tokenizer.fill_ids(prefix, suffix, limit_tokens))
 
     async def run(self, tenant: str, prompt: Any, work: Callable[[], ResultT]) -> ResultT:

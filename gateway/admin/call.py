@@ -37,7 +37,6 @@ class NoCounters:
     """For an admin API without a limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
-        """As promised by Counters."""
         raise LimiterUnavailable("Nothing is counted here.", retry_after_s=1.0)
 
 

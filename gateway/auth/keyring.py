@@ -21,6 +21,7 @@ from typing import Any
 
 import asyncpg
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import (
     AuthError,
     AuthUnavailable,
@@ -81,7 +82,7 @@ class Keyring:
         self._lookups = Lookups(
             self._ask, self._cache.put, readers=config.connections, batch_keys=config.lookup_batch_keys
         )
-        self._writer: asyncio.Task[None] | None = None
+        self._writer = BackgroundTask.every(config.last_used_every_s, self._write_last_used, "keyring-last-used")
         self._reachable = True
         self._url = url
         self._pool: asyncpg.Pool[Any] | None = None
@@ -109,14 +110,11 @@ class Keyring:
             name="slipstream-keyring",
         )
         await self._listener.start()
-        self._writer = asyncio.create_task(self._write_last_used(self._pool), name="keyring-last-used")
+        self._writer.start()
 
     async def stop(self) -> None:
         """Stop; identify() raises AuthUnavailable from now on. Idempotent."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.cancel()
-            await asyncio.wait([writer])
+        await self._writer.stop()
         await self._lookups.stop()
         await self._listener.stop()
         pool, self._pool = self._pool, None
@@ -208,11 +206,10 @@ class Keyring:
         self._cache.clear()
         self._lookups.changed(ALL)
 
-    async def _write_last_used(self, pool: asyncpg.Pool[Any]) -> None:
-        while True:
-            await asyncio.sleep(self._config.last_used_every_s)
+    async def _write_last_used(self) -> None:
+        if self._pool is not None:
             with contextlib.suppress(*FAILURES):
-                await self._last_used.write(pool)
+                await self._last_used.write(self._pool)
 
 
 def _outcome(answer: KeyRecord | Refusal) -> str:

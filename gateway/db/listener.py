@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import asyncpg
 
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
 from gateway.db.engine import FAILURES, checked, connect, redacted
 
 FIRST_PAUSE_S = 0.05
@@ -51,22 +52,19 @@ class Listener:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._name = name
         self._monotonic = monotonic
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask(f"{name}-listener", self._run)
         self._first_attempt_over = asyncio.Event()
         self.proven_at_s = float("-inf")
         """On the monotonic clock; minus infinity before the first proof."""
 
     async def start(self) -> None:
         """Begin; returns when the first attempt to listen has succeeded or failed. Never raises for a lost database."""
-        self._task = asyncio.create_task(self._run(), name=f"{self._name}-listener")
+        self._task.start()
         await self._first_attempt_over.wait()
 
     async def stop(self) -> None:
         """Stop listening and close the connection. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._task.stop()
         self.proven_at_s = float("-inf")
 
     async def _run(self) -> None:
@@ -76,7 +74,7 @@ class Listener:
             self._first_attempt_over.set()  # whatever ended this, start() must not wait for it
 
     async def _listen_again_and_again(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             proven_before_s = self.proven_at_s
             try:
@@ -85,9 +83,8 @@ class Listener:
                 _log.warning("%s: lost the database at %s (%r), reconnecting", self._name, redacted(self._url), error)
             self._first_attempt_over.set()
             if self.proven_at_s > proven_before_s:
-                pause_s = FIRST_PAUSE_S
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                backoff.reset()
+            await asyncio.sleep(backoff.next_s())
 
     async def _listen(self) -> None:
         """Connect and listen until the connection fails; always raises."""

@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
 from gateway.admin.audit.log import Actor, Change, record
@@ -65,7 +66,7 @@ class DesiredStateStore:
         self._config = config or DesiredConfig()
         self._on_change = on_change
         self._pool: asyncpg.Pool[Any] | None = None
-        self._follower: asyncio.Task[None] | None = None
+        self._follower = BackgroundTask("desired-state", self._follow)
         self._announced = asyncio.Event()
         self._problem = ""
         self.current = DesiredState(version=0)
@@ -86,14 +87,11 @@ class DesiredStateStore:
         )
         await self._listener.start()
         await self._refresh()
-        self._follower = asyncio.create_task(self._follow(), name="desired-state")
+        self._follower.start()
 
     async def stop(self) -> None:
         """Stop following; `current` stays. Idempotent."""
-        follower, self._follower = self._follower, None
-        if follower is not None:
-            follower.cancel()
-            await asyncio.wait([follower])
+        await self._follower.stop()
         await self._listener.stop()
         pool, self._pool = self._pool, None
         if pool is not None:

@@ -11,6 +11,7 @@ import logging
 import ssl
 from pathlib import Path
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import ConfigError
 from contracts.file_stamp import FileStamp
 from gateway.http.config import TlsConfig
@@ -28,21 +29,17 @@ class Certificate:
         """Loads the pair. Raises ConfigError when it cannot be used."""
         self._certificate = Path(config.certificate_file)
         self._key = Path(config.key_file)
-        self._interval_s = config.reload_interval_s
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(config.reload_interval_s, self._look, "certificate")
         self._seen = self._stamp()
         self.context = self._load()
 
     def start(self) -> None:
         """Begin to look at the files, on the running loop."""
-        self._task = asyncio.create_task(self._watch(), name="certificate")
+        self._task.start()
 
     async def stop(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
 
     def renew(self) -> None:
         """Load the pair again if its files have changed; each change is tried, and told of, once."""
@@ -83,10 +80,8 @@ class Certificate:
         """Changes when a file is written or replaced."""
         return tuple(_stamp_of(path) for path in (self._certificate, self._key))
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await asyncio.to_thread(self.renew)
+    async def _look(self) -> None:
+        await asyncio.to_thread(self.renew)
 
 
 def _stamp_of(path: Path) -> FileStamp | None:

@@ -12,6 +12,7 @@ import logging
 import ssl
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, SlipstreamError
@@ -144,10 +145,27 @@ class ClientProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._framing_bytes += len(data)
-        super().data_received(data)
-        if self._receiving is not None and self._framing_bytes > self._table.config.max_header_bytes:
-            self._refuse(self._headers_too_large())
+        refusal = self._parse(data)
+        if (
+            refusal is None
+            and self._receiving is not None
+            and self._framing_bytes > self._table.config.max_header_bytes
+        ):
+            refusal = self._headers_too_large()
+        if refusal is not None:
+            self._table.malformed(refusal.code)
+            self._refuse(refusal)
         self._settle()
+
+    def _parse(self, data: bytes) -> SlipstreamError | None:
+        """As uvicorn does it, without its own answer to what is no HTTP and its line in the log for each."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # to a protocol that we do not speak: its request is served as any other
+        except httptools.HttpParserError:
+            return self._refusal or RequestError("Invalid HTTP request received.")
+        return None
 
     def on_message_begin(self) -> None:
         """httptools: the first byte of a request."""
@@ -192,11 +210,6 @@ class ClientProtocol(HttpToolsProtocol):
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
         self._settle()
-
-    def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn when the parser stopped, for whichever reason."""
-        refusal, self._refusal = self._refusal, None
-        self._refuse(refusal or RequestError(msg))
 
     def overdue(self, waiting: Waiting) -> None:
         """The client took too long."""

@@ -7,22 +7,28 @@ the oldest connection that may give way to a new one is found at once. Decides; 
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import ipaddress
+import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from contracts.addresses import Address, carried, plain
+from contracts.background_task import BackgroundTask
 from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
 
 SWEEP_S = 0.25
+MALFORMED_LOGGED_EVERY_S = 60.0
+"""A stranger may send as many malformed requests as he likes; he must not fill the disk by the log."""
 RETRY_AFTER_S = 1.0
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+logger = logging.getLogger(__name__)
 
 
 class Waiting(enum.Enum):
@@ -78,6 +84,10 @@ class Observer(Protocol):
         """How many there are now; told with every sweep."""
         ...
 
+    def request_malformed(self, code: str) -> None:
+        """A request was refused, with this error code, before it was read."""
+        ...
+
 
 class ConnectionTable:
     """All connections of this process."""
@@ -104,7 +114,10 @@ class ConnectionTable:
             Waiting.IDLE: config.idle_timeout_s,
             Waiting.CLOSING: config.unread_timeout_s,
         }
-        self._task: asyncio.Task[None] | None = None
+        self._malformed = 0
+        """Since the log was told last."""
+        self._malformed_logged_s = -math.inf
+        self._task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
 
     def __len__(self) -> int:
         """Connections held."""
@@ -112,14 +125,11 @@ class ConnectionTable:
 
     def start(self) -> None:
         """Begin to end what is overdue, on the running loop."""
-        self._task = asyncio.create_task(self._run(), name="connections")
+        self._task.start()
 
     async def stop(self) -> None:
         """End sweeping."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
@@ -173,9 +183,17 @@ class ConnectionTable:
             if not neighbours:
                 del self._by_network[connection.network]
 
+    def malformed(self, code: str) -> None:
+        """A request was refused before it was read; the log hears of it with a later sweep."""
+        self._observer.request_malformed(code)
+        self._malformed += 1
+
     def sweep(self) -> None:
         """End whatever has waited for too long."""
         now_s = self._clock()
+        if self._malformed and now_s - self._malformed_logged_s >= MALFORMED_LOGGED_EVERY_S:
+            logger.warning("malformed HTTP requests refused since the last such line: %d", self._malformed)
+            self._malformed, self._malformed_logged_s = 0, now_s
         for waiting, since_s in self._since_s.items():
             timeout_s = self._timeout_s[waiting]
             overdue = []
@@ -213,11 +231,6 @@ class ConnectionTable:
         self.forget(connection)
         connection.give_way()
         return True
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            self.sweep()
 
 
 def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:

@@ -23,6 +23,7 @@ from typing import Any
 import hiredis
 import msgspec
 
+from contracts.background_task import BackgroundTask
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
 from gateway.limits import loading
@@ -95,15 +96,16 @@ class Counting:
         self._answered: dict[str, None] = {}
         self._answering = asyncio.Lock()
         self._counts: dict[str, asyncio.Task[bool]] = {}
-        self._polling: asyncio.Task[None] | None = None
+        self._polling = BackgroundTask.every(config.seed_poll_s, self._poll, "limits-counting", at_once=True)
 
     def start(self) -> None:
         """Join the gateways that are heard, and begin to answer."""
-        self._polling = asyncio.create_task(self._poll(), name="limits-counting")
+        self._polling.start()
 
     async def stop(self) -> None:
         """Stop answering and counting; a round under way is ended by another gateway."""
-        tasks = [*self._counts.values(), *([self._polling] if self._polling else [])]
+        await self._polling.stop()
+        tasks = list(self._counts.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -114,7 +116,7 @@ class Counting:
         return self._joined.is_set()
 
     async def wait_joined(self) -> None:
-        """Return once that is so."""
+        """Return once the other gateways wait for this one's journal."""
         await self._joined.wait()
 
     async def count(self, rules: Sequence[PlannedRule]) -> bool:
@@ -220,18 +222,14 @@ class Counting:
             await asyncio.sleep(LOOK_S)
 
     async def _poll(self) -> None:
-        while True:
-            try:
-                if not self.joined:
-                    await self._spending.join(self._epoch.instance, self._epoch.name)
-                    self._joined.set()
-                if self._valkey.connected:
-                    await self._look()
-            except (*STORE_FAILURES, *FAILURES) as error:
-                logger.debug("rounds not answered: %r", error)
-            except Exception:
-                logger.exception("rounds not answered")
-            await asyncio.sleep(self._config.seed_poll_s)
+        try:
+            if not self.joined:
+                await self._spending.join(self._epoch.instance, self._epoch.name)
+                self._joined.set()
+            if self._valkey.connected:
+                await self._look()
+        except (*STORE_FAILURES, *FAILURES) as error:
+            logger.debug("rounds not answered: %r", error)
 
     async def _look(self) -> None:
         found = await self._call("HVALS", self._rounds_key)

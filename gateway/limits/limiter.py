@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import hiredis
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
@@ -81,7 +82,9 @@ class Limiter:
         self._plans: dict[Tier, dict[str, Calls | None]] = {tier: {} for tier in Tier}
         self._open = OpenReservations(self._valkey, self._script, self._epoch, config.key_prefix, metrics)
         self._settlements: Settlements | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[BackgroundTask] = []
+        self._strays: set[str] = set()
+        """Reservations that the last look found open in Valkey and in no gateway."""
         self._interval_s = config.lease_s / BEATS_PER_LEASE
         self._show_mode(connected=False)
 
@@ -107,21 +110,19 @@ class Limiter:
                 self._prepare_round,
                 self._drain,
             )
-            self._tasks.append(asyncio.create_task(self._end_earlier_runs(), name="limits-earlier-runs"))
-            self._tasks.append(asyncio.create_task(self._look_for_strays(), name="limits-strays"))
+            self._begin(BackgroundTask("limits-earlier-runs", self._end_earlier_runs))
+            self._begin(BackgroundTask.every(config.stray_s, self._look_for_strays, "limits-strays"))
         await self._valkey.start()
         if self._counting is not None:
             self._counting.start()
-        self._tasks.append(asyncio.create_task(self._beat(), name="limits-heartbeat"))
+        self._begin(BackgroundTask.every(self._interval_s, self.heartbeat, "limits-heartbeat"))
 
     async def stop(self) -> None:
         """Give settlements two seconds to arrive, then close. What is open lapses; its money, when it is reconciled."""
         if self._counting is not None:
             await self._counting.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        while self._tasks:
+            await self._tasks.pop().stop()
         if self._settlements is not None:
             try:
                 await asyncio.wait_for(self._settlements.drain(), DRAIN_S)
@@ -379,32 +380,25 @@ class Limiter:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
         self._metrics.mode.set(NORMAL if connected else without)
 
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval_s)
-            try:
-                self.heartbeat()
-            except Exception:
-                logger.exception("heartbeat failed")
+    def _begin(self, task: BackgroundTask) -> None:
+        task.start()
+        self._tasks.append(task)
 
     async def _look_for_strays(self) -> None:
         """A settlement can be lost: dropped after too long, or taken back by a store that restarted from older data.
         Its reservation is then open in Valkey and in no gateway; seen so twice, it is ended."""
         assert self._drain is not None
-        before: set[str] = set()
-        while True:
-            await asyncio.sleep(self._config.stray_s)
-            try:
-                strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
-                known = self._open.ids()
-                now = {name: stray for name, stray in strays.items() if name not in known}
-                ended = [stray for name, stray in now.items() if name in before]
-                before = set(now)
-                if ended and await self._drain(self._interval_s):
-                    await retirement.end(self._valkey, self._script, ended)
-                    self._metrics.retired.inc(len(ended))
-            except (*STORE_FAILURES, *FAILURES) as error:
-                logger.debug("strays not looked for: %r", error)
+        try:
+            strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
+            known = self._open.ids()
+            now = {name: stray for name, stray in strays.items() if name not in known}
+            ended = [stray for name, stray in now.items() if name in self._strays]
+            self._strays = set(now)
+            if ended and await self._drain(self._interval_s):
+                await retirement.end(self._valkey, self._script, ended)
+                self._metrics.retired.inc(len(ended))
+        except (*STORE_FAILURES, *FAILURES) as error:
+            logger.debug("strays not looked for: %r", error)
 
     async def _end_earlier_runs(self) -> None:
         """Once what they wrote is in the ledger."""

@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def money_rules(self) -> tuple[PlannedRule, ...]:
-        """Those that limit money."""
+        """The plan's rules that limit money."""
         return tuple(rule for rule in self.rules if rule.limits[MONEY] != NO_LIMIT)
 
     def too_expensive(self, cost: Cost) -> tuple[PlannedRule, int] | None:

@@ -43,7 +43,7 @@ class Reservation(msgspec.Struct):
 
 
 class OpenReservations:
-    """One per limiter."""
+    """The reservations of one limiter that are not settled."""
 
     def __init__(self, valkey: Valkey, script: Script, epoch: Epoch, key_prefix: str, metrics: LimitsMetrics) -> None:
         self._valkey = valkey
@@ -60,15 +60,15 @@ class OpenReservations:
         return sum(map(len, self._open.values()))
 
     def ids(self) -> set[str]:
-        """Of all that are open."""
+        """The ids of all open reservations."""
         return {name for siblings in self._open.values() for name in siblings}
 
     def add(self, reservation: Reservation, organization_id: str) -> None:
-        """Until it is removed."""
+        """Keep a reservation alive by the heartbeat until it is removed."""
         self._open.setdefault(organization_id, {})[reservation.id] = reservation
 
     def remove(self, reservation: Reservation) -> None:
-        """Removing again changes nothing."""
+        """Forget a reservation. Removing it again changes nothing."""
         organization_id = reservation.caller.organization_id
         siblings = self._open.get(organization_id)
         if siblings is not None:

@@ -89,7 +89,7 @@ class Spending(Protocol):
         ...
 
     async def crossed(self, crossing: Crossing) -> None:
-        """Record it, once."""
+        """Record, once per month, that a budget's threshold was crossed."""
         ...
 
 
@@ -104,13 +104,11 @@ class LedgerSpending:
         self._timeout_s = timeout_s
 
     async def now_ms(self) -> int:
-        """As promised by Spending."""
         async with borrow(self._pool) as connection:
             now_ms: int = await connection.fetchval(_NOW, timeout=self._timeout_s)
         return now_ms
 
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
-        """As promised by Spending."""
         since = datetime.fromtimestamp(since_ms / 1_000, UTC)
         async with borrow(self._pool) as connection:
             spent: int = await connection.fetchval(
@@ -125,23 +123,19 @@ class LedgerSpending:
         return spent
 
     async def join(self, instance: str, epoch: str) -> None:
-        """As promised by Spending."""
         async with borrow(self._pool) as connection:
             await connection.execute(_JOIN, instance, epoch, timeout=self._timeout_s)
 
     async def leave(self, instance: str) -> None:
-        """As promised by Spending."""
         async with borrow(self._pool) as connection:
             await connection.execute("DELETE FROM gateway.limit_gateways WHERE instance = $1", instance)
 
     async def instances(self) -> set[str]:
-        """As promised by Spending."""
         async with borrow(self._pool) as connection:
             rows = await connection.fetch("SELECT instance FROM gateway.limit_gateways", timeout=self._timeout_s)
         return {row[0] for row in rows}
 
     async def crossed(self, crossing: Crossing) -> None:
-        """As promised by Spending."""
         async with borrow(self._pool) as connection, connection.transaction():
             new = await connection.fetchval(
                 _CROSSED,

@@ -79,7 +79,7 @@ async def put_rule(
 
 
 async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> bool:
-    """Whether there was one."""
+    """Delete a rule; whether there was one."""
     done: str = await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
     return not done.endswith(" 0")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from gateway.limits.command import pack
 
@@ -53,7 +54,7 @@ class Valkey:
         self._greeting = self._address.greeting + greeting
         self._identify = identify
         self._link: _Link | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("limits-valkey", self._keep_connected)
         self._ready = asyncio.Event()
         self.incarnation = ""
         """Of the server that is connected, or was last: another after every restart of it."""
@@ -67,7 +68,7 @@ class Valkey:
 
     async def start(self) -> None:
         """Connect in the background; waits one call timeout for the first connection and returns either way."""
-        self._task = asyncio.create_task(self._keep_connected(), name="limits-valkey")
+        self._task.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 await self._ready.wait()
@@ -79,10 +80,7 @@ class Valkey:
     async def stop(self) -> None:
         """Close; commands in flight end with ConnectionLost."""
         link = self._link
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
         if link is not None:
             await link.lost.wait()
 
@@ -100,7 +98,7 @@ class Valkey:
         return await self._link.call(command)
 
     async def _keep_connected(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        backoff = Backoff(FIRST_BACKOFF_S, LAST_BACKOFF_S)
         while True:
             link = _Link(self._timeout_s)
             try:
@@ -113,7 +111,7 @@ class Valkey:
                 self._link = link
                 self._ready.set()
                 self.on_change(True)
-                backoff_s = FIRST_BACKOFF_S
+                backoff.reset()
                 await link.lost.wait()
             except (OSError, TimeoutError, ConnectionLost, CallTimeout, hiredis.HiredisError) as error:
                 logging.getLogger(__name__).debug("no connection to Valkey: %r", error)
@@ -123,8 +121,7 @@ class Valkey:
                     self._link = None
                     self._ready.clear()
                     self.on_change(False)
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311
-            backoff_s = min(LAST_BACKOFF_S, backoff_s * 2)
+            await asyncio.sleep(backoff.next_s())
 
 
 class _Link(asyncio.Protocol):

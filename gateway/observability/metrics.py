@@ -75,6 +75,13 @@ class GatewayMetrics:
             ["reason"],
             registry=registry,
         )
+        self.malformed_requests = Counter(
+            "slipstream_malformed_requests",
+            "Requests refused before they were read, by error code: invalid_request for what is not HTTP and for too"
+            " many at once on one connection, request_headers_too_large.",
+            ["code"],
+            registry=registry,
+        )
         self.traces_dropped = Counter(
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
@@ -101,6 +108,10 @@ class GatewayMetrics:
     def connections_held(self, count: int) -> None:
         """So many clients' connections are open."""
         self.buffers.gauge(self.connections).value = count
+
+    def request_malformed(self, code: str) -> None:
+        """A client's request was refused before it was read."""
+        self.buffers.counter(self.malformed_requests, code).add()
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""

@@ -31,7 +31,8 @@ from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.usage import Finish
 from engines.drivers.base import Driver
-from engines.http.connection import EngineConnections, EngineStream, Opening
+from engines.http.engine_connections import EngineConnections, Opening
+from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter

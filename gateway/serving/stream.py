@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from engines.http.connection import EngineStream
+from engines.http.engine_stream import EngineStream
 from gateway.http.response import ResponseWriter
 from gateway.serving.idle_timeout import Wait
 from gateway.wire.openai.collect import Collector

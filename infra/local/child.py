@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from contracts.backoff import Backoff
 from contracts.errors import ConfigError
-from infra.local.backoff import Backoff
 from infra.local.log_file import last_line, rotate
 from infra.local.spawn import Launch, spawn
 
@@ -105,7 +105,7 @@ class Child:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def status(self) -> ChildStatus:
-        """A snapshot."""
+        """What the child is doing now."""
         uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0
         # The process ends a moment before its watcher hears of it.
         state = State.WAITING if self.state is State.READY and self.pid is None else self.state
@@ -138,7 +138,8 @@ class Child:
         self.state = State.STOPPED
 
     async def _watch(self) -> None:
-        backoff = Backoff(first_s=self.spec.backoff[0], max_s=self.spec.backoff[1], stable_after_s=self.spec.backoff[2])
+        first_s, longest_s, stable_after_s = self.spec.backoff
+        backoff = Backoff(first_s, longest_s, jitter=0, stable_after_s=stable_after_s)
         starts = 0
         while not self._stopping.is_set():
             starts += 1
@@ -153,7 +154,7 @@ class Child:
             self.state = State.WAITING
             self.restarts += 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), backoff.after(time.monotonic() - self._started_at))
+                await asyncio.wait_for(self._stopping.wait(), backoff.next_s(time.monotonic() - self._started_at))
 
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code (negative: the signal that killed it)."""

@@ -18,13 +18,13 @@ ASK_TIMEOUT_S = 10.0
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client may ask."""
+    """A client's request to the supervisor."""
 
     command: Literal["status", "stop"]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What it hears; `error` says why nothing was done."""
+    """The supervisor's answer; `error` says why nothing was done."""
 
     url: str = ""
     processes: tuple[ChildStatus, ...] = ()

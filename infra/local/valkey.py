@@ -22,7 +22,7 @@ class Valkey:
         self._binary = valkey_binary()
 
     def spec(self) -> ChildSpec:
-        """The child."""
+        """Valkey's child process: where it listens, what it keeps on disk."""
         settings = {
             "port": "0",
             "unixsocket": str(self._data.valkey_socket),

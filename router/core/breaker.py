@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 60.0
 
 
 class State(Enum):
-    """Of the breaker."""
+    """The states of a circuit breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -48,7 +48,7 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """It takes nothing."""
+        """The breaker is open: its replica takes nothing."""
         return self.state is State.OPEN
 
     @property

@@ -34,11 +34,11 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        """Of the desired state held; 0 for none."""
+        """The desired state's version; 0 before there is one."""
         return 0 if self.state is None else self.state.version
 
     def model(self, name: str) -> Model | None:
-        """By name or alias."""
+        """The model of this name or alias; None when there is none."""
         return self._models.get(name)
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:

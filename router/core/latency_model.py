@@ -53,7 +53,7 @@ class Ratio:
 
 
 class LatencyModel:
-    """One pool's."""
+    """What one pool's engines have shown of their speed."""
 
     def __init__(self) -> None:
         self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0, 0.0), SHORTEST_S)

@@ -27,7 +27,7 @@ SLOW_PROBES = 3
 
 
 class Verdict(Enum):
-    """On one replica."""
+    """What to do with a replica that may be slower than its pool."""
 
     KEEP = "keep"
     PROBE = "probe"

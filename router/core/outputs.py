@@ -26,7 +26,7 @@ class Lengths:
         self._p90 = 0
 
     def add(self, tokens: int) -> None:
-        """One answer's length."""
+        """Count the length of one answer, in tokens."""
         self._counts[min(int(math.log(tokens) / _LOG) if tokens > 1 else 0, BUCKETS - 1)] += 1
         self.total += 1
         if self.total >= FORGET_AT:

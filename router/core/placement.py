@@ -120,14 +120,14 @@ class Placer:
         return opens_in_s <= 0
 
     def unqueue(self, waiting: QueuedRequest) -> None:
-        """It no longer waits."""
+        """Take a request out of the queue it waits in."""
         if waiting.pool:
             self.fleet.pools[waiting.pool].queue.remove(waiting)
             waiting.pool = ""
         waiting.session.waiting.pop(waiting.ask.lease_id, None)
 
     def hold(self, session: Session, live: LiveLease, now: float) -> Replica:
-        """Count a lease."""
+        """Count a granted lease in its session and on its replica."""
         session.leases[live.lease_id] = live
         replica = self.fleet.held(live.replica_id)
         if live.waits_for_first_token and not replica.prefilling:
@@ -316,7 +316,7 @@ class Placer:
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Its deadline has come."""
+        """Refuse a request whose deadline has come while it waited."""
         if any(replica.usable for replica in pool.replicas):
             kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
             told = f"no place came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
@@ -325,7 +325,7 @@ class Placer:
             self.refuse_no_engine(pool, waiting, now, out)
 
     def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
-        """There is no such model."""
+        """Refuse a request for a model that does not exist."""
         reason = f"The model {ask.model} does not exist."
         out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None, Reason.UNKNOWN_MODEL))
 

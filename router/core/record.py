@@ -112,7 +112,7 @@ class RecordBook:
             self._add(record)
 
     def began(self, request_id: str, lease_id: str, actual_s: float) -> None:
-        """Its first token came."""
+        """Note that the answer's first token came."""
         record = self._records.get((request_id, lease_id))
         if record is not None:
             record.actual_s = actual_s

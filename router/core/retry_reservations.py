@@ -29,7 +29,7 @@ def key_of(ask: LeaseRequest) -> Key:
 
 
 class RetryReservations:
-    """One pool's."""
+    """Places that one pool keeps for requests it has asked to come again."""
 
     def __init__(self) -> None:
         self._booked_until = 0.0

@@ -7,7 +7,7 @@ WINDOW = 2_000
 
 
 class ShedRates:
-    """A moving part per tier."""
+    """The share of refused asks, averaged over the last ones of each tier."""
 
     def __init__(self) -> None:
         self.asks: dict[str, int] = {}

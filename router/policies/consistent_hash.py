@@ -13,7 +13,7 @@ BOUND = 1.25
 
 
 class ConsistentHash:
-    """See the module."""
+    """Takes the replica that owns the prompt's place on the hash ring, within the bound on loads."""
 
     name = "consistent_hash"
 

@@ -13,7 +13,7 @@ from router.core.replica import Replica
 
 
 class LeastLoad:
-    """See the module."""
+    """Takes the replica with the lowest load for its weight."""
 
     name = "least_load"
 

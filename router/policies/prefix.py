@@ -71,7 +71,7 @@ class PrefixWeights(msgspec.Struct, frozen=True):
 
 
 class Prefix:
-    """See the module."""
+    """Takes the candidate of the lowest cost, of those worth looking at."""
 
     name = "prefix"
 

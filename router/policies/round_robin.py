@@ -7,7 +7,7 @@ from router.core.replica import Replica
 
 
 class RoundRobin:
-    """See the module."""
+    """Takes the replicas of a pool by turns."""
 
     name = "round_robin"
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.deployment import Deployment, deployment, fake_fleet

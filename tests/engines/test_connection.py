@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout
 from engines.drivers.base import EngineRequest
-from engines.http.connection import BUFFER_BYTES, EngineConnections, EngineStream, _Connection, _Pool
+from engines.http.connection_pool import Connection, ConnectionPool
+from engines.http.engine_connections import EngineConnections
+from engines.http.engine_stream import BUFFER_BYTES, EngineStream
 from engines.http.keys import OneKey
 from engines.http.origin import Origin
 
@@ -63,8 +65,8 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
 
 
-def exchange() -> tuple[_Connection, FakeTransport, EngineStream]:
-    connection, transport = _Connection(_Pool(Origin.parse("http://engine:1"))), FakeTransport()
+def exchange() -> tuple[Connection, FakeTransport, EngineStream]:
+    connection, transport = Connection(ConnectionPool(Origin.parse("http://engine:1"))), FakeTransport()
     connection.connection_made(transport)
     return connection, transport, connection.send(b"")
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from engines.drivers.base import EngineRequest
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 
 ROOT = Path(__file__).parents[2]

@@ -46,6 +46,7 @@ class Served:
         self.port = port
         self.ended: Counter[str] = Counter()
         self.held = 0
+        self.malformed: Counter[str] = Counter()
         self.changed = asyncio.Event()
         self._peers: list[asyncio.StreamWriter] = []
 
@@ -55,6 +56,9 @@ class Served:
     def connections_held(self, count: int) -> None:
         self.held = count
         self.changed.set()
+
+    def request_malformed(self, code: str) -> None:
+        self.malformed[code] += 1
 
     async def connect(self, sent: bytes = b"", **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A client's connection that has sent this; it ends with the server. more: as of asyncio, for TLS."""

@@ -13,7 +13,7 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import NoEngine
 from contracts.generation import Tier
 from contracts.usage import Usage
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.compose import FleetFollower
 from gateway.db.engine import lazy_pool

@@ -108,7 +108,7 @@ async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
     log = tmp_path / "parent.log"
 
     async def is_on() -> bool:
-        return "helper" in log.read_text()
+        return log.read_text().endswith("\n")
 
     child = Child(_spec("parent", program, probe=is_on), log)
     child.start()

@@ -12,28 +12,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contracts.errors import ConfigError
 from infra.local.account import Account, account_for_postgres
-from infra.local.backoff import Backoff
 from infra.local.folders import SOCKET_PATH_BYTES, DataFolder
 from infra.local.leftovers import processes_in
 from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
 from infra.local.ports import Ports, require_free
 from infra.local.private import claim_folder, secret_text
-
-
-@given(runs=st.lists(st.floats(min_value=0, max_value=100), max_size=30))
-def test_waits_double_up_to_the_cap_and_start_small_after_a_good_run(runs: list[float]) -> None:
-    backoff = Backoff(first_s=0.2, max_s=10.0, stable_after_s=30.0)
-    before = 0.1
-    for ran_s in runs:
-        delay = backoff.after(ran_s)
-        assert delay == (0.2 if ran_s >= 30.0 else min(10.0, before * 2))
-        before = delay
 
 
 def test_a_second_holder_is_refused_by_name_and_the_lock_dies_with_its_holder(tmp_path: Path) -> None:

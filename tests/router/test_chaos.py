@@ -21,7 +21,7 @@ from contracts.lease import Lease, LeaseEnd
 from contracts.proto import control_pb2 as pb
 from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from router.client import RouterClient
 from router.config import RouterConfig

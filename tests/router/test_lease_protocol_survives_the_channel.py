@@ -75,7 +75,7 @@ class Gateway:
 
 
 class LeaseProtocol(RuleBasedStateMachine):
-    """See the module."""
+    """Any interleaving of asks, answers and lost connections between two gateways and one router."""
 
     @initialize()
     def begin(self) -> None:

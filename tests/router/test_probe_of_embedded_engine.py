@@ -11,7 +11,7 @@ from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.core.avoidance import FAULTS_TO_AVOID

@@ -20,7 +20,7 @@ from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish, Usage
 from engines.drivers import registry as drivers
 from engines.drivers.error_bodies import usage_of
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer

@@ -20,7 +20,7 @@ import msgspec
 
 from contracts.errors import SlipstreamError
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 
 READY_S = 600.0

@@ -16,7 +16,8 @@ from contracts.usage import Usage
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.drivers.error_bodies import usage_of
-from engines.http.connection import EngineConnections, EngineStream
+from engines.http.engine_connections import EngineConnections
+from engines.http.engine_stream import EngineStream
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.sglang.server import SGLangServer

@@ -11,7 +11,7 @@ import torch
 
 from engines.drivers.base import EngineRequest
 from engines.embedded.models.registry import load_model
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.forward import forward

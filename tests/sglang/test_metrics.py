@@ -16,7 +16,7 @@ from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.metrics import EngineCollector
 from engines.embedded.service import Service
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import drain, request
 from tests.sglang.server import MODELS, SGLangServer

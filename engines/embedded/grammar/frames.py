@@ -13,7 +13,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What to try."""
+    """A grammar for the trial process to compile."""
 
     text: str
     """A grammar in llguidance's own form."""
@@ -21,7 +21,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """What the trial process found."""
 
     fault: str | None = None
     """Why the grammar cannot be enforced; None: it can."""

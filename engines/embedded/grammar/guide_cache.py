@@ -28,7 +28,7 @@ class GuideCache:
         return guide
 
     def put(self, tenant: str, text: str, guide: Guide) -> None:
-        """Keep a guide."""
+        """Keep a tenant's guide for a grammar; the tenant that keeps most loses its oldest."""
         own = self._tenants.setdefault(tenant, OrderedDict())
         self._count += text not in own
         own[text] = guide

@@ -45,7 +45,7 @@ def head(rid: str, kind: str, created: int, model: str) -> bytes:
 
 
 def extension_fields(usage: RequestUsage, *, extended: bool) -> dict[str, Any]:
-    """Of a whole body."""
+    """SGLang's `sglext` member of a whole answer, where it was asked for and there is one."""
     extension = usage.extension() if extended else None
     return {"sglext": extension} if extension is not None else {}
 

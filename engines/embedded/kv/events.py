@@ -39,20 +39,19 @@ class NoEvents:
     """Nobody listens."""
 
     def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
-        """Nothing."""
+        pass
 
     def removed(self, page: int) -> None:
-        """Nothing."""
+        pass
 
     def cleared(self) -> None:
-        """Nothing."""
+        pass
 
     def flush(self) -> None:
-        """Nothing."""
+        pass
 
     def close(self) -> None:
-        """Nothing."""
+        pass
 
     def description(self) -> dict[str, object] | None:
-        """Nothing."""
         return None

@@ -48,7 +48,6 @@ class EventPublisher:
         self._thread.start()
 
     def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
-        """See `BlockEvents`."""
         over, salt = above
         parent = None if over is None else self._hashes[over]
         hashes: list[int] = []
@@ -70,7 +69,6 @@ class EventPublisher:
         self._events.append({**event, "cache_salt": salt} if salt else event)
 
     def removed(self, page: int) -> None:
-        """See `BlockEvents`."""
         hash_ = self._hashes.pop(page)
         if self._events and self._events[-1]["type"] == "BlockRemoved":
             self._events[-1]["block_hashes"].append(hash_)
@@ -97,7 +95,6 @@ class EventPublisher:
         self._context.term()
 
     def description(self) -> dict[str, object]:
-        """See `BlockEvents`."""
         return {
             "publisher": "zmq",
             "endpoint": self.endpoint,

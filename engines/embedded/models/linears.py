@@ -40,7 +40,6 @@ class PlainLinears:
         self.wide = self._native or (narrow and wide_is_fast(device))
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`."""
         weight = weight.to(self._device, self._dtype)
         bias = None if bias is None else bias.to(self._device, self._dtype)
         return Linear(weight, bias, wide=self.wide, native=self._native)

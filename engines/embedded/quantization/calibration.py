@@ -18,7 +18,7 @@ from engines.layers.linear import Projection
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """The file's contents."""
+    """What a calibration file holds."""
 
     model: str
     tokens: int

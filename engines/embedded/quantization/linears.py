@@ -24,7 +24,6 @@ class Int8Linears:
         self.wide = native and native_is_possible(CPU)
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`."""
         return Int8Linear(weight.float(), bias, native=self.wide)
 
 

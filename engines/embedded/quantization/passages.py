@@ -12,7 +12,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """Part of a text."""
+    """A window of a text, as token ids."""
 
     ids: list[int]
     start: int = 0

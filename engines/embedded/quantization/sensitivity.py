@@ -59,7 +59,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Switch:
-    """A layer in two versions."""
+    """A layer that computes plainly or rounded, as its name is in `rounded`."""
 
     def __init__(self, name: str, plain: Projection, changed: Fp8Linear, rounded: set[str]) -> None:
         self._name = name
@@ -83,7 +83,6 @@ class _Switches:
         self._changed = Fp8Linears(msgspec.structs.replace(config, keep=()), dtype)
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`."""
         plain = self._plain.make(name, weight, bias)
         if name == HEAD:
             return plain

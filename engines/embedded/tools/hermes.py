@@ -18,7 +18,6 @@ class HermesParser(MarkedParser):
         self._closing = False
 
     def flush(self) -> list[Event]:
-        """See `CallParser`."""
         text, self._held = self._held, ""
         reader, self._reader = self._reader, None
         if self._closing or (reader is not None and reader.started):

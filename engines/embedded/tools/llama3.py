@@ -21,7 +21,6 @@ class Llama3Parser:
         self._reader: CallReader | None = None
 
     def push(self, text: str) -> list[Event]:
-        """See `CallParser`."""
         if self._plain:
             return [Text(text)] if text else []
         events: list[Event] = []
@@ -54,7 +53,6 @@ class Llama3Parser:
         return False
 
     def flush(self) -> list[Event]:
-        """See `CallParser`."""
         text, self._held = self._held, ""
         if self._reader is not None:
             if self._reader.started:

@@ -21,7 +21,6 @@ class MarkedParser(ABC):
         self._calls = 0
 
     def push(self, text: str) -> list[Event]:
-        """See `CallParser`."""
         self._held += text
         events: list[Event] = []
         while self._held and self._advance(events):
@@ -30,7 +29,7 @@ class MarkedParser(ABC):
 
     @abstractmethod
     def flush(self) -> list[Event]:
-        """See `CallParser`."""
+        pass
 
     @abstractmethod
     def _advance(self, events: list[Event]) -> bool:

@@ -37,7 +37,6 @@ class MistralParser(MarkedParser):
         self._in_list = False
 
     def flush(self) -> list[Event]:
-        """See `CallParser`."""
         reader, self._reader = self._reader, None
         if self._arguments is not None or (reader is not None and reader.started):
             return []

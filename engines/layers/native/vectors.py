@@ -38,7 +38,7 @@ class _BFloat16(ir.Type):  # type: ignore[misc]
 
 
 def number(value: int) -> Any:
-    """A 64-bit constant."""
+    """A 64-bit integer constant of LLVM's."""
     return ir.Constant(INT64, value)
 
 

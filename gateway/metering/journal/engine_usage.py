@@ -7,7 +7,7 @@ import contextlib
 from contracts.errors import EngineFailed, ServiceError
 from contracts.usage import Usage
 from engines.drivers import registry as drivers
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from gateway.metering.journal.records import earlier_engine_request_id, engine_request_id
 
 

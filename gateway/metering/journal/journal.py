@@ -69,7 +69,7 @@ class Journal:
 
     @property
     def failure(self) -> str | None:
-        """Why not."""
+        """Why the journal cannot be written; None while it can."""
         return self._committer.failure
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import SlipstreamError
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.disk import Disk
@@ -53,18 +54,15 @@ class OrphanJournals:
         self._drain_timeout_s = drain_timeout_s
         self._on_emptied = on_emptied
         self._free: set[Path] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(config.adopt_after_s, self.look, "journal adoption", at_once=True)
 
     def start(self) -> None:
         """Look now and every `adopt_after_s`."""
-        self._task = asyncio.create_task(self._run(), name="journal adoption")
+        self._task.start()
 
     async def stop(self) -> None:
         """Stop looking; an adoption under way is left in a state that anyone can take up."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
 
     async def look(self) -> list[Path]:
         """Adopt what lay free at this look and the one before; returns the folders emptied."""
@@ -72,14 +70,6 @@ class OrphanJournals:
         adopted = [path for path in sorted(free & self._free) if await self._adopt(path)]
         self._free = free.difference(adopted)
         return adopted
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except OSError:
-                logger.exception("journal folders beside %s cannot be read", self._own)
-            await asyncio.sleep(self._config.adopt_after_s)
 
     def _free_folders(self) -> set[Path]:
         """Siblings that hold segments and that no process has locked."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from contracts.background_task import BackgroundTask
 from gateway.db.engine import FAILURES, borrow
 from gateway.metering.metrics import MeteringMetrics
 
@@ -31,29 +32,23 @@ class DriftWatch:
     def __init__(self, pool: asyncpg.Pool[Any], metrics: MeteringMetrics, every_s: float = EVERY_S) -> None:
         self._pool = pool
         self._metrics = metrics
-        self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(every_s, self._look, "drift watch", at_once=True)
 
     def start(self) -> None:
         """Look now and every so often."""
-        self._task = asyncio.create_task(self._run(), name="drift watch")
+        self._task.start()
 
     async def stop(self) -> None:
         """Stop looking. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._task.stop()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
-                    prompt, completion, wrong = await connection.fetchrow(FOUND)
-            except FAILURES as error:
-                logger.info("what the checks of the ledger found is not known: %r", error)
-            else:
-                self._metrics.drift_tokens.labels("prompt").set(prompt)
-                self._metrics.drift_tokens.labels("completion").set(completion)
-                self._metrics.wrong_totals.set(wrong or 0)
-            await asyncio.sleep(self._every_s)
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S), borrow(self._pool) as connection:
+                prompt, completion, wrong = await connection.fetchrow(FOUND)
+        except FAILURES as error:
+            logger.info("what the checks of the ledger found is not known: %r", error)
+            return
+        self._metrics.drift_tokens.labels("prompt").set(prompt)
+        self._metrics.drift_tokens.labels("completion").set(completion)
+        self._metrics.wrong_totals.set(wrong or 0)

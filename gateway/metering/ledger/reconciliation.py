@@ -20,7 +20,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import SlipstreamError
 from engines.drivers import registry as drivers
 from engines.drivers.counters import Counting, EngineCounts
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.desired import document
 from gateway.metering.journal.request_id import first_at

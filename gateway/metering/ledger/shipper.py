@@ -7,13 +7,15 @@ ledger's key makes harmless. There is no queue in memory: each batch is read fro
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import random
 import time
 
 import asyncpg
 import msgspec
 
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import Closed
@@ -37,12 +39,12 @@ class Shipper:
         self._position = (0, 0)
         self._empty = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("ledger shipper", self._run)
 
     def start(self) -> None:
         """Begin to ship; the journal has been started."""
         self._position = self._journal.shipped()
-        self._task = asyncio.create_task(self._run(), name="ledger shipper")
+        self._task.start()
 
     async def drain(self, timeout_s: float) -> bool:
         """Wait until everything durable so far is in the ledger; False when that takes longer."""
@@ -60,10 +62,7 @@ class Shipper:
 
     async def stop(self) -> None:
         """Stop shipping and save the position. What is left is shipped after the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if await self._task.stop():
             await self._journal.advance(self._position, 0, save=True)
 
     async def _run(self) -> None:
@@ -98,8 +97,8 @@ class Shipper:
 
     async def _ship(self, rows: list[Closed]) -> None:
         """Return when each row is in the ledger, or set aside because it can never be."""
-        pause_s = _FIRST_PAUSE_S
-        while True:
+        backoff = Backoff(_FIRST_PAUSE_S, self._config.retry_max_s, jitter=0.25)
+        for attempt in itertools.count():
             self._metrics.backlog_rows.set(self._journal.backlog_rows)
             self._metrics.oldest_age_s.set(max(0.0, time.time() - rows[0].closed_at))
             try:
@@ -114,13 +113,12 @@ class Shipper:
                 if await self._set_aside(rows[0], error):
                     return
             except Exception as error:  # whatever it is: the rows are still here
-                if pause_s == _FIRST_PAUSE_S:
+                if not attempt:
                     logger.warning(
                         "ledger: %d rows not shipped, tried again: %s: %s", len(rows), type(error).__name__, error
                     )
             self._metrics.ship_errors.inc()
-            await asyncio.sleep(pause_s * random.uniform(0.75, 1.0))  # noqa: S311
-            pause_s = min(pause_s * 2, self._config.retry_max_s)
+            await asyncio.sleep(backoff.next_s())
 
     async def _set_aside(self, row: Closed, error: asyncpg.PostgresError) -> bool:
         """Deal with a row the ledger refused; False: to be tried again."""

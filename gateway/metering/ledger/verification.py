@@ -71,7 +71,7 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> bool:
-        """Nothing differs."""
+        """No total differs from its rows."""
         return self.wrong_hours == self.wrong_days == self.wrong_amounts == 0
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import asyncpg
 
+from contracts.background_task import BackgroundTask
 from gateway.db.engine import FAILURES, borrow
 from gateway.metering.pricing.price import Price
 
@@ -33,24 +34,20 @@ class PriceBook:
     def __init__(self, pool: asyncpg.Pool[Any] | None, refresh_s: float = 5.0, timeout_s: float = 5.0) -> None:
         """pool: None for a book that is only filled by `replace`."""
         self._pool = pool
-        self._refresh_s = refresh_s
         self._timeout_s = timeout_s
         self._by_model: dict[str, tuple[list[float], list[Price]]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(refresh_s, self._refresh, "prices")
         self.loaded = False
         """Prices have been read at least once: until then 'no price' may only mean that the database was away."""
 
     async def start(self) -> None:
         """Read the prices and begin to follow them. Never raises for a lost database."""
         await self._refresh()
-        self._task = asyncio.create_task(self._follow(), name="prices")
+        self._task.start()
 
     async def stop(self) -> None:
         """Stop following; what is known stays. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._task.stop()
 
     def replace(self, prices: Iterable[Price]) -> None:
         """Take these prices, and no others, for the truth."""
@@ -79,11 +76,6 @@ class PriceBook:
         """
         price = self.price(model, at)
         return 0 if price is None else price.bound_micro(prompt_tokens, max_output_tokens)
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._refresh_s)
-            await self._refresh()
 
     async def _refresh(self) -> None:
         if self._pool is None:

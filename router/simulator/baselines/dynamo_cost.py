@@ -17,10 +17,9 @@ from router.simulator.baselines.rule import Books, Request
 
 
 class DynamoCost(Books):
-    """See the module."""
+    """Takes the worker of the lowest cost by Dynamo's formula."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
-        """As `Rule`."""
         super().prepare(workers, source)
         self._index: list[set[bytes]] = [set() for _ in range(workers)]
         self._active: list[Counter[bytes]] = [Counter() for _ in range(workers)]
@@ -31,7 +30,6 @@ class DynamoCost(Books):
         self._booked: dict[Request, float] = {}
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         size = request.block_tokens
         lowest = float("inf")
         ties: list[tuple[int, int]] = []
@@ -58,11 +56,9 @@ class DynamoCost(Books):
         return self.take(worker)
 
     def first_token(self, worker: int, request: Request) -> None:
-        """As `Rule`."""
         self._prefill_tokens[worker] -= self._booked.pop(request, 0.0)
 
     def ended(self, worker: int, request: Request) -> None:
-        """As `Rule`."""
         super().ended(worker, request)
         self.first_token(worker, request)
         active = self._active[worker]
@@ -74,7 +70,6 @@ class DynamoCost(Books):
                 active[block] -= 1
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        """As `Rule`."""
         if stored:
             self._index[worker].add(block)
         else:

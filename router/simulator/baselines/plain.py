@@ -18,7 +18,6 @@ class PlainRoundRobin(Books):
     _turn = -1
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         self._turn = (self._turn + 1) % len(self.in_flight)
         return self.take(self._turn)
 
@@ -27,7 +26,6 @@ class PlainLeastLoad(Books):
     """Fewest requests in flight."""
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         return self.take(self.least())
 
 
@@ -35,7 +33,6 @@ class PlainConsistentHash(Books):
     """A ring keyed by the session, else by the prompt's first block; no bound on load."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
-        """As `Rule`."""
         super().prepare(workers, source)
         points = [
             (xxhash.xxh3_64_intdigest(f"{worker}#{point}".encode()), worker)
@@ -47,7 +44,6 @@ class PlainConsistentHash(Books):
         self._workers = [worker for _, worker in points]
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         # the second block: nearly all prompts of a real trace share their first, the system prompt
         key = request.session_id.encode() or b"".join(request.blocks[:2])
         at = bisect.bisect(self._points, xxhash.xxh3_64_intdigest(key)) % len(self._points)

@@ -66,7 +66,6 @@ class RuleRouter:
         self._placed: dict[str, tuple[int, Request]] = {}
 
     def handle(self, event: Event, now: float) -> list[Decision]:
-        """As `Dispatcher.handle`."""
         if isinstance(event, Acquire):
             request = Request(event.ask, self._block_tokens)
             worker = self._rule.choose(request, now)
@@ -101,7 +100,6 @@ class Books:
     """What most rules count: requests in flight per worker, as this router sees them."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
-        """As `Rule`."""
         self.in_flight = [0] * workers
         self.processed = [0] * workers
         self.source = source
@@ -113,14 +111,13 @@ class Books:
         return worker
 
     def first_token(self, worker: int, request: Request) -> None:
-        """As `Rule`."""
+        pass
 
     def ended(self, worker: int, request: Request) -> None:
-        """As `Rule`."""
         self.in_flight[worker] -= 1
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        """As `Rule`."""
+        pass
 
     def least(self) -> int:
         """Fewest in flight, then fewest ever, then the first."""

@@ -34,7 +34,6 @@ class SmgCacheAware(_Balanced):
     """The tree mode: what was sent where, remembered at routing time."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
-        """As `Rule`."""
         super().prepare(workers, source)
         self._first: dict[bytes, int] = {}
         """Block to the worker that brought it first and still holds it: the node's cached tenant."""
@@ -44,7 +43,6 @@ class SmgCacheAware(_Balanced):
         self._evict_at = EVICTION_S
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         self._evict(now)
         if self.imbalanced():
             worker = self.least()
@@ -95,12 +93,10 @@ class SmgKvEvents(_Balanced):
     """The event mode: the engines' own caches decide, whatever the length of the overlap."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
-        """As `Rule`."""
         super().prepare(workers, source)
         self._index: list[set[bytes]] = [set() for _ in range(workers)]
 
     def choose(self, request: Request, now: float) -> int:
-        """As `Rule`."""
         if self.imbalanced():
             return self.take(self.least())
         best: tuple[int, int, int] | None = None
@@ -117,7 +113,6 @@ class SmgKvEvents(_Balanced):
         return self.take(self.least() if best is None else chosen)
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        """As `Rule`."""
         if stored:
             self._index[worker].add(block)
         else:

@@ -85,7 +85,6 @@ class RoundedWeights:
     wide = True
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Linear:
-        """See `Linears`."""
         scales = weight.float().abs().amax(1, keepdim=True) / 127
         return Linear((weight.float() / scales).round() * scales, bias)
 

@@ -25,7 +25,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.generation import Tier
 from engines.drivers import registry as drivers
 from engines.embedded.config import SchedulerConfig
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.tokenizer import Tokenizer
 from router.core.decisions import ProbeGeneration

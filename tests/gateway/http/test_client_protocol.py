@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 
 import msgspec
@@ -260,6 +261,27 @@ async def test_what_comes_behind_a_served_request_cannot_be_late_or_answered_bef
 async def test_nonsense_is_answered_in_the_shape_of_all_errors() -> None:
     async with served(reads_its_body) as server:
         assert refused(await all_of(await server.connect(b"nonsense\r\n\r\n"))) == (400, "invalid_request")
+
+
+def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @on_uvloop
+    async def send_malformed_requests() -> None:
+        async with served(reads_its_body, max_header_bytes=1_024) as server:
+            for _ in range(200):
+                assert refused(await all_of(await server.connect(b"nonsense\r\n\r\n"))) == (400, "invalid_request")
+            large = GET[:-2] + b"a: %b\r\n\r\n" % (b"x" * 1_000)
+            assert refused(await all_of(await server.connect(large))) == (431, "request_headers_too_large")
+            upgrade = GET[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
+            for _ in range(200):
+                peer = await server.connect(upgrade)
+                assert await one_answer(peer) == (200, b"0")
+                peer[1].close()
+            assert server.malformed == {"invalid_request": 200, "request_headers_too_large": 1}
+
+    send_malformed_requests()
+    lines = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert len([record for record in lines if "malformed" in record.message]) <= 2, "one at first, one a minute later"
+    assert not [record for record in lines if "equest" in record.message and "malformed" not in record.message]
 
 
 @on_uvloop

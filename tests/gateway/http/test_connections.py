@@ -11,6 +11,7 @@ from contracts.errors import ConfigError, ConnectionsExhausted, TooManyConnectio
 from gateway.http.config import ConnectionsConfig
 from gateway.http.connections import (
     GIVES_WAY,
+    MALFORMED_LOGGED_EVERY_S,
     SLOW_HEAD_S,
     ConnectionTable,
     Waiting,
@@ -30,12 +31,16 @@ class Counts:
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
         self.held = 0
+        self.malformed: Counter[str] = Counter()
 
     def connection_ended(self, reason: str) -> None:
         self.ended[reason] += 1
 
     def connections_held(self, count: int) -> None:
         self.held = count
+
+    def request_malformed(self, code: str) -> None:
+        self.malformed[code] += 1
 
 
 class Held:
@@ -232,3 +237,18 @@ def test_against_the_plain_account_of_who_waits_since_when() -> None:
 def test_this_machine_is_known_however_it_is_written() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")))
     assert not any(map(is_loopback, ("10.0.0.1", "2001:db8::1", "", "testclient", "2002:7f00:1::", "64:ff9b::7f00:1")))
+
+
+def test_malformed_requests_cost_the_log_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock, counts = Clock(), Counts()
+    connections = table(clock, counts)
+    for _ in range(150):
+        connections.malformed("invalid_request")
+        connections.sweep()
+    connections.malformed("request_headers_too_large")
+    clock.now_s += MALFORMED_LOGGED_EVERY_S
+    connections.sweep()
+    clock.now_s += MALFORMED_LOGGED_EVERY_S
+    connections.sweep()  # nothing came since: nothing to say
+    assert [record.args for record in caplog.records] == [(1,), (150,)]
+    assert counts.malformed == {"invalid_request": 150, "request_headers_too_large": 1}

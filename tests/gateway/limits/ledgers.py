@@ -151,7 +151,6 @@ async def die(gateway: MeasuredLimiter) -> None:
     if gateway._counting is not None:
         await gateway._counting.stop()
     for task in gateway._tasks:
-        task.cancel()
-    await asyncio.gather(*gateway._tasks, return_exceptions=True)
+        await task.stop()
     gateway._valkey.on_change = lambda _connected: None
     await gateway._valkey.stop()

@@ -165,7 +165,6 @@ class MemoryLedger:
         """Raised once, after having inserted: a commit whose answer was lost."""
 
     async def insert(self, rows: Sequence[Closed], gateway_id: str) -> int:
-        """As `Ledger.insert`."""
         if self.error is not None:
             raise self.error
         new = 0

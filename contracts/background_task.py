@@ -1,0 +1,85 @@
+"""Work that goes on beside everything else from a start to a stop, whatever happens to it in between."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
+
+from contracts.backoff import Backoff
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class BackgroundTask:
+    """Runs a coroutine function on the loop that starts it; also an asynchronous context manager.
+
+    A run that returns is over. One that raises is logged and begun again, after pauses that grow while it keeps failing
+    soon: work in the background has no caller who could be told.
+    """
+
+    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """name: of the task, and in the log."""
+        self._name = name
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def every(cls, period_s: float, step: Callable[[], object], name: str, *, at_once: bool = False) -> Self:
+        """Calls `step`, a function or a coroutine function, with `period_s` seconds of rest between two calls.
+
+        at_once: the first rest follows the first call instead of going before it. A call that raises is logged; the
+        next one comes in its turn.
+        """
+
+        async def run() -> None:
+            if not at_once:
+                await asyncio.sleep(period_s)
+            while True:
+                try:
+                    result = step()
+                    if inspect.isawaitable(result):
+                        await result
+                except Exception:
+                    logger.exception("%s failed; done again in %g s", name, period_s)
+                await asyncio.sleep(period_s)
+
+        return cls(name, run)
+
+    def start(self) -> None:
+        """Begin, on the running loop. Does nothing while it runs."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep_running(), name=self._name)
+
+    async def stop(self) -> bool:
+        """Cancel the run and return once it has ended; False when nothing was started. Raises nothing of the run's."""
+        task, self._task = self._task, None
+        if task is None:
+            return False
+        task.cancel()
+        await asyncio.wait([task])
+        return True
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _keep_running(self) -> None:
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, stable_after_s=LONGEST_PAUSE_S)
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            try:
+                return await self._run()
+            except Exception:
+                pause_s = backoff.next_s(loop.time() - began_s)
+                logger.exception("%s failed; begun again in %.1f s", self._name, pause_s)
+            await asyncio.sleep(pause_s)

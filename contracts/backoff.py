@@ -1,0 +1,35 @@
+"""How long to wait before the next attempt: each pause twice the one before, up to a longest."""
+
+from __future__ import annotations
+
+import math
+import random
+
+
+class Backoff:
+    """The pauses between attempts at one thing; whoever waits does so himself.
+
+    jitter: the part of each pause that is left to chance, 0 to 1, so that many who lost the same thing at the same
+    moment do not all come back together. stable_after_s: an attempt that held for so long went well.
+    """
+
+    def __init__(
+        self, first_s: float, longest_s: float, *, jitter: float = 0.5, stable_after_s: float = math.inf
+    ) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._jitter = jitter
+        self._stable_after_s = stable_after_s
+        self._pause_s = first_s
+
+    def next_s(self, held_s: float = 0.0) -> float:
+        """Seconds to wait before the next attempt, when the last one held for `held_s`; the pause after is longer."""
+        if held_s >= self._stable_after_s:
+            self.reset()
+        pause_s = self._pause_s
+        self._pause_s = min(self._longest_s, pause_s * 2)
+        return pause_s * random.uniform(1 - self._jitter, 1)  # noqa: S311  not a secret
+
+    def reset(self) -> None:
+        """The last attempt went well: begin with the shortest pause again."""
+        self._pause_s = self._first_s

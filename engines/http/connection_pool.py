@@ -1,0 +1,210 @@
+"""Keep-alive connections to one engine. Each carries one response at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+import time
+from collections import deque
+from typing import cast
+
+import httptools
+
+from contracts.errors import ConnectionsExhausted, EngineFailed
+from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
+from engines.http.origin import Origin
+
+HEADER_BYTES = 1 << 16
+IDLE_S = 60.0
+"""A connection unused for longer is not used again."""
+MAX_IDLE_CONNECTIONS = 1_024
+"""Kept per replica."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """One socket; carries one response at a time. Callbacks named on_* belong to httptools."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._stream: EngineStream | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._framed = False
+        self._informational = False
+        self._header_bytes = 0
+        self.got_bytes = False
+        self.used = False
+        self.idle_since_s = 0.0
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing() and self._stream is None
+
+    def send(self, data: bytes) -> EngineStream:
+        """Write one request; its response goes to the stream returned."""
+        assert self._transport is not None
+        self._stream = stream = EngineStream(self._transport, self._pool.origin)
+        self._parser = httptools.HttpResponseParser(self)
+        self._framed = self._informational = self.got_bytes = False
+        self._header_bytes = 0
+        self._transport.write(data)
+        return stream
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # a cast, for uvloop's transports are no subclasses of asyncio's
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        stream = self._stream
+        if stream is None:
+            self.abort()  # nobody asked: whatever this is, it must not become the next request's answer
+            return
+        self.got_bytes = True
+        if not stream.status:
+            self._header_bytes += len(data)
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            stream.fail("its answer is not valid HTTP")
+            self.abort()
+            return
+        if not stream.status and self._header_bytes > HEADER_BYTES:
+            stream.fail("its response headers are too large")
+            self.abort()
+            return
+        stream.changed()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            if error is None and stream.status and not self._framed:
+                stream.end()  # neither length nor chunks: the body ends with the connection
+                stream.changed()
+            else:
+                stream.fail("it closed the connection before its answer was complete")
+        self._pool.forget(self)
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._framed = True
+
+    def on_headers_complete(self) -> None:
+        stream, parser = self._stream, self._parser
+        assert parser is not None
+        if stream is None:
+            return
+        status = parser.get_status_code()
+        self._informational = status < 200
+        if not self._informational and not stream.status:
+            stream.status = status
+
+    def on_body(self, data: bytes) -> None:
+        if self._stream is not None:
+            self._stream.feed(data)
+
+    def on_message_complete(self) -> None:
+        stream, parser = self._stream, self._parser
+        assert parser is not None
+        if self._informational or stream is None:
+            self._informational = self._framed = False
+            return
+        keep = parser.should_keep_alive()
+        self._stream = None
+        stream.end()
+        if keep:
+            self._pool.give_back(self)
+        else:
+            self.abort()
+
+    def on_message_begin(self) -> None:
+        if self._stream is None:
+            self.abort()  # bytes beyond the response
+
+
+class ConnectionPool:
+    """Idle connections to one origin; the most recently used is taken first."""
+
+    def __init__(self, origin: Origin, tls: ssl.SSLContext | None = None) -> None:
+        """tls: what an https origin is spoken to with."""
+        self.origin = origin
+        self._tls = tls
+        self.heads: dict[tuple[str, str, str], bytes] = {}
+        """Request line and constant headers, by method, path and API key."""
+        self.connections: set[Connection] = set()
+        self._idle: deque[Connection] = deque()
+
+    def take(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and time.monotonic() - connection.idle_since_s < IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        connection.used = True
+        connection.idle_since_s = time.monotonic()
+        self._idle.append(connection)
+        if len(self._idle) > MAX_IDLE_CONNECTIONS:
+            self._idle.popleft().abort()
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if connection.used and connection in self._idle:
+            self._idle.remove(connection)
+
+    async def connect(self, timeout_s: float) -> Connection:
+        place = self.origin.place
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self),
+                    self.origin.host,
+                    self.origin.port,
+                    ssl=self._tls,
+                )
+        except TimeoutError:
+            raise EngineFailed(
+                f"The engine did not accept a connection within {timeout_s:g} s.",
+                retry_after_s=RETRY_AFTER_S,
+                detail=place,
+            ) from None
+        except OSError as error:  # TLS' own errors are among them
+            if out_of_descriptors(error):
+                logger.error("no connection to %s: too many files are open; raise the limit (ulimit -n)", place)  # noqa: TRY400
+                raise ConnectionsExhausted(
+                    "Too many connections are open here; try again shortly.", retry_after_s=RETRY_AFTER_S
+                ) from None
+            raise EngineFailed(
+                "The engine cannot be reached.", retry_after_s=RETRY_AFTER_S, detail=f"{place}: {error}"
+            ) from error
+        self.connections.add(connection)
+        return connection
+
+
+def out_of_descriptors(error: OSError) -> bool:
+    """Whether a connection failed because this process, or this machine, can open no more files."""
+    if isinstance(error, socket.gaierror):  # looking up a name opens files too, and does not say why it could not
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as reason:
+            error = reason
+    return error.errno in (errno.EMFILE, errno.ENFILE)

@@ -1,0 +1,120 @@
+"""An engine's response as it arrives: read in whatever pieces come, and slowed down when nobody reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from contracts.errors import EngineFailed
+from engines.http.origin import Origin
+
+BUFFER_BYTES = 1 << 20
+"""Unread response bytes at which the engine is made to wait."""
+RETRY_AFTER_S = 1.0
+
+
+class EngineStream:
+    """One response as it arrives. `close` is always due; after the clean end it costs nothing."""
+
+    def __init__(self, transport: asyncio.Transport, origin: Origin) -> None:
+        """Made by `Connection.send` only."""
+        self.status = 0
+        """0 until the response's head has come."""
+        self.on_change: Callable[[], None] | None = None
+        """Called in the socket's callback when `take` has something or the response is over, in place of waking a
+        reader: for whoever passes bytes on without waiting. It must not raise."""
+        self._transport = transport
+        self._origin = origin
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._error: EngineFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._paused = False
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come; `read` says whether that is as it should be."""
+        return self._ended or self._error is not None
+
+    async def responded(self) -> None:
+        """Return when the status is known. Raises EngineFailed. Cancelling loses nothing."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._change()
+
+    async def read(self) -> bytes:
+        """All bytes that came since the last call, waiting for at least one; b"" at the clean end.
+
+        Raises EngineFailed when the response was cut short or is not HTTP, after everything before the cut was read.
+        One caller at a time; cancelling loses nothing.
+        """
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self._change()
+        return self.take()
+
+    def take(self) -> bytes:
+        """All bytes that came since the last call, perhaps none."""
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
+        self._size = 0
+        self._resume()
+        return data
+
+    def close(self) -> None:
+        """Stop here: a response that has not ended loses its connection, which tells the engine. Idempotent."""
+        if not self._ended and self._error is None:
+            self.fail("closed by us")
+            self._transport.abort()
+
+    def feed(self, data: bytes) -> None:
+        """A piece of the body came; `changed` follows once the whole read is parsed."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > BUFFER_BYTES and not self._paused:
+            self._paused = True
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
+
+    def end(self) -> None:
+        """The body is complete; `changed` follows."""
+        self._ended = True
+        self._resume()
+
+    def fail(self, reason: str) -> None:
+        """The rest of the response will not come."""
+        if self._ended or self._error is not None:
+            return
+        self._error = EngineFailed(
+            f"The engine failed: {reason}.", retry_after_s=RETRY_AFTER_S, detail=self._origin.place
+        )
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell whoever waits."""
+        if self.on_change is not None:
+            self.on_change()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    async def _change(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
