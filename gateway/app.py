@@ -19,6 +19,7 @@ from contracts.errors import (
     SlipstreamError,
 )
 from gateway.admin.handlers import admin_router
+from gateway.auth.scopes import Scope
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.connections import trusted_networks
@@ -30,21 +31,21 @@ from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.wire.errors import body_of, headers_of, status_of
+from gateway.wire.openai.format import ChatFormat, CompletionFormat
 from gateway.wire.openai.openapi import document
-from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 
 logger = logging.getLogger(__name__)
 
 
 def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     """The ASGI application. Raises ConfigError when a trusted proxy is no address."""
-    decoder, max_body_bytes, requests = services.decoder, config.max_body_bytes, config.requests
+    max_body_bytes, requests = config.max_body_bytes, config.requests
     metrics = metrics_route(config.metrics_access, trusted_networks(config.connections.trusted_proxies))
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
-        CHAT: InferenceEndpoint(services, "chat", decoder.chat, prepare_chat, max_body_bytes, requests, shares, room),
+        CHAT: InferenceEndpoint(services, ChatFormat(requests), Scope.CHAT, max_body_bytes, requests, shares, room),
         COMPLETIONS: InferenceEndpoint(
-            services, "completion", decoder.completion, prepare_completion, max_body_bytes, requests, shares, room
+            services, CompletionFormat(requests), Scope.COMPLETIONS, max_body_bytes, requests, shares, room
         ),
     }
 

@@ -48,7 +48,6 @@ from gateway.serving.models import Fleet
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.trace import Traces
-from gateway.wire.decode import Decoder
 from router.client import RouterClient
 
 logger = logging.getLogger(__name__)
@@ -147,7 +146,6 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         await router.wait_connected(ROUTER_ON_START_S)
 
         yield Services(
-            decoder=Decoder(config.requests),
             keyring=keyring,
             fleet=fleet,
             exchange=RequestPipeline(

@@ -17,14 +17,11 @@ from gateway.serving.models import Fleet
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.trace import Traces
-from gateway.wire.decode import Decoder
-from gateway.wire.errors import status_of
 
 
 class Services(msgspec.Struct, kw_only=True):
     """References only; each part owns its own state."""
 
-    decoder: Decoder
     keyring: Keyring
     fleet: Fleet
     exchange: RequestPipeline
@@ -52,15 +49,14 @@ class Services(msgspec.Struct, kw_only=True):
         self,
         endpoint: str,
         error: SlipstreamError,
+        status: int,
         request_id: str,
         client_request_id: str | None,
         model: str | None,
         clock: PhaseClock,
     ) -> None:
         """Count a request that was refused before it became a call, and record it when its caller is known."""
-        self.metrics.answered("none", endpoint, status_of(error), error.code)  # its tier is not known
+        self.metrics.answered("none", endpoint, status, error.code)  # its tier is not known
         if error.caller is not None:
             clock.end(Phase.AUTH)
-            self.traces.refused(
-                request_id, error.caller, client_request_id, endpoint, model, status_of(error), error, clock
-            )
+            self.traces.refused(request_id, error.caller, client_request_id, endpoint, model, status, error, clock)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from contracts.errors import SlipstreamError
 from gateway.http.client_connection import ClientConnection
-from gateway.wire.errors import Headers, body_of, event_of, headers_of, status_of
+from gateway.wire.errors import Headers, headers_of
+from gateway.wire.format import WireFormat
 
-EVENT_STREAM: Headers = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 JSON: Headers = [(b"content-type", b"application/json")]
 
 
 class ResponseWriter:
     """One response. `headers` may grow until the start. Writing never waits: see `ClientConnection.full`."""
 
-    __slots__ = ("_channel", "_streaming", "error", "error_code", "headers", "status")
+    __slots__ = ("_channel", "_format", "_request_id", "_streaming", "error", "error_code", "headers", "status")
 
-    def __init__(self, channel: ClientConnection, headers: Headers) -> None:
+    def __init__(self, channel: ClientConnection, wire_format: WireFormat[Any], request_id: str) -> None:
         self._channel = channel
+        self._format = wire_format
+        self._request_id = request_id
         self._streaming = False
-        self.headers = headers
+        self.headers = wire_format.headers(request_id)
         self.status = 0
         self.error_code: str | None = None
         self.error: SlipstreamError | None = None
@@ -40,7 +40,7 @@ class ResponseWriter:
     def start_stream(self) -> None:
         """Begin an event stream; its headers leave with the next events."""
         self._streaming = True
-        self._start(200, EVENT_STREAM)
+        self._start(200, self._format.stream_headers)
 
     def events(self, data: bytes) -> None:
         """Send events."""
@@ -56,15 +56,16 @@ class ResponseWriter:
         self._channel.end(body)
 
     def fail(self, error: SlipstreamError, extra: Headers | None = None) -> None:
-        """Report an error: as a status while that is possible, else as one last event without [DONE]."""
+        """Report an error: as a status while that is possible, else as the stream's last event."""
         self.error_code = error.code
         self.error = error
         if self.ended:
             return
         if not self.started:
-            self.whole(status_of(error), body_of(error), [*headers_of(error), *(extra or [])])
+            body = self._format.error_body(error, self._request_id)
+            self.whole(self._format.error_status(error), body, [*headers_of(error), *(extra or [])])
         elif self._streaming:
-            self._channel.end(event_of(error))
+            self._channel.end(self._format.error_event(error, self._request_id))
         else:
             self._channel.end(b"")
 

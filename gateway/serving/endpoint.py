@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from contracts.errors import (
     AuthError,
@@ -22,7 +22,6 @@ from contracts.errors import (
     PreparationTimeout,
     SlipstreamError,
 )
-from contracts.generation import Caller
 from contracts.phases import Phase, PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
@@ -34,36 +33,31 @@ from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.request import InferenceRequest
+from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
-from gateway.wire.openai.collect import require_room
-from gateway.wire.openai.prepare import Prepared, Target
-from gateway.wire.openai.schema import Common
+from gateway.wire.format import AskedT, WireFormat
 
 logger = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[Any]]
-AskedT = TypeVar("AskedT", bound=Common)
 
 
 class InferenceEndpoint(Generic[AskedT]):
-    """One endpoint. decode: a body to what is asked. prepare: that to a Generation and its cost."""
+    """One endpoint. wire_format: what its clients speak. scope: what their keys must allow."""
 
     def __init__(
         self,
         services: Services,
-        endpoint: str,
-        decode: Callable[[bytes], AskedT],
-        prepare: Callable[[AskedT, str, Caller, str, Target], Awaitable[Prepared]],
+        wire_format: WireFormat[AskedT],
+        scope: Scope,
         max_body_bytes: int,
         config: RequestConfig,
         shares: LoopShares,
         room: BodyRoom,
     ) -> None:
         self._services = services
-        self._endpoint = endpoint
-        self._scope = Scope.CHAT if endpoint == "chat" else Scope.COMPLETIONS
-        self._decode = decode
-        self._prepare = prepare
+        self._format = wire_format
+        self._scope = scope
         self._max_body_bytes = max_body_bytes
         self._config = config
         self._shares = shares
@@ -73,16 +67,19 @@ class InferenceEndpoint(Generic[AskedT]):
         """Serve one request on its channel; `send` is not used."""
         clock, request_id, headers = PhaseClock(), mint(), dict(scope["headers"])
         channel: ClientConnection = scope[SCOPE_KEY]
-        answer = ResponseWriter(channel, [(b"x-request-id", request_id.encode())])
+        answer = ResponseWriter(channel, self._format, request_id)
         asked_for: list[str] = []
         try:
             async with ClientWatch(channel):
                 call = await self._begin(headers, receive, channel, clock, request_id, asked_for)
         except ClientGone:
-            self._services.metrics.answered("none", self._endpoint, 499, "client_gone")
+            self._services.metrics.answered("none", self._format.name, 499, "client_gone")
         except SlipstreamError as error:
             model = asked_for[0] if asked_for else None
-            self._services.refused(self._endpoint, error, request_id, _client_request_id(headers), model, clock)
+            status = self._format.error_status(error)
+            self._services.refused(
+                self._format.name, error, status, request_id, _client_request_id(headers), model, clock
+            )
             answer.fail(error)
         except Exception:
             logger.exception("request %s failed", request_id)
@@ -101,7 +98,7 @@ class InferenceEndpoint(Generic[AskedT]):
     ) -> InferenceRequest:
         """Steps 1 and 2 of a request. asked_for: is given the model's name as soon as it is known."""
         services = self._services
-        key = await self._key(headers.get(b"authorization", b""), channel.network)
+        key = await self._key(self._format.authorization(headers), channel.network)
         try:
             key.require_scope(self._scope)
             async with self._room_for(headers, key.caller.organization_id):
@@ -114,13 +111,12 @@ class InferenceEndpoint(Generic[AskedT]):
                     key.require_model(target.model)
                     clock.end(Phase.AUTH)
                     salt = services.salts.of(key.caller.organization_id)
-                    prepared = await self._prepare(asked, request_id, key.caller, salt, target)
-            require_room(prepared.generation, prepared.prompt_tokens, self._config.max_whole_logprobs)
+                    prepared = await self._format.prepare(asked, request_id, key.caller, salt, target)
         except SlipstreamError as error:
             self._shares.spend(key.caller.organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
-        return InferenceRequest(request_id, _client_request_id(headers), self._endpoint, key, target, prepared, clock)
+        return InferenceRequest(request_id, _client_request_id(headers), self._format, key, target, prepared, clock)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
         """Who has no key is refused at the pace of the network it comes from: so many refusals from one would take the
@@ -148,7 +144,7 @@ class InferenceEndpoint(Generic[AskedT]):
     ) -> bytes:
         """The body's bytes, their structure within bounds. Reading is charged to the organization's share of the event
         loop."""
-        shares, feed, spent_s = self._shares, self._services.decoder.shape().feed, 0.0
+        shares, feed, spent_s = self._shares, BodyShape(self._config).feed, 0.0
         await shares.turn(organization_id)
 
         def check(piece: bytes) -> None:
@@ -174,11 +170,11 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _asked(self, body: bytes, organization_id: str) -> AskedT:
         """The decoded body; decoding a large one is charged likewise."""
         if len(body) < LARGE_BYTES:
-            return self._decode(body)
+            return self._format.decode(body)
         await self._shares.turn(organization_id)
         began_s = time.perf_counter()
         try:
-            return self._decode(body)
+            return self._format.decode(body)
         finally:
             self._shares.spend(organization_id, time.perf_counter() - began_s)
 

@@ -11,7 +11,7 @@ from contracts.generation import TextPrompt
 from contracts.usage import Finish, Usage
 from gateway.serving.attempt import AttemptRecord
 from gateway.serving.request import InferenceRequest
-from gateway.wire.openai.usage_tracker import UsageTracker
+from gateway.wire.usage_tracker import UsageTracker
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.json_value import JsonBounds
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.openai.prepare import Target
+from gateway.wire.prepared import Target
 
 logger = logging.getLogger(__name__)
 

@@ -46,11 +46,9 @@ from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
 from gateway.serving.trace import Traces
-from gateway.wire.errors import Headers, status_of
-from gateway.wire.openai.best_of import best_of
-from gateway.wire.openai.collect import Collector
-from gateway.wire.openai.relay import Relay
-from gateway.wire.openai.usage_tracker import UsageTracker
+from gateway.wire.errors import Headers
+from gateway.wire.format import Transcoder
+from gateway.wire.usage_tracker import UsageTracker
 from router.client import RouterClient
 
 logger = logging.getLogger(__name__)
@@ -119,7 +117,7 @@ class RequestPipeline:
                 answer.headers.append(_server_timing(call))
                 answer.whole(200, closing)
         except SlipstreamError as error:
-            answer.fail(error, _limit_headers(error))
+            answer.fail(error, _rate_headers(call, error))
         except Exception:
             logger.exception("request %s failed", call.request_id)
             answer.fail(InternalError(f"Internal error. Quote request {call.request_id} when you report it."))
@@ -130,7 +128,7 @@ class RequestPipeline:
             call.request_id, call.key.caller, call.generation.tier, call.key.levels, self._prices.most(call)
         )
         if reservation.state is not None:
-            answer.headers.extend(reservation.state.headers())
+            answer.headers.extend(call.format.rate_headers(reservation.state))
         try:
             return await self._attempts(call, answer, watch, wait)
         finally:
@@ -184,7 +182,7 @@ class RequestPipeline:
                 )
         except SlipstreamError as error:
             books.error_code = error.code
-            books.status = answer.status or status_of(error)
+            books.status = answer.status or call.format.error_status(error)
             raise
         finally:
             self._metrics.attempted(call.generation.tier.value, books.finish.value, books.outcome.value)
@@ -208,7 +206,13 @@ class RequestPipeline:
         engine, generation = lease.engine, call.generation
         driver = self._driver(engine)
         request = driver.generate(msgspec.structs.replace(generation, request_id=books.engine_request_id), engine.model)
-        seen, relay = _reader(call, driver)
+        seen = UsageTracker(
+            generation.choices,
+            generation.choices // generation.sampling.n,
+            salted_cache=driver.capabilities.salted_cache,
+        )
+        transcoder = call.format.relay if generation.stream else call.format.collect
+        relay = transcoder(call.request_id, generation, seen, driver.error)
         opening = self._connections.opening(
             engine.url, request, self._config.connect_timeout_s, books.engine_request_id, engine.pool
         )
@@ -218,7 +222,7 @@ class RequestPipeline:
             if stream.status != 200:
                 books.turned_away = True
                 raise driver.error(stream.status, await _rest_of(stream))
-            await self._pass_on(call, books, lease, stream, relay, answer, watch, wait)
+            await self._pass_on(call, books, lease, stream, relay, seen, answer, watch, wait)
             if not relay.complete:
                 raise relay.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
             await count(call, books, seen, Finish.COMPLETE)
@@ -232,7 +236,7 @@ class RequestPipeline:
                 gone = books.finish is Finish.CLIENT_GONE
                 await count(call, books, seen, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
             call.clock.end(Phase.DECODE if books.reached else Phase.ENGINE)
-        return relay.closing_events() if isinstance(relay, Relay) else relay.body()
+        return relay.closing()
 
     async def _pass_on(
         self,
@@ -240,7 +244,8 @@ class RequestPipeline:
         books: AttemptRecord,
         lease: Lease,
         stream: EngineStream,
-        relay: Relay | Collector,
+        relay: Transcoder,
+        seen: UsageTracker,
         answer: ResponseWriter,
         watch: ClientWatch,
         wait: Wait,
@@ -254,7 +259,7 @@ class RequestPipeline:
             stream.close()
 
         def begun() -> None:
-            self._first_event(call, books, lease, relay, answer)
+            self._first_event(call, books, lease, relay, seen, answer)
 
         def text_seen() -> None:
             call.clock.end(Phase.FIRST_TOKEN)
@@ -276,7 +281,8 @@ class RequestPipeline:
         call: InferenceRequest,
         books: AttemptRecord,
         lease: Lease,
-        relay: Relay | Collector,
+        relay: Transcoder,
+        seen: UsageTracker,
         answer: ResponseWriter,
     ) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
@@ -284,11 +290,11 @@ class RequestPipeline:
             raise relay.error
         books.reached = True
         call.clock.end(Phase.ENGINE)
-        usage = relay.usage
+        usage = seen.total
         self._router.first_token(
             lease.lease_id, call.clock.total_s - books.granted_s, usage.cached_tokens if usage else 0
         )
-        if isinstance(relay, Relay):
+        if call.generation.stream:
             answer.headers.append(_server_timing(call))
             answer.start_stream()
             books.status = answer.status
@@ -299,7 +305,7 @@ class RequestPipeline:
         books: AttemptRecord,
         driver: Driver,
         opening: Opening,
-        relay: Relay | Collector,
+        relay: Transcoder,
         seen: UsageTracker,
     ) -> None:
         """The client has gone: stop the engine and learn how much it had generated.
@@ -359,18 +365,6 @@ class RequestPipeline:
         self._traces.add(call, answer)
 
 
-def _reader(call: InferenceRequest, driver: Driver) -> tuple[UsageTracker, Relay | Collector]:
-    """What reads the engine's events, and where it notes what they tell of usage."""
-    generation, error = call.generation, driver.error
-    choices, prompts = generation.choices, generation.choices // generation.sampling.n
-    seen = UsageTracker(choices, prompts, salted_cache=driver.capabilities.salted_cache)
-    if generation.stream:
-        usage = generation.include_usage
-        return seen, Relay(call.response_id, generation.model, choices, usage, prompts, seen=seen, read_error=error)
-    best = best_of(generation.sampling)
-    return seen, Collector(call.response_id, generation.model, choices, prompts, best, seen=seen, read_error=error)
-
-
 async def _rest_of(stream: EngineStream) -> bytes:
     """An error's body, as much of it as is worth reading."""
     body = b""
@@ -385,7 +379,7 @@ def _server_timing(call: InferenceRequest) -> tuple[bytes, bytes]:
     return (b"server-timing", entries.encode())
 
 
-def _limit_headers(error: SlipstreamError) -> Headers:
+def _rate_headers(call: InferenceRequest, error: SlipstreamError) -> Headers:
     """A refusal by a limit says where its counters stand."""
     state = getattr(error, "state", None) if isinstance(error, LimitError) else None
-    return state.headers() if state is not None else []
+    return call.format.rate_headers(state) if state is not None else []

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import hmac
+from typing import Any
 
 from contracts.generation import Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.cost import Cost
-from gateway.wire.openai.prepare import Prepared, Target
+from gateway.wire.format import WireFormat
+from gateway.wire.prepared import Prepared, Target
 
 
 class InferenceRequest:
-    """The request as the exchange needs it. Mutable fields are filled in as the steps happen."""
+    """The request as the pipeline needs it. Mutable fields are filled in as the steps happen."""
 
     __slots__ = (
         "client_request_id",
         "clock",
-        "endpoint",
+        "format",
         "key",
         "prepared",
         "ran",
         "request_id",
-        "response_id",
         "target",
         "used",
     )
@@ -31,17 +32,16 @@ class InferenceRequest:
         self,
         request_id: str,
         client_request_id: str | None,
-        endpoint: str,
+        wire_format: WireFormat[Any],
         key: KeyRecord,
         target: Target,
         prepared: Prepared,
         clock: PhaseClock,
     ) -> None:
         self.request_id = request_id
-        self.response_id = response_id_of(request_id, endpoint)
         self.client_request_id = client_request_id
         """What the client called it; recorded, never used."""
-        self.endpoint = endpoint
+        self.format = wire_format
         self.key = key
         self.target = target
         self.prepared = prepared
@@ -52,14 +52,14 @@ class InferenceRequest:
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
 
     @property
+    def endpoint(self) -> str:
+        """Its name in metrics, journals and traces."""
+        return self.format.name
+
+    @property
     def generation(self) -> Generation:
         """What is asked."""
         return self.prepared.generation
-
-
-def response_id_of(request_id: str, endpoint: str) -> str:
-    """The `id` inside answers, in OpenAI's form."""
-    return f"{'chatcmpl' if endpoint == 'chat' else 'cmpl'}-{request_id.removeprefix('req_')}"
 
 
 class Salts:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from engines.http.engine_stream import EngineStream
 from gateway.http.response import ResponseWriter
 from gateway.serving.idle_timeout import Wait
-from gateway.wire.openai.collect import Collector
-from gateway.wire.openai.relay import Relay
+from gateway.wire.format import Transcoder
 
 
 class StreamForwarder:
@@ -27,7 +26,7 @@ class StreamForwarder:
     def __init__(
         self,
         stream: EngineStream,
-        relay: Relay | Collector,
+        relay: Transcoder,
         answer: ResponseWriter,
         on_begun: Callable[[], None],
         on_text: Callable[[], None],

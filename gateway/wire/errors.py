@@ -1,4 +1,5 @@
-"""Platform errors as HTTP, in the shape OpenAI's clients read. The only place that knows statuses.
+"""Platform errors as HTTP: their statuses, and their JSON wherever no wire format has one of its own. That JSON is what
+OpenAI's clients read.
 
 Rule for clients: 429 is your limit, 503 is our load, 5xx may be retried after `Retry-After`, 4xx may not.
 """
@@ -120,8 +121,3 @@ def headers_of(error: SlipstreamError) -> Headers:
 def _frees_late(error: SlipstreamError) -> bool:
     """A day's or a month's limit: a client that tries again by itself only adds load."""
     return isinstance(error, LimitError) and (error.retry_after_s or 0) > WORTH_WAITING_S
-
-
-def event_of(error: SlipstreamError) -> bytes:
-    """The one event that ends a stream which has already begun; no [DONE] follows it."""
-    return b"data: " + body_of(error) + b"\n\n"

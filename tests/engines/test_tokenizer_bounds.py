@@ -29,7 +29,7 @@ from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
 from engines.tokenizer.tokenizer import CUT_TOKENS, SLICE_CHARACTERS, Tokenizer
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import Decoder
+from gateway.wire.openai.decode import Decoder
 from tests.engines.test_tokenizer import write_model
 
 MODELS = Path(__file__).parents[2] / "models"

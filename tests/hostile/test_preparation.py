@@ -18,6 +18,7 @@ from contracts.errors import SlipstreamError
 from contracts.generation import Caller, Tier
 from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
+from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
 from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
@@ -26,9 +27,9 @@ from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Salts
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import Decoder
-from gateway.wire.openai.prepare import Prepared, Target
+from gateway.wire.openai.format import ChatFormat
 from gateway.wire.openai.schema import ChatRequest
+from gateway.wire.prepared import Prepared, Target
 from tests.gateway.served import served
 
 KEY = KeyRecord(Caller("o", "p", "k"), Levels())
@@ -43,7 +44,6 @@ class Doors:
 
     def __init__(self) -> None:
         self.keyring = self.fleet = self
-        self.decoder = Decoder()
         self.salts = Salts(b"secret")
         self.registry = CollectorRegistry()
         self.tallies = MetricBuffers()
@@ -66,14 +66,15 @@ class Doors:
         return sum(s.value for s in samples if s.labels.get("code") == code and s.name.endswith("_total"))
 
 
-class Endless:
+class Endless(ChatFormat):
     """A preparation that waits for what never comes: `gateway.wire.openai.prepare` behind a tokenizer that has died."""
 
     def __init__(self) -> None:
+        super().__init__(RequestConfig())
         self.begun = asyncio.Event()
         self.ended = asyncio.Event()
 
-    async def __call__(self, asked: ChatRequest, *more: Any) -> Prepared:
+    async def prepare(self, asked: ChatRequest, *more: Any) -> Prepared:
         self.begun.set()
         try:
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
@@ -88,9 +89,8 @@ async def serving(
     """The port of a server with this one endpoint."""
     endpoint: InferenceEndpoint[ChatRequest] = InferenceEndpoint(
         doors,  # type: ignore[arg-type]
-        "chat",
-        doors.decoder.chat,
         endless,
+        Scope.CHAT,
         8_000_000,
         RequestConfig(prepare_timeout_s=prepare_timeout_s),
         shares or LoopShares(),

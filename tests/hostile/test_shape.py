@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, RequestError, SlipstreamError
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import Decoder
+from gateway.wire.openai.decode import Decoder
 from tests.hostile.corpus import deep, many
 from tests.hostile.naive_shape import naive_shape
 
@@ -82,7 +82,7 @@ def feed(shape: BodyShape, body: bytes) -> None:
 
 def test_many_empty_lists_are_refused_in_no_more_memory_than_their_bytes() -> None:
     body = b'{"model":"m","messages":[{"role":"assistant","annotations":%b}]}' % many(b"[]", 8_000_000)
-    shape = Decoder().shape()
+    shape = BodyShape(RequestConfig())
     tracemalloc.start()
     try:
         with pytest.raises(BodyTooLarge, match="more than 20000 objects and lists"):

@@ -24,8 +24,9 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.decode import Decoder
-from gateway.wire.openai.prepare import Prepared, Target, prepare_chat
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.prepare import prepare_chat
+from gateway.wire.prepared import Prepared, Target
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.openai.prepare import Prepared
+from gateway.wire.prepared import Prepared
 from tests.router.fakes import GUARD_S
 from tests.sglang.fleet import DRIVER, SGLangFleet
 from tests.sglang.server import MODELS, free_port, sglang_server

@@ -14,8 +14,9 @@ from engines.drivers import registry as drivers
 from engines.embedded.stats import Stats
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.openai.prepare import Target, prepare_completion
+from gateway.wire.openai.prepare import prepare_completion
 from gateway.wire.openai.schema import CompletionRequest
+from gateway.wire.prepared import Target
 from training import examples_command
 from training.__main__ import main
 from training.examples_command import EXAMPLES, complete

@@ -14,10 +14,11 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
+from gateway.wire.chunk import ReadError, decoded, error_in, has_text
 from gateway.wire.openai.best_of import BestOf
-from gateway.wire.openai.relay import ReadError, decoded, error_in, has_text, usage_json
-from gateway.wire.openai.usage_tracker import UsageTracker
+from gateway.wire.openai.relay import usage_json
 from gateway.wire.openai.whole_choice import WholeChoice
+from gateway.wire.usage_tracker import UsageTracker
 
 MOST_ECHOED = MAX_EVENT_BYTES // 128
 """Log probabilities of one event: each takes up to about 128 bytes as engines write them."""
@@ -53,7 +54,7 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
 
 
 class Collector:
-    """State of one attempt's whole answer. Has the parts of `Relay` that the exchange needs."""
+    """State of one attempt's whole answer."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Collector:
             self._chunk(decoded(payload))
         return b""
 
-    def body(self) -> bytes:
+    def closing(self) -> bytes:
         """The whole answer as JSON."""
         usage = self.usage or Usage()
         return msgspec.json.encode(

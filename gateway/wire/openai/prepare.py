@@ -11,13 +11,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.desired_state import Model
 from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField, WrongEndpoint
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
-from contracts.prefix import PrefixChain, holds_more_than_text, of_generation
+from contracts.prefix import holds_more_than_text, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments
-from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.schema import (
@@ -34,39 +32,12 @@ from gateway.wire.openai.schema import (
     TextFormat,
     UserMessage,
 )
+from gateway.wire.prepared import Prepared, Target
 
 MARKS = 16
 """Most control tokens that a driver or an engine puts around a text: beginning, end, and the four of a gap."""
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 """OpenAI's default for this endpoint."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """The model asked for, with what is known about counting for it."""
-
-    model: Model
-    capabilities: Capabilities
-    tokenizer: OffLoopTokenizer | None
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """A Generation and its price in tokens."""
-
-    generation: Generation
-    prompt_tokens: int
-    """All prompts together; exact when the target has a tokenizer, else an estimate."""
-    exact: bool
-    prompt_tokens_bound: int = 0
-    """The most that the engine can count for all prompts: what is reserved of budgets."""
-    session: str = ""
-    """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
-    chain: PrefixChain = PrefixChain("bytes", b"")
-    """What the router knows the prompt by."""
-
-    @property
-    def cost_tokens(self) -> int:
-        """What is reserved: all prompts, and the output limit for every choice."""
-        return self.prompt_tokens + self.generation.choices * self.generation.sampling.max_tokens
 
 
 async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:

@@ -10,22 +10,19 @@ other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError
+from contracts.errors import SlipstreamError
 from contracts.usage import Usage
-from engines.drivers.error_bodies import engine_error, event_error
+from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.openai.usage_tracker import UsageTracker
+from gateway.wire.chunk import ReadError, decoded, error_in, has_text
+from gateway.wire.usage_tracker import UsageTracker
 
 ENGINE_PRIVATE = b',"matched_stop":null'
 """SGLang's own; not part of an OpenAI answer."""
-
-ReadError = Callable[[int, bytes], SlipstreamError]
-"""An engine's error by status and body, as `Driver.error` reads it."""
 
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -113,7 +110,7 @@ class Relay:
         out = [event for payload in self._splitter.feed(data) if (event := self._event(payload))]
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def closing_events(self) -> bytes:
+    def closing(self) -> bytes:
         """What ends a good stream: the held finish events, usage if the client asked for it, [DONE]."""
         events = list(self.final)
         usage = self.usage
@@ -189,7 +186,7 @@ class Relay:
         self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
         self.text_seen = self.text_seen or has_text(chunk)
         if not choices:
-            return b""  # the usage event: ours is made in closing_events
+            return b""  # the usage event: ours is made in `closing`
         event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
         if self.finished:
             self.final.append(event)
@@ -217,24 +214,6 @@ def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include
     return msgspec.json.encode(chunk)
 
 
-def has_text(chunk: dict[str, Any]) -> bool:
-    """Whether an event carries anything the model generated, as opposed to only a role or a finish."""
-    for choice in chunk.get("choices") or ():
-        if choice.get("text"):
-            return True
-        delta = choice.get("delta") or {}
-        if delta.get("content") or delta.get("tool_calls") or delta.get("reasoning_content") or delta.get("refusal"):
-            return True
-    return False
-
-
-def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
-    """The error an engine reports inside a stream, without its internals. read: the dialect's `Driver.error`."""
-    if chunk.get("error") or chunk.get("object") == "error":
-        return event_error(msgspec.json.encode(chunk), read)
-    return None
-
-
 def usage_json(usage: Usage) -> dict[str, Any]:
     """Our usage as OpenAI's object."""
     return {
@@ -244,17 +223,6 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
-
-
-def decoded(payload: bytes) -> dict[str, Any]:
-    """An event's JSON object. Raises EngineFailed when it is none."""
-    try:
-        chunk = msgspec.json.decode(payload)
-    except msgspec.DecodeError:
-        raise EngineFailed("The engine sent an event that is not JSON.") from None
-    if not isinstance(chunk, dict):
-        raise EngineFailed("The engine sent an event that is not an object.")
-    return chunk
 
 
 def _usage_event(response_id: str, kind: str, created: int, model: bytes, usage: Usage) -> bytes:

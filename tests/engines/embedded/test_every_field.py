@@ -13,7 +13,7 @@ from openai.resources.completions import AsyncCompletions as Text
 
 from contracts.errors import UnknownField, UnsupportedField
 from engines.embedded.http.bodies import ChatBody, CompletionBody, decode_body
-from gateway.wire.decode import Decoder
+from gateway.wire.openai.decode import Decoder
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 
 NOT_SENT = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
-from gateway.wire.decode import Decoder
+from gateway.wire.openai.decode import Decoder
 
 ENGINE_PRIVATE = """
     bootstrap_host bootstrap_port bootstrap_room cache_salt chat_template_kwargs continue_final_message

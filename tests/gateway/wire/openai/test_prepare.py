@@ -20,8 +20,9 @@ from engines.drivers import registry as drivers
 from engines.tokenizer.fair_executor import FairExecutor, ResultT
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.decode import Decoder
-from gateway.wire.openai.prepare import Prepared, Target, prepare_chat, prepare_completion
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.prepare import prepare_chat, prepare_completion
+from gateway.wire.prepared import Prepared, Target
 from tests.sglang.fleet import with_tools_template
 
 MODELS = Path(__file__).parents[4] / "models"

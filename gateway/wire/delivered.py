@@ -7,12 +7,12 @@ that never counts; until then events are only put aside, for decoding them would
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.chunk import texts_of
 
 UNREAD_BYTES = 65_536
 """Events put aside before their text is taken out of them."""
@@ -128,19 +128,3 @@ def _unusual_texts_in(payload: bytes) -> list[tuple[int, str]]:
         return list(texts_of(msgspec.json.decode(payload)))
     except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
         return [(0, "")]
-
-
-def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
-    """(choice, what the model wrote) for every choice that an event lets grow: text, reasoning, refusal, calls."""
-    for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        text = "".join(
-            str(part)
-            for part in (choice.get("text"), delta.get("reasoning_content"), delta.get("content"), delta.get("refusal"))
-            if part
-        )
-        for call in delta.get("tool_calls") or ():
-            function = call.get("function") or {}
-            text += f"{function.get('name') or ''}{function.get('arguments') or ''}"
-        if text:
-            yield int(choice.get("index") or 0), text

@@ -11,8 +11,8 @@ import pytest
 
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.openai.delivered import KEPT_CHARACTERS, UNREAD_BYTES, Delivered, texts_of
-from gateway.wire.openai.relay import has_text
+from gateway.wire.chunk import has_text, texts_of
+from gateway.wire.delivered import KEPT_CHARACTERS, UNREAD_BYTES, Delivered
 from tests.deployment import ROOT
 
 CODE = (ROOT / "gateway" / "wire" / "openai" / "relay.py").read_text()

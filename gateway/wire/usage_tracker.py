@@ -9,7 +9,8 @@ import msgspec
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.openai.delivered import Delivered, texts_of
+from gateway.wire.chunk import texts_of
+from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
 """Running usages put aside before the newest is decoded."""

@@ -1,0 +1,133 @@
+"""The seam between the pipeline and the APIs that clients speak: a format is a folder here, and no branch there.
+
+Engines are asked for a `Generation` and answer with OpenAI's chunks; a format makes the one of what its clients send
+and what its clients read of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Caller, Generation
+from gateway.wire.chunk import ReadError
+from gateway.wire.errors import Headers
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.usage_tracker import UsageTracker
+
+EVENT_STREAM: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Asked(Protocol):
+    """A decoded request."""
+
+    @property
+    def model(self) -> str:
+        """The name or alias the client used."""
+        ...
+
+
+class RateState(Protocol):
+    """Where a caller's counters stand (`gateway.limits.headers.RateState`)."""
+
+    def headers(self) -> Headers:
+        """As OpenAI's clients read it."""
+        ...
+
+    def anthropic_headers(self) -> Headers:
+        """As Anthropic's clients read it."""
+        ...
+
+
+class Transcoder(Protocol):
+    """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out."""
+
+    events: int
+    """The engine's events so far, errors not counted."""
+    text_seen: bool
+    """Some generated text, call or reasoning has gone by."""
+    error: SlipstreamError | None
+    """The engine reported an error inside its stream."""
+
+    @property
+    def finished(self) -> bool:
+        """Every choice has its finish_reason."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """The engine ended as it should."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """What may be sent at once of the engine's bytes; b"" when there is nothing. Raises EngineFailed for bytes that
+        cannot be read. Whatever tells a client that the answer is complete belongs to `closing`."""
+        ...
+
+    def closing(self) -> bytes:
+        """What ends a complete answer, sent once the books are closed: a stream's last events, or all of a body."""
+        ...
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+
+
+class WireFormat(Protocol[AskedT]):
+    """One endpoint of one API. Holds no request's state."""
+
+    @property
+    def name(self) -> str:
+        """Of the endpoint, in metrics, journals and traces."""
+        ...
+
+    @property
+    def stream_headers(self) -> Headers:
+        """Of an answer that is streamed."""
+        ...
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """The client's key, as an `Authorization` header has it; b"" when there is none."""
+        ...
+
+    def decode(self, body: bytes) -> AskedT:
+        """Raises a RequestError that names the field."""
+        ...
+
+    async def prepare(self, asked: AskedT, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+        """Count the prompt and fix the output limit. Raises a RequestError that names the field."""
+        ...
+
+    def headers(self, request_id: str) -> Headers:
+        """Of every answer, errors included."""
+        ...
+
+    def rate_headers(self, state: RateState) -> Headers:
+        """Of an answer that limits apply to."""
+        ...
+
+    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        """For a streamed answer. usage: is told of every event. read_error: the dialect's `Driver.error`."""
+        ...
+
+    def collect(
+        self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError
+    ) -> Transcoder:
+        """For an answer that is sent as one JSON body; otherwise as `relay`."""
+        ...
+
+    def error_status(self, error: SlipstreamError) -> int:
+        """The HTTP status of a refusal."""
+        ...
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        """The JSON of a refusal."""
+        ...
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        """What ends a stream that has begun, framed as its events are."""
+        ...

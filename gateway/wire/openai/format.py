@@ -1,0 +1,110 @@
+"""OpenAI's two generating endpoints as wire formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contracts.errors import SlipstreamError
+from contracts.generation import Caller, Generation
+from gateway.wire.chunk import ReadError
+from gateway.wire.config import RequestConfig
+from gateway.wire.errors import Headers, body_of, status_of
+from gateway.wire.format import EVENT_STREAM, RateState
+from gateway.wire.openai.best_of import best_of
+from gateway.wire.openai.collect import Collector, require_room
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.prepare import prepare_chat, prepare_completion
+from gateway.wire.openai.relay import Relay
+from gateway.wire.openai.schema import ChatRequest, CompletionRequest
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class _OpenAiFormat:
+    """What both have in common."""
+
+    stream_headers = EVENT_STREAM
+    id_prefix: str
+    """Of the `id` inside answers."""
+
+    def __init__(self, config: RequestConfig) -> None:
+        self._max_whole_logprobs = config.max_whole_logprobs
+        self._decoder = Decoder(config)
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        return headers.get(b"authorization", b"")
+
+    def headers(self, request_id: str) -> Headers:
+        return [(b"x-request-id", request_id.encode())]
+
+    def rate_headers(self, state: RateState) -> Headers:
+        return state.headers()
+
+    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Relay:
+        return Relay(
+            self._response_id(request_id),
+            generation.model,
+            generation.choices,
+            generation.include_usage,
+            seen=usage,
+            read_error=read_error,
+        )
+
+    def collect(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Collector:
+        return Collector(
+            self._response_id(request_id),
+            generation.model,
+            generation.choices,
+            best_of=best_of(generation.sampling),
+            seen=usage,
+            read_error=read_error,
+        )
+
+    def error_status(self, error: SlipstreamError) -> int:
+        return status_of(error)
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return body_of(error)
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        """No [DONE] follows it."""
+        return b"data: " + body_of(error) + b"\n\n"
+
+    def _response_id(self, request_id: str) -> str:
+        return f"{self.id_prefix}-{request_id.removeprefix('req_')}"
+
+
+class ChatFormat(_OpenAiFormat):
+    """POST /v1/chat/completions."""
+
+    name = "chat"
+    id_prefix = "chatcmpl"
+
+    def decode(self, body: bytes) -> ChatRequest:
+        """Raises a RequestError that names the field."""
+        return self._decoder.chat(body)
+
+    async def prepare(self, asked: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+        """As `prepare_chat`, within `require_room`."""
+        prepared = await prepare_chat(asked, request_id, caller, salt, target)
+        require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
+        return prepared
+
+
+class CompletionFormat(_OpenAiFormat):
+    """POST /v1/completions, with `suffix` for fill-in-the-middle."""
+
+    name = "completion"
+    id_prefix = "cmpl"
+
+    def decode(self, body: bytes) -> CompletionRequest:
+        """Raises a RequestError that names the field."""
+        return self._decoder.completion(body)
+
+    async def prepare(
+        self, asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+    ) -> Prepared:
+        """As `prepare_completion`, within `require_room`."""
+        prepared = await prepare_completion(asked, request_id, caller, salt, target)
+        require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
+        return prepared
