@@ -53,7 +53,7 @@ class Arguments:
             else:
                 values[name] = text
         try:
-            query = msgspec.convert(values, kind, strict=False)
+            query: Any = msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
             raise validation_error(str(error), kind) from None
         for name in values:
