@@ -53,9 +53,15 @@ class Arguments:
             else:
                 values[name] = text
         try:
-            return msgspec.convert(values, kind, strict=False)
+            query: Any = msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
             raise validation_error(str(error), kind) from None
+        for name in values:
+            if (
+                getattr(query, name) is None
+            ):  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+                raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+        return query
 
 
 def _path_value(name: str, kind: type, text: str) -> object:

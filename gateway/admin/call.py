@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import asyncpg
+from sqlalchemy import ClauseElement, ColumnElement, Select, Table, select
 
 from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
 from gateway.admin.audit.log import Change
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.pages import Where
 from gateway.admin.principal import Principal
+from gateway.admin.rows import equal, fetchrow, fetchval, record_of
+from gateway.db.tables import api_keys, organizations, projects
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule
 from gateway.tenants.roles import Role, covers
+
+ItemT = TypeVar("ItemT")
 
 
 class KnownModels(Protocol):
@@ -84,44 +88,48 @@ class AdminCall:
 
     @property
     def scope(self) -> UUID | None:
-        """The one organization whose rows may be seen; None: all. For a query: `($2::uuid IS NULL OR …id = $2)`."""
+        """The one organization whose rows may be seen; None: all."""
         return None if self.principal.operator else self.principal.organization_id
 
-    def where(self, column: str = "organization_id") -> Where:
-        """Conditions of a list, with the one that keeps tenants apart already among them."""
-        where = Where()
-        where.add_if(f"{column} = {{}}", self.scope)
-        return where
+    def sees(self, organization_id: ColumnElement[Any]) -> ColumnElement[bool]:
+        """The condition that keeps tenants apart; in every statement that reads."""
+        return equal(organization_id, self.scope)
+
+    async def one(self, kind: type[ItemT], statement: ClauseElement) -> ItemT:
+        """The row there must be, as of an INSERT or UPDATE that returns it."""
+        row = await fetchrow(self.connection, statement)
+        assert row is not None
+        return record_of(kind, row)
+
+    async def find(self, kind: type[ItemT], statement: ClauseElement, what: str, which: object) -> ItemT:
+        """The row, if there is one. Raises NotFound, for another organization's too."""
+        row = await fetchrow(self.connection, statement)
+        if row is None:
+            raise not_found(what, which)
+        return record_of(kind, row)
+
+    async def value(self, statement: ClauseElement) -> Any:
+        """The first column of the first row, None without one; also for a statement that returns nothing."""
+        return await fetchval(self.connection, statement)
 
     async def require_organization(self, organization_id: UUID) -> None:
         """Raises NotFound for an organization that is not, or is somebody else's: nobody learns which."""
-        found = self.scope in (None, organization_id) and await self.connection.fetchval(
-            "SELECT true FROM gateway.organizations WHERE id = $1", organization_id
-        )
-        if not found:
-            raise not_found("organization", organization_id)
+        await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
 
     async def organization_of_project(self, project_id: UUID) -> UUID:
         """Whose project it is. Raises NotFound like `require_organization`."""
-        found: UUID | None = await self.connection.fetchval(
-            "SELECT organization_id FROM gateway.projects WHERE id = $1 AND ($2::uuid IS NULL OR organization_id = $2)",
-            project_id,
-            self.scope,
-        )
-        if found is None:
-            raise not_found("project", project_id)
-        return found
+        return await self._owner_of("project", project_id, select(projects.c.organization_id), projects)
 
     async def organization_of_key(self, key_id: UUID) -> UUID:
         """Whose inference key it is. Raises NotFound like `require_organization`."""
-        found: UUID | None = await self.connection.fetchval(
-            "SELECT organization_id FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id"
-            " WHERE api_keys.id = $1 AND ($2::uuid IS NULL OR organization_id = $2)",
-            key_id,
-            self.scope,
-        )
-        if found is None:
-            raise not_found("key", key_id)
+        owner = select(projects.c.organization_id).select_from(api_keys.join(projects))
+        return await self._owner_of("key", key_id, owner, api_keys)
+
+    async def _owner_of(self, what: str, which: UUID, owner: Select[Any], table: Table) -> UUID:
+        """owner: selects the organization's id alone."""
+        found: UUID | None = await self.value(owner.where(table.c.id == which))
+        if found is None or self.scope not in (None, found):
+            raise not_found(what, which)
         return found
 
     def require_covers(self, *roles: Role) -> None:

@@ -1,13 +1,14 @@
 """Idempotency-Key on POSTs, by Stripe's rules: the first answer is kept and given again.
 
 The answer is kept in the transaction that does the work, so there is never one without the other. A run that died
-leaves its key taken; after `RUN_S` the next request takes it over, and the dead run, should it wake, can no longer
+leaves its key taken; after `RUN` the next request takes it over, and the dead run, should it wake, can no longer
 commit. Not kept: answers of 5xx, and refusals before the work began (401, 403, a body that does not decode).
 """
 
 from __future__ import annotations
 
 import hmac
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,16 +19,16 @@ from contracts.errors import IdempotencyInFlight, IdempotencyMismatch, InvalidFi
 from gateway.admin.sealed import seal, unseal
 
 KEY_CHARACTERS = 255
-KEPT = "24 hours"
-RUN_S = 60
+KEPT = timedelta(hours=24)
+RUN = timedelta(seconds=60)
 
 # A key past its time is as good as none; so is one whose run must be dead.
-CLAIM = f"""
+CLAIM = """
 INSERT INTO gateway.idempotency_keys AS kept (principal_id, key, fingerprint, run_id) VALUES ($1, $2, $3, $4)
     ON CONFLICT (principal_id, key) DO UPDATE
    SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, started_at = now(), status = NULL, answer = NULL
- WHERE kept.started_at < now() - interval '{KEPT}'
-    OR (kept.status IS NULL AND kept.started_at < now() - make_interval(secs => {RUN_S})
+ WHERE kept.started_at < now() - $5::interval
+    OR (kept.status IS NULL AND kept.started_at < now() - $6::interval
         AND kept.fingerprint = excluded.fingerprint)
 RETURNING true
 """
@@ -36,7 +37,7 @@ KEEP = """
 UPDATE gateway.idempotency_keys SET status = $4, answer = $5 WHERE principal_id = $1 AND key = $2 AND run_id = $3
 """
 RELEASE = "DELETE FROM gateway.idempotency_keys WHERE principal_id = $1 AND key = $2 AND run_id = $3"
-FORGET = f"DELETE FROM gateway.idempotency_keys WHERE started_at < now() - interval '{KEPT}'"
+FORGET = "DELETE FROM gateway.idempotency_keys WHERE started_at < now() - $1::interval"
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -74,7 +75,8 @@ class Idempotency:
 
         Raises IdempotencyMismatch for another request under the same key, IdempotencyInFlight while the first runs.
         """
-        if await connection.fetchval(CLAIM, self._principal_id, self._key, self._fingerprint, self._run_id):
+        run = (self._principal_id, self._key, self._fingerprint, self._run_id)
+        if await connection.fetchval(CLAIM, *run, KEPT, RUN):
             return None
         row = await connection.fetchrow(FIND, self._principal_id, self._key)
         if row is None or (row["status"] is None and hmac.compare_digest(row["fingerprint"], self._fingerprint)):

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from gateway.admin.endpoint import Endpoint
-from gateway.wire.errors import ErrorBody
+from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
 TEMPLATE = "#/components/schemas/{name}"
 ERROR = {"$ref": TEMPLATE.format(name="ErrorBody")}
@@ -23,6 +23,7 @@ inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cur
 another organization is not found (404)."""
 
 REFUSALS = {
+    **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
     401: "No admin key, or one that opens nothing.",
     403: "The role does not allow it, or the tenant is disabled.",

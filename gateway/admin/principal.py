@@ -4,6 +4,7 @@ once, on every instance.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from contracts.errors import AuthError, ExpiredKey, InvalidKey, PermissionDenied
 from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
-LAST_USED_EVERY = "1 minute"
+LAST_USED_EVERY = timedelta(minutes=1)
 NO_KEY = UUID(int=0)
 """In place of a key's id: somebody with a shell on the deployment's machine, who may do everything as it is."""
 
@@ -28,9 +29,9 @@ SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals
   JOIN gateway.organizations ON organizations.id = organization_id
  WHERE hash = $1 OR previous_hash = $1
 """
-USED = f"""
+USED = """
 UPDATE gateway.admin_keys SET last_used_at = now()
- WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - interval '{LAST_USED_EVERY}')
+ WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - $2::interval)
 """
 
 
@@ -75,6 +76,6 @@ async def authenticate(connection: asyncpg.Connection[Any], secret: str, pepper:
         problem = TenantDisabled("The owner of this admin key or the organization is disabled.")
     if problem is not None:
         raise problem
-    await connection.execute(USED, row["key_id"])
+    await connection.execute(USED, row["key_id"], LAST_USED_EVERY)
     fields = {name: row[name] for name in Principal.__struct_fields__}
     return msgspec.convert(fields, Principal)

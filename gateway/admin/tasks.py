@@ -11,7 +11,7 @@ import asyncpg
 from celery import Celery
 
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.idempotency import FORGET
+from gateway.admin.idempotency import FORGET, KEPT
 from gateway.admin.webhooks.delivery import WebhookDelivery
 from gateway.admin.webhooks.queue import check_shares
 from gateway.db.engine import FAILURES, connect
@@ -56,7 +56,7 @@ async def _sweep(database_url: str, pepper: bytes, config: WebhooksConfig) -> No
         await WebhookDelivery(database_url, pepper, config).sweep()
         connection: asyncpg.Connection = await connect(database_url, name="slipstream-sweep")
         try:
-            await connection.execute(FORGET)
+            await connection.execute(FORGET, KEPT)
         finally:
             await connection.close()
     except FAILURES as error:

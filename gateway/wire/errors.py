@@ -74,6 +74,14 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "internal_error": (500, "server_error"),
 }
 
+EVERY_OPERATION = {
+    408: "The request took too long to arrive.",
+    429: "This address has too many connections open.",
+    431: "The request's URL and headers are too large.",
+    500: "A fault of ours: quote the request id when you report it.",
+}
+"""What any request may be answered, whatever it asks: for the OpenAPI documents."""
+
 
 class ErrorDetail(msgspec.Struct):
     """OpenAI's error object."""

@@ -75,7 +75,7 @@ def create(
 @click.option("--organization", help="Only this one's, id or name.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List keys, oldest first; never their secrets."""
-    from gateway.admin.resources.keys import OVERVIEW
+    from gateway.admin.resources.keys import overview
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -84,8 +84,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
     async def run() -> list[Any]:
         async with connected(settings) as connection:
             only = None if organization is None else await organization_named(connection, organization)
-            rows: list[Any] = await connection.fetch(OVERVIEW, only)
-            return rows
+            return await overview(connection, only)
 
     found = asyncio.run(run())
     print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}limits")
@@ -129,7 +128,7 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
 def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end_previous: bool, which: str) -> None:
     """Give the key WHICH (its id, its display form or its name) a new secret and print it; the old one opens until
     the end of the overlap."""
-    from gateway.admin.resources.keys import find_key, rotate_key
+    from gateway.admin.resources.keys import KEYS, rotate_key
     from gateway.admin.secrets import Rotation
     from slipstream.administration import administer
     from slipstream.tenants import key_named
@@ -137,7 +136,7 @@ def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end
     body = Rotation(overlap_s=round(overlap_hours * 3_600), end_previous=end_previous)
 
     async def work(call: AdminCall) -> str:
-        key = await find_key(call, await key_named(call.connection, which))
+        key = await KEYS.find(call, await key_named(call.connection, which))
         try:
             secret: str = (await rotate_key.handler(call, key.id, body)).secret
         except Conflict as error:

@@ -7,42 +7,39 @@ and ends the inviter's secret by rotating that first one. Everybody with the per
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import exists, select
 
 from contracts.errors import InvalidField, PermissionDenied
-from gateway.admin.bodies import Body, Moment, Name, Page, PageQuery
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.bodies import Body, Moment, Name, Page
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of, record_of
 from gateway.admin.principal import NO_KEY
-from gateway.admin.secrets import STATE, KeyState, Rotation, require_future, rotate
-from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.admin.rows import columns_of, equal, fetchrow, record_of
+from gateway.admin.secrets import AnyKey, KeyKind, KeyQuery, Rotation
+from gateway.auth.keys import ADMIN_PREFIX
 from gateway.tenants.roles import Permission, PrincipalKind, Role
-
-COLUMNS = f"""admin_keys.id, principal_id, principals.kind AS principal_kind, role, organization_id, admin_keys.name,
-       display, {STATE} AS state, admin_keys.created_at, expires_at, revoked_at, last_used_at, previous_expires_at"""
-SELECT = f"SELECT {COLUMNS} FROM gateway.admin_keys JOIN gateway.principals ON principals.id = principal_id"
+from gateway.tenants.tables import admin_keys, principals
 
 
-class AdminKey(msgspec.Struct, frozen=True, kw_only=True):
+class AdminKey(AnyKey, frozen=True, kw_only=True):
     """An admin key without its secret. principal_id: the member or service account it belongs to; role: theirs."""
 
-    id: UUID
     principal_id: UUID
     principal_kind: PrincipalKind
     role: Role
-    organization_id: UUID
-    name: str
-    display: str
-    state: KeyState
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-    previous_expires_at: datetime | None
+
+
+ADMIN_KEYS = KeyKind("admin key", AdminKey, admin_keys, principals, ADMIN_PREFIX, {"principal_kind": principals.c.kind})
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who shall get a key."""
+
+    role: Role
+    kind: PrincipalKind
 
 
 class AdminKeyWithSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,35 +57,18 @@ class NewAdminKey(Body, frozen=True, kw_only=True):
     expires_at: Moment | None = None
 
 
-class AdminKeyQuery(PageQuery, frozen=True, kw_only=True):
+class AdminKeyQuery(KeyQuery, frozen=True, kw_only=True):
     """Filters."""
 
     principal_id: UUID | None = None
-    state: KeyState | None = None
-
-
-async def find_admin_key(call: AdminCall, admin_key_id: UUID, *, for_update: bool = False) -> AdminKey:
-    """Raises NotFound, for another organization's principal too."""
-    row = await call.connection.fetchrow(
-        f"{SELECT} WHERE admin_keys.id = $1 AND ($2::uuid IS NULL OR organization_id = $2)"
-        f" {'FOR UPDATE OF admin_keys' if for_update else ''}",
-        admin_key_id,
-        call.scope,
-    )
-    if row is None:
-        raise not_found("admin key", admin_key_id)
-    return record_of(AdminKey, row)
 
 
 @endpoint("GET", "/organizations/{organization_id}/admin-keys", Permission.ADMIN_KEYS_READ)
 async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKeyQuery) -> Page[AdminKey]:
     """List an organization's admin keys, newest first."""
     await call.require_organization(organization_id)
-    where = call.where()
-    where.add("organization_id = {}", organization_id)
-    where.add_if("principal_id = {}", query.principal_id)
-    where.add_if(f"{STATE} = {{}}", query.state and query.state.value)
-    return await page_of(call.connection, AdminKey, SELECT, where, query, table="admin_keys")
+    of_organization = principals.c.organization_id == organization_id
+    return await ADMIN_KEYS.page(call, query, of_organization, equal(principals.c.id, query.principal_id))
 
 
 @endpoint("POST", "/organizations/{organization_id}/admin-keys", Permission.ADMIN_KEYS_WRITE)
@@ -99,45 +79,37 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
     """
     await call.require_organization(organization_id)
     # Locked: two first keys at once would be a first and a second.
-    owner = await call.connection.fetchrow(
-        "SELECT role, kind FROM gateway.principals WHERE id = $1 AND organization_id = $2 FOR NO KEY UPDATE",
-        body.principal_id,
-        organization_id,
+    row = await fetchrow(
+        call.connection,
+        select(*columns_of(Owner, principals))
+        .where(principals.c.id == body.principal_id, principals.c.organization_id == organization_id)
+        .with_for_update(key_share=True),
     )
-    if owner is None:
+    if row is None:
         raise InvalidField(
             f"Invalid value for 'principal_id': the organization has no member or service account {body.principal_id}.",
             param="principal_id",
         )
-    call.require_covers(Role(owner["role"]))
-    if not _may_act_as(call, body.principal_id, PrincipalKind(owner["kind"])) and await call.connection.fetchval(
-        "SELECT EXISTS (SELECT FROM gateway.admin_keys WHERE principal_id = $1)", body.principal_id
+    owner = record_of(Owner, row)
+    call.require_covers(owner.role)
+    if not _may_act_as(call, body.principal_id, owner.kind) and await call.value(
+        select(exists().where(admin_keys.c.principal_id == body.principal_id))
     ):
         raise PermissionDenied(
             "This member has had an admin key, and makes further ones alone: whoever held one could act in the "
             "member's name. For somebody who lost every key, remove the member and add them again.",
             param="principal_id",
         )
-    require_future(body.expires_at)
-    minted = mint(call.pepper, ADMIN_PREFIX)
-    key_id = await call.connection.fetchval(
-        "INSERT INTO gateway.admin_keys (principal_id, name, hash, display, expires_at)"
-        " VALUES ($1, $2, $3, $4, $5) RETURNING id",
-        body.principal_id,
-        body.name,
-        minted.hash,
-        minted.display,
-        body.expires_at,
+    key, secret = await ADMIN_KEYS.create(
+        call, principal_id=body.principal_id, name=body.name, expires_at=body.expires_at
     )
-    key = await find_admin_key(call, key_id)
-    call.audit("admin_key.create", key.id, organization_id=organization_id, after=key)
-    return AdminKeyWithSecret(key=key, secret=minted.secret)
+    return AdminKeyWithSecret(key=key, secret=secret)
 
 
 @endpoint("GET", "/admin-keys/{admin_key_id}", Permission.ADMIN_KEYS_READ)
 async def get_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     """One admin key."""
-    return await find_admin_key(call, admin_key_id)
+    return await ADMIN_KEYS.find(call, admin_key_id)
 
 
 @endpoint("POST", "/admin-keys/{admin_key_id}/rotate", None)
@@ -147,30 +119,22 @@ async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) 
     A key of one's own takes no permission. A service account's takes `admin_keys.write`; another member's is not
     rotated but revoked, for the new secret would be shown to the wrong person.
     """
-    before = await find_admin_key(call, admin_key_id)
+    before = await ADMIN_KEYS.find(call, admin_key_id)
     if before.principal_id != call.principal.id:
         call.principal.require(Permission.ADMIN_KEYS_WRITE, deployment=False)
         call.require_covers(before.role)
     if not _may_act_as(call, before.principal_id, before.principal_kind):
         raise PermissionDenied("This is another member's admin key: revoke it, and let the member rotate or make one.")
-    minted = mint(call.pepper, ADMIN_PREFIX)
-    await rotate(call, "admin_keys", admin_key_id, minted, body)
-    after = await find_admin_key(call, admin_key_id)
-    call.audit("admin_key.rotate", admin_key_id, organization_id=after.organization_id, before=before, after=after)
-    return AdminKeyWithSecret(key=after, secret=minted.secret)
+    key, secret = await ADMIN_KEYS.rotate(call, admin_key_id, body)
+    return AdminKeyWithSecret(key=key, secret=secret)
 
 
 @endpoint("POST", "/admin-keys/{admin_key_id}/revoke", Permission.ADMIN_KEYS_WRITE, status=200)
 async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     """End an admin key and all its secrets, for good and at once."""
-    before = await find_admin_key(call, admin_key_id, for_update=True)
+    before = await ADMIN_KEYS.find(call, admin_key_id, for_update=True)
     call.require_covers(before.role)
-    await call.connection.execute(
-        "UPDATE gateway.admin_keys SET revoked_at = now() WHERE id = $1 AND revoked_at IS NULL", admin_key_id
-    )
-    after = await find_admin_key(call, admin_key_id)
-    call.audit("admin_key.revoke", admin_key_id, organization_id=after.organization_id, before=before, after=after)
-    return after
+    return await ADMIN_KEYS.revoke(call, before)
 
 
 def _may_act_as(call: AdminCall, principal_id: UUID, kind: PrincipalKind) -> bool:

@@ -7,19 +7,15 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import func, select, true
 
 from gateway.admin.bodies import Moment, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
-from gateway.admin.tables import ActorKind
+from gateway.admin.rows import columns_of, equal
+from gateway.admin.tables import ActorKind, audit_log
 from gateway.tenants.roles import Permission
-
-SELECT = """
-SELECT id, at, actor_kind, actor_id, actor_name, admin_key_id, request_id, organization_id, action, subject_kind,
-       subject_id, before, after, encode(previous_hash, 'hex') AS previous_hash, encode(hash, 'hex') AS hash
-  FROM gateway.audit_log
-"""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +39,14 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
+COLUMNS = columns_of(
+    AuditEntry,
+    audit_log,
+    previous_hash=func.encode(audit_log.c.previous_hash, "hex"),
+    hash=func.encode(audit_log.c.hash, "hex"),
+)
+
+
 class AuditQuery(PageQuery, frozen=True, kw_only=True):
     """Filters."""
 
@@ -57,14 +61,17 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
 @endpoint("GET", "/audit", Permission.AUDIT_READ)
 async def list_audit(call: AdminCall, query: AuditQuery) -> Page[AuditEntry]:
     """List changes, newest first. `slipstream audit verify` proves that none was altered or removed."""
-    where = call.where()
-    where.add_if("organization_id = {}", query.organization_id)
-    where.add_if("action = {}", query.action)
-    where.add_if("subject_id = {}", query.subject_id)
-    where.add_if("actor_id = {}", query.actor_id)
-    where.add_if("at >= {}", query.since)
-    where.add_if("at < {}", query.until)
-    return await page_of(call.connection, AuditEntry, SELECT, where, query, table="audit_log", order=("id",))
+    table = audit_log.c
+    statement = select(*COLUMNS).where(
+        call.sees(table.organization_id),
+        equal(table.organization_id, query.organization_id),
+        equal(table.action, query.action),
+        equal(table.subject_id, query.subject_id),
+        equal(table.actor_id, query.actor_id),
+        true() if query.since is None else table.at >= query.since,
+        true() if query.until is None else table.at < query.until,
+    )
+    return await page_of(call.connection, AuditEntry, statement, query, table.id)
 
 
 ENDPOINTS = (list_audit,)

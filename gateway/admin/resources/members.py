@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
-import msgspec
+from sqlalchemy import func
 
-from gateway.admin.bodies import Body, Deleted, Email, Name, Page, PageQuery
+from gateway.admin.bodies import Body, Deleted, Email, Name, Page
 from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of
 from gateway.admin.principals import (
-    SELECT,
+    Holder,
+    HolderQuery,
     PrincipalChanges,
-    change_principal,
+    create_principal,
     delete_principal,
     find_principal,
-    insert_principal,
+    list_principals,
+    update_principal,
 )
+from gateway.admin.rows import equal
 from gateway.tenants.roles import Permission, PrincipalKind, Role
+from gateway.tenants.tables import principals
 
-KIND = PrincipalKind.MEMBER
 
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(Holder, frozen=True, kw_only=True):
     """A member. disabled_at: since when the member's admin keys are refused."""
 
-    id: UUID
-    organization_id: UUID
+    kind: ClassVar = PrincipalKind.MEMBER
     email: str
-    name: str
-    role: Role
-    created_at: datetime
-    disabled_at: datetime | None
 
 
 class NewMember(Body, frozen=True, kw_only=True):
@@ -48,61 +44,41 @@ class MemberChanges(PrincipalChanges, frozen=True, kw_only=True):
     """What to change; what is left out stays."""
 
 
-class MemberQuery(PageQuery, frozen=True, kw_only=True):
+class MemberQuery(HolderQuery, frozen=True, kw_only=True):
     """Filters."""
 
-    role: Role | None = None
     email: Email | None = None
-    disabled: bool | None = None
 
 
 @endpoint("GET", "/organizations/{organization_id}/members", Permission.MEMBERS_READ)
 async def list_members(call: AdminCall, organization_id: UUID, query: MemberQuery) -> Page[Member]:
     """List an organization's members, newest first."""
-    await call.require_organization(organization_id)
-    where = call.where()
-    where.add("organization_id = {}", organization_id)
-    where.add("kind = {}", KIND.value)
-    where.add_if("role = {}", query.role and query.role.value)
-    where.add_if("lower(email) = lower({})", query.email)
-    where.add_if("(disabled_at IS NOT NULL) = {}", query.disabled)
-    return await page_of(call.connection, Member, SELECT, where, query, table="principals")
+    email = None if query.email is None else func.lower(query.email)
+    return await list_principals(call, Member, organization_id, query, equal(func.lower(principals.c.email), email))
 
 
 @endpoint("POST", "/organizations/{organization_id}/members", Permission.MEMBERS_WRITE)
 async def create_member(call: AdminCall, organization_id: UUID, body: NewMember) -> Member:
     """Add a member. Nobody can give a role that may do more than their own."""
-    row = await insert_principal(call, organization_id, KIND, body.email, body.name, body.role)
-    member = msgspec.convert(row, Member)
-    call.audit("member.create", member.id, organization_id=organization_id, after=member)
-    return member
+    return await create_principal(call, Member, organization_id, body.role, email=body.email, name=body.name)
 
 
 @endpoint("GET", "/members/{member_id}", Permission.MEMBERS_READ)
 async def get_member(call: AdminCall, member_id: UUID) -> Member:
     """One member."""
-    return msgspec.convert(await find_principal(call, member_id, KIND), Member)
+    return await find_principal(call, Member, member_id)
 
 
 @endpoint("PATCH", "/members/{member_id}", Permission.MEMBERS_WRITE)
 async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -> Member:
     """Change a member's name or role, disable or enable the member. The last owner stays one."""
-    row = await find_principal(call, member_id, KIND, for_update=True)
-    before = msgspec.convert(row, Member)
-    changed = await change_principal(call, row, body)
-    after = msgspec.convert(changed, Member)
-    call.audit("member.update", after.id, organization_id=after.organization_id, before=before, after=after)
-    return after
+    return await update_principal(call, Member, member_id, body)
 
 
 @endpoint("DELETE", "/members/{member_id}", Permission.MEMBERS_WRITE)
 async def delete_member(call: AdminCall, member_id: UUID) -> Deleted:
     """Remove a member and all the member's admin keys. The last owner stays."""
-    row = await find_principal(call, member_id, KIND, for_update=True)
-    await delete_principal(call, row)
-    member = msgspec.convert(row, Member)
-    call.audit("member.delete", member_id, organization_id=member.organization_id, before=member)
-    return Deleted(id=member_id)
+    return await delete_principal(call, Member, member_id)
 
 
 ENDPOINTS = (list_members, create_member, get_member, update_member, delete_member)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from sqlalchemy import Select, insert, select, update
 
 from contracts.errors import Conflict
 from gateway.admin.bodies import Body, Name, Page, PageQuery
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of, record_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal, is_set, set_if
+from gateway.db.tables import organizations
 from gateway.tenants.roles import Permission
-
-SELECT = "SELECT id, name, operator, created_at, disabled_at FROM gateway.organizations"
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,27 +50,20 @@ class OrganizationQuery(PageQuery, frozen=True, kw_only=True):
     disabled: bool | None = None
 
 
+COLUMNS = columns_of(Organization, organizations)
+
+
 async def find_organization(call: AdminCall, organization_id: UUID, *, for_update: bool = False) -> Organization:
     """Raises NotFound, for another organization's principal too."""
-    row = await call.connection.fetchrow(
-        f"{SELECT} WHERE id = $1 AND ($2::uuid IS NULL OR id = $2) {'FOR UPDATE' if for_update else ''}",
-        organization_id,
-        call.scope,
-    )
-    if row is None:
-        raise not_found("organization", organization_id)
-    return record_of(Organization, row)
+    statement = _visible(call).where(organizations.c.id == organization_id)
+    statement = statement.with_for_update() if for_update else statement
+    return await call.find(Organization, statement, "organization", organization_id)
 
 
 async def add_organization(call: AdminCall, name: str, *, operator: bool = False) -> Organization:
     """The new one. operator: its members run the deployment; there is one such organization at most."""
-    row = await call.connection.fetchrow(
-        "INSERT INTO gateway.organizations (name, operator) VALUES ($1, $2)"
-        " RETURNING id, name, operator, created_at, disabled_at",
-        name,
-        operator,
-    )
-    organization = record_of(Organization, row)
+    statement = insert(organizations).values(name=name, operator=operator).returning(*COLUMNS)
+    organization = await call.one(Organization, statement)
     call.audit("organization.create", organization.id, organization_id=organization.id, after=organization)
     return organization
 
@@ -76,10 +71,9 @@ async def add_organization(call: AdminCall, name: str, *, operator: bool = False
 @endpoint("GET", "/organizations", Permission.ORGANIZATION_READ)
 async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[Organization]:
     """List the organizations one may see: one's own, or all for the operating organization."""
-    where = call.where("organizations.id")
-    where.add_if("name = {}", query.name)
-    where.add_if("(disabled_at IS NOT NULL) = {}", query.disabled)
-    return await page_of(call.connection, Organization, SELECT, where, query, table="organizations")
+    table = organizations.c
+    statement = _visible(call).where(equal(table.name, query.name), is_set(table.disabled_at, query.disabled))
+    return await page_of(call.connection, Organization, statement, query, table.created_at, table.id)
 
 
 @endpoint("POST", "/organizations", Permission.ORGANIZATION_WRITE, deployment=True)
@@ -106,17 +100,23 @@ async def update_organization(call: AdminCall, organization_id: UUID, body: Orga
         call.principal.require(None, deployment=True)
         if before.operator and body.disabled:
             raise Conflict("The operating organization cannot be disabled: nobody could enable it again.")
-    row = await call.connection.fetchrow(
-        "UPDATE gateway.organizations SET name = $2,"
-        " disabled_at = CASE WHEN $3 THEN coalesce(disabled_at, now()) END"
-        " WHERE id = $1 RETURNING id, name, operator, created_at, disabled_at",
-        organization_id,
-        before.name if body.name is UNSET else body.name,
-        before.disabled_at is not None if body.disabled is UNSET else body.disabled,
+    disabled = before.disabled_at is not None if body.disabled is UNSET else body.disabled
+    after = await call.one(
+        Organization,
+        update(organizations)
+        .where(organizations.c.id == organization_id)
+        .values(
+            name=before.name if body.name is UNSET else body.name,
+            disabled_at=set_if(disabled, organizations.c.disabled_at),
+        )
+        .returning(*COLUMNS),
     )
-    after = record_of(Organization, row)
     call.audit("organization.update", after.id, organization_id=after.id, before=before, after=after)
     return after
+
+
+def _visible(call: AdminCall) -> Select[Any]:
+    return select(*COLUMNS).where(call.sees(organizations.c.id))
 
 
 ENDPOINTS = (list_organizations, create_organization, get_organization, update_organization)

@@ -7,30 +7,23 @@ from typing import Annotated
 
 import asyncpg
 import msgspec
+from sqlalchemy import delete, exists, insert, select, update
 
 from contracts.errors import Conflict, InvalidField
 from gateway.admin.bodies import Body, ModelName, Moment, Page, PageQuery
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
 from gateway.admin.moments import moment
-from gateway.admin.pages import Where, page_of, record_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.pricing.price import MAX_MICRO
+from gateway.metering.tables import prices
 from gateway.tenants.roles import Permission
 
 NOTICE = timedelta(seconds=60)
 """A change of price, an end too, comes no sooner: every gateway knows it by then, and limits in money with it."""
 ON_ITS_WAY = timedelta(seconds=5)
 """By how much a request may be late that asked for the earliest moment."""
-COLUMNS = (
-    "version, model, valid_from, valid_until,"
-    " input_micro, cached_input_micro, cache_write_micro, output_micro, created_at"
-)
-SELECT = f"SELECT {COLUMNS} FROM gateway.prices"
-INSERT = f"""
-INSERT INTO gateway.prices (model, valid_from, valid_until, input_micro, cached_input_micro, cache_write_micro,
-                            output_micro)
-VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING {COLUMNS}
-"""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
 
 
@@ -46,6 +39,9 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_micro: int
     output_micro: int
     created_at: datetime
+
+
+COLUMNS = columns_of(ModelPrice, prices)
 
 
 class NewPrice(Body, frozen=True, kw_only=True):
@@ -79,9 +75,8 @@ class PriceQuery(PageQuery, frozen=True, kw_only=True):
 @endpoint("GET", "/prices", Permission.PRICES_READ)
 async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
     """List all prices, past ones too, the newest version first."""
-    where = Where()  # prices are everybody's
-    where.add_if("model = {}", query.model)
-    return await page_of(call.connection, ModelPrice, SELECT, where, query, table="prices", order=("version",))
+    statement = select(*COLUMNS).where(equal(prices.c.model, query.model))  # prices are everybody's
+    return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
 @endpoint("POST", "/prices", Permission.PRICES_WRITE, deployment=True)
@@ -90,9 +85,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
     # One at a time: what is in force at the beginning is read before it is ended.
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", body.model)
     now = datetime.now(UTC)
-    first = not await call.connection.fetchval(
-        "SELECT EXISTS (SELECT FROM gateway.prices WHERE model = $1)", body.model
-    )
+    first = not await call.value(select(exists().where(prices.c.model == body.model)))
     earliest = now if first else now + NOTICE
     valid_from = earliest if body.valid_from is None else moment(body.valid_from, "valid_from")
     if not first:
@@ -100,26 +93,32 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= valid_from:
         raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
-    ended = await call.connection.fetchrow(
-        f"UPDATE gateway.prices SET valid_until = $2 WHERE model = $1 AND valid_until IS NULL AND valid_from < $2"
-        f" RETURNING {COLUMNS}",
-        body.model,
-        valid_from,
+    ended = await fetchrow(
+        call.connection,
+        update(prices)
+        .where(prices.c.model == body.model, prices.c.valid_until.is_(None), prices.c.valid_from < valid_from)
+        .values(valid_until=valid_from)
+        .returning(*COLUMNS),
     )
     try:
-        row = await call.connection.fetchrow(
-            INSERT,
-            body.model,
-            valid_from,
-            valid_until,
-            body.input_micro,
-            body.input_micro // 10 if body.cached_input_micro is None else body.cached_input_micro,
-            body.input_micro if body.cache_write_micro is None else body.cache_write_micro,
-            body.output_micro,
+        price = await call.one(
+            ModelPrice,
+            insert(prices)
+            .values(
+                model=body.model,
+                valid_from=valid_from,
+                valid_until=valid_until,
+                input_micro=body.input_micro,
+                cached_input_micro=body.input_micro // 10
+                if body.cached_input_micro is None
+                else body.cached_input_micro,
+                cache_write_micro=body.input_micro if body.cache_write_micro is None else body.cache_write_micro,
+                output_micro=body.output_micro,
+            )
+            .returning(*COLUMNS),
         )
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {body.model!r} already has a price in that period; end it first.") from None
-    price = record_of(ModelPrice, row)
     before = None if ended is None else record_of(ModelPrice, ended)
     call.audit("price.create", price.version, organization_id=None, before=before, after=price)
     return price
@@ -135,16 +134,17 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
     if valid_until is not None:
         _require_notice(valid_until, "valid_until")
     try:
-        row = await call.connection.fetchrow(
-            f"UPDATE gateway.prices SET valid_until = $2 WHERE version = $1 RETURNING {COLUMNS}",
-            before.version,
-            valid_until,
+        after = await call.one(
+            ModelPrice,
+            update(prices)
+            .where(prices.c.version == before.version)
+            .values(valid_until=valid_until)
+            .returning(*COLUMNS),
         )
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {before.model!r} has another price by then.") from None
     except asyncpg.RestrictViolationError:
         raise Conflict(f"The price {before.version} has ended; it stays as it was billed.") from None
-    after = record_of(ModelPrice, row)
     call.audit("price.update", after.version, organization_id=None, before=before, after=after)
     return after
 
@@ -154,7 +154,7 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     """Take back a price that has not begun; returns what it would have been."""
     before = await _find(call, price_version)
     try:
-        await call.connection.execute("DELETE FROM gateway.prices WHERE version = $1", before.version)
+        await call.value(delete(prices).where(prices.c.version == before.version))
     except asyncpg.RestrictViolationError:
         raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
     call.audit("price.delete", before.version, organization_id=None, before=before)
@@ -172,10 +172,8 @@ def _require_notice(at: datetime, field: str) -> None:
 
 async def _find(call: AdminCall, version: str) -> ModelPrice:
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
-    row = await call.connection.fetchrow(f"{SELECT} WHERE version = $1 FOR UPDATE", number)
-    if row is None:
-        raise not_found("price", version[:20])
-    return record_of(ModelPrice, row)
+    statement = select(*COLUMNS).where(prices.c.version == number).with_for_update()
+    return await call.find(ModelPrice, statement, "price", version[:20])
 
 
 ENDPOINTS = (list_prices, create_price, update_price, delete_price)

@@ -7,17 +7,17 @@ from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from sqlalchemy import insert, select, update
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.bodies import Body, ModelNames, Name, Page, PageQuery, Tiers
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of, record_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal, is_set, set_if, sorted_unique
+from gateway.db.tables import projects
 from gateway.tenants.roles import Permission
-
-SELECT = "SELECT id, organization_id, name, models, tiers, created_at, disabled_at FROM gateway.projects"
-RETURNING = "RETURNING id, organization_id, name, models, tiers, created_at, disabled_at"
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,27 +56,27 @@ class ProjectQuery(PageQuery, frozen=True, kw_only=True):
     disabled: bool | None = None
 
 
+COLUMNS = columns_of(Project, projects)
+
+
 async def find_project(call: AdminCall, project_id: UUID, *, for_update: bool = False) -> Project:
     """Raises NotFound, for another organization's principal too."""
-    row = await call.connection.fetchrow(
-        f"{SELECT} WHERE id = $1 AND ($2::uuid IS NULL OR organization_id = $2) {'FOR UPDATE' if for_update else ''}",
-        project_id,
-        call.scope,
-    )
-    if row is None:
-        raise not_found("project", project_id)
-    return record_of(Project, row)
+    statement = select(*COLUMNS).where(projects.c.id == project_id, call.sees(projects.c.organization_id))
+    statement = statement.with_for_update() if for_update else statement
+    return await call.find(Project, statement, "project", project_id)
 
 
 @endpoint("GET", "/organizations/{organization_id}/projects", Permission.PROJECTS_READ)
 async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQuery) -> Page[Project]:
     """List an organization's projects, newest first."""
     await call.require_organization(organization_id)
-    where = call.where()
-    where.add("organization_id = {}", organization_id)
-    where.add_if("name = {}", query.name)
-    where.add_if("(disabled_at IS NOT NULL) = {}", query.disabled)
-    return await page_of(call.connection, Project, SELECT, where, query, table="projects")
+    table = projects.c
+    statement = select(*COLUMNS).where(
+        table.organization_id == organization_id,
+        equal(table.name, query.name),
+        is_set(table.disabled_at, query.disabled),
+    )
+    return await page_of(call.connection, Project, statement, query, table.created_at, table.id)
 
 
 @endpoint("POST", "/organizations/{organization_id}/projects", Permission.PROJECTS_WRITE)
@@ -84,14 +84,17 @@ async def create_project(call: AdminCall, organization_id: UUID, body: NewProjec
     """Make a project."""
     await call.require_organization(organization_id)
     _require_models(call, body.models)
-    row = await call.connection.fetchrow(
-        f"INSERT INTO gateway.projects (organization_id, name, models, tiers) VALUES ($1, $2, $3, $4) {RETURNING}",
-        organization_id,
-        body.name,
-        _unique(body.models),
-        _unique(body.tiers),
+    project = await call.one(
+        Project,
+        insert(projects)
+        .values(
+            organization_id=organization_id,
+            name=body.name,
+            models=sorted_unique(body.models),
+            tiers=sorted_unique(body.tiers),
+        )
+        .returning(*COLUMNS),
     )
-    project = record_of(Project, row)
     call.audit("project.create", project.id, organization_id=organization_id, after=project)
     return project
 
@@ -109,16 +112,19 @@ async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges
     models = before.models if body.models is UNSET else body.models
     if body.models is not UNSET:
         _require_models(call, body.models)
-    row = await call.connection.fetchrow(
-        "UPDATE gateway.projects SET name = $2, models = $3, tiers = $4,"
-        f" disabled_at = CASE WHEN $5 THEN coalesce(disabled_at, now()) END WHERE id = $1 {RETURNING}",
-        project_id,
-        before.name if body.name is UNSET else body.name,
-        _unique(models),
-        _unique(before.tiers if body.tiers is UNSET else body.tiers),
-        before.disabled_at is not None if body.disabled is UNSET else body.disabled,
+    disabled = before.disabled_at is not None if body.disabled is UNSET else body.disabled
+    after = await call.one(
+        Project,
+        update(projects)
+        .where(projects.c.id == project_id)
+        .values(
+            name=before.name if body.name is UNSET else body.name,
+            models=sorted_unique(models),
+            tiers=sorted_unique(before.tiers if body.tiers is UNSET else body.tiers),
+            disabled_at=set_if(disabled, projects.c.disabled_at),
+        )
+        .returning(*COLUMNS),
     )
-    after = record_of(Project, row)
     call.audit("project.update", after.id, organization_id=after.organization_id, before=before, after=after)
     return after
 
@@ -133,10 +139,6 @@ def _require_models(call: AdminCall, models: list[str] | None) -> None:
                 f"it has: {', '.join(known) or 'none'}.",
                 param=f"models[{number}]",
             )
-
-
-def _unique(values: list[str] | list[Tier] | None) -> list[str] | None:
-    return None if values is None else sorted({str(value) for value in values})
 
 
 ENDPOINTS = (list_projects, create_project, get_project, update_project)

@@ -5,22 +5,15 @@ from __future__ import annotations
 from datetime import date, datetime
 
 from msgspec import Struct
+from sqlalchemy import or_, select, true
 
 from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import Where, page_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal
+from gateway.metering.tables import reconciliations, usage_verifications
 from gateway.tenants.roles import Permission
-
-WINDOWS = """
-SELECT replica_id, window_from, window_until, engine_prompt_tokens, engine_completion_tokens,
-       ledger_prompt_tokens_min, ledger_prompt_tokens_max, ledger_completion_tokens_min, ledger_completion_tokens_max,
-       uncertain_attempts, prompt_drift, completion_drift, checked_at
-  FROM gateway.reconciliations
-"""
-VERIFICATIONS = """
-SELECT checked_at, from_day, until_day, rows, wrong_hours, wrong_days, wrong_amounts FROM gateway.usage_verifications
-"""
 
 
 class ReconciledWindow(Struct, frozen=True, kw_only=True):
@@ -68,32 +61,20 @@ class WindowQuery(PageQuery, frozen=True, kw_only=True):
 @endpoint("GET", "/reconciliations", Permission.RECONCILIATION_READ, deployment=True)
 async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[ReconciledWindow]:
     """Engines' counters beside the ledger, newest window first."""
-    where = Where()
-    where.add_if("replica_id = {}", query.replica_id)
-    where.add_if("(prompt_drift <> 0 OR completion_drift <> 0) = {}", query.drift)
-    return await page_of(
-        call.connection,
-        ReconciledWindow,
-        WINDOWS,
-        where,
-        query,
-        table="reconciliations",
-        order=("window_from", "replica_id"),
+    table = reconciliations.c
+    drifted = or_(table.prompt_drift != 0, table.completion_drift != 0)
+    statement = select(*columns_of(ReconciledWindow, reconciliations)).where(
+        equal(table.replica_id, query.replica_id),
+        true() if query.drift is None else drifted if query.drift else ~drifted,
     )
+    return await page_of(call.connection, ReconciledWindow, statement, query, table.window_from, table.replica_id)
 
 
 @endpoint("GET", "/usage-verifications", Permission.RECONCILIATION_READ, deployment=True)
 async def list_usage_verifications(call: AdminCall, query: PageQuery) -> Page[UsageVerification]:
     """Totals beside their events, newest check first."""
-    return await page_of(
-        call.connection,
-        UsageVerification,
-        VERIFICATIONS,
-        Where(),
-        query,
-        table="usage_verifications",
-        order=("checked_at",),
-    )
+    statement = select(*columns_of(UsageVerification, usage_verifications))
+    return await page_of(call.connection, UsageVerification, statement, query, usage_verifications.c.checked_at)
 
 
 ENDPOINTS = (list_reconciliations, list_usage_verifications)

@@ -13,32 +13,16 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
+from sqlalchemy import case, select
 
 from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal, fetch, fetchrow, record_of
+from gateway.db.tables import request_traces
+from gateway.metering.tables import usage_events
 from gateway.tenants.roles import Permission
-
-DECISION = """CASE WHEN status < 400 THEN 'served' WHEN status = 499 THEN 'abandoned'
-       WHEN status >= 500 THEN 'failed' ELSE 'refused' END"""
-TRACE = f"""
-SELECT request_id, organization_id, project_id, key_id, client_request_id, {DECISION} AS decision, status,
-       error_code, reason, endpoint, model, tier, total_ms, recorded_at, rule, counters, phases_ms
-  FROM gateway.request_traces
-"""
-LIST = f"""
-SELECT request_id, organization_id, project_id, key_id, {DECISION} AS decision, status, error_code,
-       endpoint, model, tier, total_ms, recorded_at
-  FROM gateway.request_traces
-"""
-ATTEMPTS = """
-SELECT attempt, organization_id, project_id, key_id, endpoint, model, tier, pool, replica_id AS engine, stream,
-       prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, outcome, finish, billed, price_version,
-       amount_micro, status, error_code, phases_ms, opened_at, closed_at, gateway_id
-  FROM gateway.usage_events
- WHERE request_id = $1 AND ($2::uuid IS NULL OR organization_id = $2) ORDER BY attempt
-"""
 
 
 class Decision(StrEnum):
@@ -51,6 +35,14 @@ class Decision(StrEnum):
     """A 5xx: ours."""
     ABANDONED = "abandoned"
     """The client left."""
+
+
+DECISION = case(
+    (request_traces.c.status < 400, Decision.SERVED.value),
+    (request_traces.c.status == 499, Decision.ABANDONED.value),
+    (request_traces.c.status >= 500, Decision.FAILED.value),
+    else_=Decision.REFUSED.value,
+)
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,27 +126,37 @@ class RequestQuery(PageQuery, frozen=True, kw_only=True):
 async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
     """List an organization's requests, refused ones included, newest first. Without any content."""
     await call.require_organization(organization_id)
-    where = call.where()
-    where.add("organization_id = {}", organization_id)
-    where.add_if("project_id = {}", query.project_id)
-    where.add_if("key_id = {}", query.key_id)
-    where.add_if("status = {}", query.status)
-    where.add_if("error_code = {}", query.error_code)
-    return await page_of(
-        call.connection, RequestSummary, LIST, where, query, table="request_traces", order=("request_id",)
+    table = request_traces.c
+    statement = select(*columns_of(RequestSummary, request_traces, decision=DECISION)).where(
+        table.organization_id == organization_id,
+        equal(table.project_id, query.project_id),
+        equal(table.key_id, query.key_id),
+        equal(table.status, query.status),
+        equal(table.error_code, query.error_code),
     )
+    return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
 
 
 @endpoint("GET", "/requests/{request_id}", Permission.REQUESTS_READ)
 async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     """Why was it limited, where did its time go, what did it cost? By the id in `x-request-id`."""
-    trace = await call.connection.fetchrow(
-        f"{TRACE} WHERE request_id = $1 AND ($2::uuid IS NULL OR organization_id = $2)", request_id, call.scope
+    traces, events = request_traces.c, usage_events.c
+    trace = await fetchrow(
+        call.connection,
+        select(request_traces, DECISION.label("decision")).where(
+            traces.request_id == request_id, call.sees(traces.organization_id)
+        ),
     )
-    rows = await call.connection.fetch(ATTEMPTS, request_id, call.scope)
+    whose = (events.organization_id, events.project_id, events.key_id, events.endpoint, events.model, events.tier)
+    rows = await fetch(
+        call.connection,
+        select(*columns_of(Attempt, usage_events, engine=events.replica_id), *whose)
+        .where(events.request_id == request_id, call.sees(events.organization_id))
+        .order_by(events.attempt),
+    )
     if trace is None and not rows:
         raise not_found("request", request_id[:100])
-    attempts = [msgspec.convert({name: row[name] for name in Attempt.__struct_fields__}, Attempt) for row in rows]
+    attempts = [record_of(Attempt, row) for row in rows]
     cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
     if trace is not None:
         return msgspec.convert({**trace, "amount_micro": cost, "attempts": attempts}, RequestDetail)

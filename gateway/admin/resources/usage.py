@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
+from sqlalchemy import BigInteger, ColumnElement, Table, func, literal, null, select
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
@@ -17,23 +19,23 @@ from gateway.admin.bodies import ModelName, Moment, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.endpoint import endpoint
 from gateway.admin.moments import moment, month
-from gateway.admin.pages import Where, page_of, record_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
+from gateway.metering.tables import usage_daily, usage_events, usage_hourly
 from gateway.tenants.roles import Permission
 
 MOST_HOURS = timedelta(days=32)
-SUMS = """sum(requests)::bigint AS requests, sum(prompt_tokens)::bigint AS prompt_tokens,
-       sum(cached_tokens)::bigint AS cached_tokens, sum(cache_write_tokens)::bigint AS cache_write_tokens,
-       sum(completion_tokens)::bigint AS completion_tokens, sum(reasoning_tokens)::bigint AS reasoning_tokens,
-       sum(amount_micro)::bigint AS amount_micro"""
-EVENTS = """
-SELECT request_id, attempt, organization_id, project_id, key_id, model, tier, endpoint, pool, replica_id AS engine,
-       driver, stream, prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens, reasoning_tokens,
-       draft_tokens, accepted_draft_tokens, outcome, finish, billed, price_version, amount_micro, status, error_code,
-       requested_at, closed_at
-  FROM gateway.usage_events
-"""
+SUMMED = (
+    "requests",
+    "prompt_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "amount_micro",
+)
 
 
 class Bucket(StrEnum):
@@ -53,6 +55,10 @@ class Group(StrEnum):
     KEY = "key"
     MODEL = "model"
     TIER = "tier"
+
+
+OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
+"""Grouped by the id."""
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
@@ -136,12 +142,15 @@ class Filters(PageQuery, frozen=True, kw_only=True):
             raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
         return begin, end
 
-    def narrow(self, where: Where) -> None:
+    def of(self, table: Table) -> tuple[ColumnElement[bool], ...]:
         """The conditions but for time and organization."""
-        where.add_if("project_id = {}", self.project_id)
-        where.add_if("key_id = {}", self.key_id)
-        where.add_if("model = {}", self.model)
-        where.add_if("tier = {}", self.tier)
+        columns = table.c
+        return (
+            equal(columns.project_id, self.project_id),
+            equal(columns.key_id, self.key_id),
+            equal(columns.model, self.model),
+            equal(columns.tier, self.tier),
+        )
 
 
 class TotalsQuery(Filters, frozen=True, kw_only=True):
@@ -176,16 +185,18 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
     """An organization's attempts, billed or not, newest request first."""
     await call.require_organization(organization_id)
     begin, end = query.period()
-    where = Where()
-    # of several indexes the one over the narrowest filter leads to a page without a row too many
-    where.add("organization_id = {}", organization_id)
-    query.narrow(where)
-    where.add_if("billed = {}", query.billed)
+    table = usage_events.c
     # Written out: PostgreSQL's plan for any period does not know which partitions it can leave out.
-    where.add(f"request_id >= '{first_at(begin.timestamp())}' AND request_id < '{first_at(end.timestamp())}'")
-    return await page_of(
-        call.connection, UsageEvent, EVENTS, where, query, table="usage_events", order=("request_id", "attempt")
+    first, past = (literal(first_at(moment.timestamp()), literal_execute=True) for moment in (begin, end))
+    statement = select(*columns_of(UsageEvent, usage_events, engine=table.replica_id)).where(
+        # of several indexes the one over the narrowest filter leads to a page without a row too many
+        table.organization_id == organization_id,
+        *query.of(usage_events),
+        equal(table.billed, query.billed),
+        table.request_id >= first,
+        table.request_id < past,
     )
+    return await page_of(call.connection, UsageEvent, statement, query, table.request_id, table.attempt)
 
 
 @endpoint("GET", "/organizations/{organization_id}/invoices/{month_name}", Permission.USAGE_READ)
@@ -206,41 +217,28 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     hourly = query.bucket is Bucket.HOUR
     if hourly and end - begin > MOST_HOURS:
         raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
-    table, time = ("usage_hourly", "hour") if hourly else ("usage_daily", "day")
-    where = Where()
-    where.add_if("organization_id = {}", organization_id)
-    query.narrow(where)
-    if hourly:
-        where.add("hour >= {} AND hour < {}", begin, end)
-    else:
-        last = (end - timedelta(microseconds=1)).date()
-        where.add("day BETWEEN {} AND {}", begin.date(), last)
-    columns = {group: f"{group.value}_id" for group in (Group.ORGANIZATION, Group.PROJECT, Group.KEY)}
-    columns |= {Group.MODEL: "model", Group.TIER: "tier"}
-    kinds = {"hour": "timestamptz", "day": "date", "model": "text", "tier": "text"}
-    times = [] if query.bucket is Bucket.ALL else [time]
-    chosen = [*times, *(column for group, column in columns.items() if group in query.group_by)]
-    nulls = [
-        f"NULL::{kinds.get(column, 'uuid')} AS {column}"
-        for column in ("hour", "day", *columns.values())
-        if column not in chosen
-    ]
-    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
-    select = f"SELECT {', '.join([*chosen, *nulls])}, {SUMS} FROM gateway.{table}"
+    table = usage_hourly if hourly else usage_daily
+    time = table.c.hour if hourly else table.c.day
+    last = end - timedelta(microseconds=1)
+    period = time.between(begin, last) if hourly else time.between(begin.date(), last.date())
+    wanted = {f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by}
+    chosen = [] if query.bucket is Bucket.ALL else [time]
+    chosen += [column for column in table.c if column.key in wanted]
+    keys = {column.key for column in chosen}
+    computed: dict[str, ColumnElement[Any]] = {
+        name: func.sum(table.c[name]).cast(BigInteger) if name in SUMMED else null()
+        for name in UsageTotals.__struct_fields__
+        if name not in keys
+    }
+    statement = select(*columns_of(UsageTotals, table, **computed)).where(
+        equal(table.c.organization_id, organization_id), *query.of(table), period
+    )
     if not chosen:
-        row = await call.connection.fetchrow(f"{select} {where.text}", *where.arguments)
+        row = await fetchrow(call.connection, statement)
         some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
         return Page(data=some, has_more=False, next_cursor=None)
-    return await page_of(
-        call.connection,
-        UsageTotals,
-        select,
-        where,
-        query,
-        table=table,
-        order=tuple(chosen),
-        group_by=f"GROUP BY {', '.join(f'{table}.{column}' for column in chosen)}",
-    )
+    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
+    return await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
 
 
 ENDPOINTS = (get_usage, get_usage_of_all, list_usage_events, get_invoice)

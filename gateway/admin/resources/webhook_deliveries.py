@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import Select, func, select, update
 
 from contracts.errors import Conflict
 from gateway.admin.bodies import Page, PageQuery
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of, record_of
+from gateway.admin.pages import page_of
 from gateway.admin.resources.webhooks import find_webhook
-from gateway.admin.tables import DeliveryState
+from gateway.admin.rows import columns_of, equal, fetch, record_of
+from gateway.admin.tables import DeliveryState, webhook_attempts, webhook_deliveries, webhook_events, webhooks
 from gateway.tenants.roles import Permission
-
-SELECT = """
-SELECT delivery.id, webhook_id, event_id, event.type, delivery.state, delivery.attempts, next_attempt_at,
-       delivery.created_at
-  FROM gateway.webhook_deliveries AS delivery
-  JOIN gateway.webhook_events AS event ON event.id = event_id
-  JOIN gateway.webhooks AS webhook ON webhook.id = webhook_id
-"""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +58,8 @@ class DeliveryQuery(PageQuery, frozen=True, kw_only=True):
 
 async def find_delivery(call: AdminCall, delivery_id: UUID) -> tuple[Delivery, UUID]:
     """It and whose it is. Raises NotFound, for another organization's principal too."""
-    row = await call.connection.fetchrow(
-        f"{SELECT} WHERE delivery.id = $1 AND ($2::uuid IS NULL OR webhook.organization_id = $2)",
-        delivery_id,
-        call.scope,
-    )
-    if row is None:
-        raise not_found("delivery", delivery_id)
-    delivery = record_of(Delivery, row)
+    statement = _visible(call).where(webhook_deliveries.c.id == delivery_id)
+    delivery = await call.find(Delivery, statement, "delivery", delivery_id)
     webhook = await find_webhook(call, delivery.webhook_id)
     return delivery, webhook.organization_id
 
@@ -79,20 +68,20 @@ async def find_delivery(call: AdminCall, delivery_id: UUID) -> tuple[Delivery, U
 async def list_deliveries(call: AdminCall, webhook_id: UUID, query: DeliveryQuery) -> Page[Delivery]:
     """List a webhook's deliveries, newest first."""
     await find_webhook(call, webhook_id)
-    where = call.where("webhook.organization_id")
-    where.add("webhook_id = {}", webhook_id)
-    where.add_if("delivery.state = {}", query.state and query.state.value)
-    return await page_of(call.connection, Delivery, SELECT, where, query, table="delivery")
+    table = webhook_deliveries.c
+    statement = _visible(call).where(table.webhook_id == webhook_id, equal(table.state, query.state))
+    return await page_of(call.connection, Delivery, statement, query, table.created_at, table.id)
 
 
 @endpoint("GET", "/deliveries/{delivery_id}", Permission.WEBHOOKS_READ)
 async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
     """One delivery with every attempt."""
     delivery, _ = await find_delivery(call, delivery_id)
-    rows = await call.connection.fetch(
-        "SELECT attempt, at, status, error, duration_ms FROM gateway.webhook_attempts"
-        " WHERE delivery_id = $1 ORDER BY attempt",
-        delivery_id,
+    rows = await fetch(
+        call.connection,
+        select(*columns_of(DeliveryAttempt, webhook_attempts))
+        .where(webhook_attempts.c.delivery_id == delivery_id)
+        .order_by(webhook_attempts.c.attempt),
     )
     return DeliveryLog(delivery=delivery, attempts=[record_of(DeliveryAttempt, row) for row in rows])
 
@@ -103,12 +92,20 @@ async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
     before, organization_id = await find_delivery(call, delivery_id)
     if before.state is DeliveryState.PENDING:
         raise Conflict("This delivery is still being tried.")
-    await call.connection.execute(
-        "UPDATE gateway.webhook_deliveries SET state = 'pending', next_attempt_at = now() WHERE id = $1", delivery_id
+    await call.value(
+        update(webhook_deliveries)
+        .where(webhook_deliveries.c.id == delivery_id)
+        .values(state=DeliveryState.PENDING.value, next_attempt_at=func.now())
     )
     after, _ = await find_delivery(call, delivery_id)
     call.audit("delivery.retry", delivery_id, organization_id=organization_id, before=before, after=after)
     return after
+
+
+def _visible(call: AdminCall) -> Select[Any]:
+    columns = columns_of(Delivery, webhook_deliveries, webhook_events)
+    joined = webhook_deliveries.join(webhook_events).join(webhooks)
+    return select(*columns).select_from(joined).where(call.sees(webhooks.c.organization_id))
 
 
 ENDPOINTS = (list_deliveries, get_delivery, retry_delivery)

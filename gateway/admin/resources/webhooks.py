@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
-from uuid import UUID
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from sqlalchemy import Select, delete, func, insert, select, text, update
 
 from contracts.errors import Conflict
 from gateway.admin.bodies import Body, Deleted, Description, Page, PageQuery
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.endpoint import endpoint
-from gateway.admin.pages import page_of, record_of
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, set_if, sorted_unique
 from gateway.admin.sealed import seal
 from gateway.admin.secrets import Rotation
+from gateway.admin.tables import DeliveryState, webhook_deliveries, webhook_events, webhooks
 from gateway.admin.webhooks.address import check_url
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.outbox import EventType
 from gateway.admin.webhooks.signature import new_secret
+from gateway.db.tables import organizations
 from gateway.tenants.roles import Permission
 
 MAX_WEBHOOKS = 20
-COLUMNS = "id, organization_id, url, description, events, created_at, disabled_at, previous_secret_expires_at"
-SELECT = f"SELECT {COLUMNS} FROM gateway.webhooks"
-PENDING_TESTS = f"""
-SELECT count(*)
-  FROM gateway.webhooks AS webhook
-  JOIN gateway.webhook_deliveries AS delivery ON webhook_id = webhook.id AND state = 'pending'
-  JOIN gateway.webhook_events AS event ON event.id = event_id AND type = '{EventType.TEST.value}'
- WHERE webhook.organization_id = $1
-"""
 
 Url = Annotated[str, Meta(min_length=8, max_length=2_000, pattern=r"^https?://[!-~]+$(?![\s\S])")]
 Events = Annotated[list[EventType], Meta(max_length=len(EventType))]
@@ -80,25 +75,22 @@ class WebhookTest(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID
 
 
+COLUMNS = columns_of(Webhook, webhooks)
+
+
 async def find_webhook(call: AdminCall, webhook_id: UUID, *, for_update: bool = False) -> Webhook:
     """Raises NotFound, for another organization's principal too."""
-    row = await call.connection.fetchrow(
-        f"{SELECT} WHERE id = $1 AND ($2::uuid IS NULL OR organization_id = $2) {'FOR UPDATE' if for_update else ''}",
-        webhook_id,
-        call.scope,
-    )
-    if row is None:
-        raise not_found("webhook", webhook_id)
-    return record_of(Webhook, row)
+    statement = select(*COLUMNS).where(webhooks.c.id == webhook_id, call.sees(webhooks.c.organization_id))
+    statement = statement.with_for_update() if for_update else statement
+    return await call.find(Webhook, statement, "webhook", webhook_id)
 
 
 @endpoint("GET", "/organizations/{organization_id}/webhooks", Permission.WEBHOOKS_READ)
 async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery) -> Page[Webhook]:
     """List an organization's webhooks, newest first."""
     await call.require_organization(organization_id)
-    where = call.where()
-    where.add("organization_id = {}", organization_id)
-    return await page_of(call.connection, Webhook, SELECT, where, query, table="webhooks")
+    statement = select(*COLUMNS).where(webhooks.c.organization_id == organization_id)
+    return await page_of(call.connection, Webhook, statement, query, webhooks.c.created_at, webhooks.c.id)
 
 
 @endpoint("POST", "/organizations/{organization_id}/webhooks", Permission.WEBHOOKS_WRITE)
@@ -107,24 +99,23 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     await call.require_organization(organization_id)
     check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
     await _lock_organization(call, organization_id)
-    count = await call.connection.fetchval(
-        "SELECT count(*) FROM gateway.webhooks WHERE organization_id = $1", organization_id
-    )
+    count = await call.value(select(func.count()).where(webhooks.c.organization_id == organization_id))
     if count >= MAX_WEBHOOKS:
         raise Conflict(f"An organization has at most {MAX_WEBHOOKS} webhooks; delete one first.")
-    webhook_id = await call.connection.fetchval("SELECT gen_random_uuid()")
-    secret = new_secret()
-    row = await call.connection.fetchrow(
-        "INSERT INTO gateway.webhooks (id, organization_id, url, description, events, secret)"
-        f" VALUES ($1, $2, $3, $4, $5, $6) RETURNING {COLUMNS}",
-        webhook_id,
-        organization_id,
-        body.url,
-        body.description,
-        _unique(body.events),
-        seal(call.pepper, use_of(webhook_id), secret.encode()),
+    webhook_id, secret = uuid4(), new_secret()
+    webhook = await call.one(
+        Webhook,
+        insert(webhooks)
+        .values(
+            id=webhook_id,
+            organization_id=organization_id,
+            url=body.url,
+            description=body.description,
+            events=sorted_unique(body.events),
+            secret=seal(call.pepper, use_of(webhook_id), secret.encode()),
+        )
+        .returning(*COLUMNS),
     )
-    webhook = record_of(Webhook, row)
     call.audit("webhook.create", webhook.id, organization_id=organization_id, after=webhook)
     return WebhookWithSecret(webhook=webhook, secret=secret)
 
@@ -141,16 +132,19 @@ async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges
     before = await find_webhook(call, webhook_id, for_update=True)
     if body.url is not UNSET:
         check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
-    row = await call.connection.fetchrow(
-        "UPDATE gateway.webhooks SET url = $2, description = $3, events = $4,"
-        f" disabled_at = CASE WHEN $5 THEN coalesce(disabled_at, now()) END WHERE id = $1 RETURNING {COLUMNS}",
-        webhook_id,
-        before.url if body.url is UNSET else body.url,
-        before.description if body.description is UNSET else body.description,
-        _unique(before.events if body.events is UNSET else body.events),
-        before.disabled_at is not None if body.disabled is UNSET else body.disabled,
+    disabled = before.disabled_at is not None if body.disabled is UNSET else body.disabled
+    after = await call.one(
+        Webhook,
+        update(webhooks)
+        .where(webhooks.c.id == webhook_id)
+        .values(
+            url=before.url if body.url is UNSET else body.url,
+            description=before.description if body.description is UNSET else body.description,
+            events=sorted_unique(before.events if body.events is UNSET else body.events),
+            disabled_at=set_if(disabled, webhooks.c.disabled_at),
+        )
+        .returning(*COLUMNS),
     )
-    after = record_of(Webhook, row)
     call.audit("webhook.update", after.id, organization_id=after.organization_id, before=before, after=after)
     return after
 
@@ -159,7 +153,7 @@ async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges
 async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
     """Remove a webhook and the log of its deliveries."""
     before = await find_webhook(call, webhook_id, for_update=True)
-    await call.connection.execute("DELETE FROM gateway.webhooks WHERE id = $1", webhook_id)
+    await call.value(delete(webhooks).where(webhooks.c.id == webhook_id))
     call.audit("webhook.delete", webhook_id, organization_id=before.organization_id, before=before)
     return Deleted(id=webhook_id)
 
@@ -168,22 +162,19 @@ async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
 async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotation) -> WebhookWithSecret:
     """Give a webhook a new secret; until the end of the overlap deliveries carry a signature by each."""
     before = await find_webhook(call, webhook_id, for_update=True)
-    until, now = before.previous_secret_expires_at, datetime.now(UTC)
-    if until is not None and until > now and not body.end_previous:
-        raise Conflict(
-            f"The secret before the last rotation still signs until {until.isoformat()}. Wait, or send "
-            "'end_previous': true to end it now.",
-            param="end_previous",
-        )
+    body.require_room(before.previous_secret_expires_at, "signs")
     secret = new_secret()
-    await call.connection.execute(
-        "UPDATE gateway.webhooks SET previous_secret = secret, previous_secret_expires_at = $2, secret = $3"
-        " WHERE id = $1",
-        webhook_id,
-        now + timedelta(seconds=body.overlap_s),
-        seal(call.pepper, use_of(webhook_id), secret.encode()),
+    after = await call.one(
+        Webhook,
+        update(webhooks)
+        .where(webhooks.c.id == webhook_id)
+        .values(
+            previous_secret=webhooks.c.secret,
+            previous_secret_expires_at=body.until,
+            secret=seal(call.pepper, use_of(webhook_id), secret.encode()),
+        )
+        .returning(*COLUMNS),
     )
-    after = await find_webhook(call, webhook_id)
     call.audit("webhook.rotate_secret", after.id, organization_id=after.organization_id, before=before, after=after)
     return WebhookWithSecret(webhook=after, secret=secret)
 
@@ -196,19 +187,16 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     """
     webhook = await find_webhook(call, webhook_id)
     await _lock_organization(call, webhook.organization_id)
-    waiting, most = await call.connection.fetchval(PENDING_TESTS, webhook.organization_id), call.webhooks.pending_tests
+    waiting, most = await call.value(_pending_tests(webhook.organization_id)), call.webhooks.pending_tests
     if waiting >= most:
         raise Conflict(
             f"{waiting} tests of this organization wait for their delivery, and at most {most} may "
             "(gateway.admin.webhooks.pending_tests); try again when one has been tried."
         )
     # Not by the fan-out, which would send it to the organization's other webhooks too.
-    event_id = await call.connection.fetchval(
-        "INSERT INTO gateway.webhook_events (organization_id, type, data, to_webhook_id)"
-        " VALUES ($1, $2, '{}', $3) RETURNING id",
-        webhook.organization_id,
-        EventType.TEST.value,
-        webhook_id,
+    event = {"organization_id": webhook.organization_id, "type": EventType.TEST.value, "to_webhook_id": webhook_id}
+    event_id = await call.value(
+        insert(webhook_events).values(**event, data=text("'{}'::jsonb")).returning(webhook_events.c.id)
     )
     result = WebhookTest(event_id=event_id)
     call.audit("webhook.test", webhook_id, organization_id=webhook.organization_id, after=result)
@@ -217,13 +205,20 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
 
 async def _lock_organization(call: AdminCall, organization_id: UUID) -> None:
     """Until the end of the transaction: of two requests at once not both can be the last that fits."""
-    await call.connection.execute(
-        "SELECT 1 FROM gateway.organizations WHERE id = $1 FOR NO KEY UPDATE", organization_id
+    statement = select(organizations.c.id).where(organizations.c.id == organization_id)
+    await call.value(statement.with_for_update(key_share=True))
+
+
+def _pending_tests(organization_id: UUID) -> Select[Any]:
+    return (
+        select(func.count())
+        .select_from(webhooks.join(webhook_deliveries).join(webhook_events))
+        .where(
+            webhooks.c.organization_id == organization_id,
+            webhook_deliveries.c.state == DeliveryState.PENDING.value,
+            webhook_events.c.type == EventType.TEST.value,
+        )
     )
-
-
-def _unique(events: list[EventType] | None) -> list[str] | None:
-    return None if events is None else sorted({event.value for event in events})
 
 
 ENDPOINTS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.wire.errors import ErrorBody
+from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.openai.openapi_responses import ChatCompletion, ModelEntry, ModelList, TextCompletion
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 
@@ -17,12 +17,13 @@ Send a project's key as `Authorization: Bearer sk-slip-…`; admin keys are refu
 is a stream of events that ends with `data: [DONE]`. Fields that are not listed are refused by name."""
 
 REFUSALS = {
+    **EVERY_OPERATION,
     400: "The request cannot be served as it is written: `error.param` names the field.",
     401: "No key, or one that opens nothing.",
     403: "The key lacks the scope, its project lacks access to the model, or the tenant is disabled.",
     404: "No such model.",
     413: "The body is too large.",
-    429: "A limit of yours: `error.code` says which, `Retry-After` when it frees.",
+    429: "A limit of yours, or of connections: `error.code` says which, `Retry-After` when it frees.",
     502: "The engine broke off before it began to answer.",
     503: "Our load, not your limit: try again after `Retry-After`.",
     504: "The engine did not answer in time.",

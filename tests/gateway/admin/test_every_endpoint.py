@@ -153,3 +153,18 @@ async def test_an_id_that_is_no_uuid_is_not_found(people: People) -> None:
         if endpoint.method == "GET" and uuids:
             answer = await ask(owner, endpoint, dict.fromkeys(endpoint.parameters, "none"))
             assert answer.status == 404, endpoint.name
+
+
+async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
+    operator, values, asked = await people.operator(), await things_of(people, "operator"), 0
+    for endpoint in ENDPOINTS:
+        for field in msgspec.structs.fields(endpoint.query) if endpoint.query is not None else ():
+            kinds = msgspec.json.schema(field.type).get("anyOf", ())
+            if any(kind.get("type") == "string" and "format" not in kind for kind in kinds):
+                continue  # a name may be `null`
+            for text in ("null", "NULL"):
+                answer = await operator.ask("GET", f"{path_of(endpoint, values)}?{field.encode_name}={text}")
+                assert answer.status == 400, (endpoint.name, field.encode_name)
+                assert answer.body["error"]["param"].partition("[")[0] == field.encode_name
+                asked += 1
+    assert asked > 60

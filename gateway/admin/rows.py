@@ -1,0 +1,76 @@
+"""SQLAlchemy Core on asyncpg: statements are written with the tables that migrations use, and run on the connection
+that holds the transaction, so that a change, its audit rows and the kept answer commit together.
+
+A struct's fields are the one list of its columns: `columns_of` selects them, `record_of` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+from sqlalchemy import ClauseElement, ColumnElement, FromClause, case, func, literal, true
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+
+ItemT = TypeVar("ItemT")
+_DIALECT = dialect()  # type: ignore[no-untyped-call]
+
+
+def columns_of(kind: type, *tables: FromClause, **computed: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """A struct's fields as columns: those computed, the others from the first table that has the name."""
+    return [
+        computed[name].label(name) if name in computed else next(table.c[name] for table in tables if name in table.c)
+        for name in kind.__struct_fields__  # type: ignore[attr-defined]
+    ]
+
+
+def record_of(kind: type[ItemT], row: asyncpg.Record) -> ItemT:
+    """A row as a struct of the same names."""
+    return msgspec.convert(dict(row), kind)
+
+
+def equal(column: ColumnElement[Any], value: object | None) -> ColumnElement[bool]:
+    """A filter of a list: the column has the value, if one is given."""
+    return true() if value is None else column == value
+
+
+def is_set(column: ColumnElement[Any], wanted: bool | None) -> ColumnElement[bool]:
+    """A filter of a list: the column holds something, or nothing, if either is wanted."""
+    return true() if wanted is None else column.is_not(None) if wanted else column.is_(None)
+
+
+def set_if(condition: bool, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """For an UPDATE of `disabled_at`: now, unless it holds a moment already; null without the condition."""
+    return case((literal(condition), func.coalesce(column, func.now())))
+
+
+def sorted_unique(values: Iterable[str] | None) -> list[str] | None:
+    """For an array column that holds a set; enumerations as their values."""
+    return None if values is None else sorted({str(value) for value in values})
+
+
+async def fetch(connection: asyncpg.Connection[Any], statement: ClauseElement) -> list[asyncpg.Record]:
+    """All rows. Raises what asyncpg raises, like the others here."""
+    text, values = _compiled(statement)
+    rows: list[asyncpg.Record] = await connection.fetch(text, *values)
+    return rows
+
+
+async def fetchrow(connection: asyncpg.Connection[Any], statement: ClauseElement) -> asyncpg.Record | None:
+    """The first row."""
+    text, values = _compiled(statement)
+    return await connection.fetchrow(text, *values)
+
+
+async def fetchval(connection: asyncpg.Connection[Any], statement: ClauseElement) -> Any:
+    """The first row's first column; None without a row."""
+    text, values = _compiled(statement)
+    return await connection.fetchval(text, *values)
+
+
+def _compiled(statement: ClauseElement) -> tuple[str, list[object]]:
+    """Text with `$1`, and the values in its order; what is marked `literal_execute` stands in the text."""
+    compiled: Any = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+    return compiled.string, [compiled.params[name] for name in compiled.positiontup or ()]
