@@ -35,8 +35,7 @@ from gateway.metering.metrics import MeteringMetrics
 from infra.local.child import Child
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
+from infra.local.postgres import Postgres, create_database
 from migrations.run import upgrade
 
 CONCURRENT = 200
@@ -150,7 +149,7 @@ async def _run(folder: Path, count: int) -> None:
     child.start()
     await child.ready()
     try:
-        await execute(data.postgres_socket, "postgres", "create database ledger", timeout_s=60)
+        await create_database(data.postgres_socket, "ledger")
         url = f"postgresql://slipstream@/ledger?host={data.postgres_socket}"
         await asyncio.to_thread(upgrade, url)
         config = MeteringConfig()

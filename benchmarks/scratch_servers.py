@@ -11,8 +11,7 @@ from pathlib import Path
 from infra.local.child import Child
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
+from infra.local.postgres import Postgres, create_database
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
 
@@ -31,7 +30,7 @@ async def scratch_servers() -> AsyncIterator[tuple[str, str]]:
             child.start()
             stack.push_async_callback(child.stop)
             await child.ready()
-        await execute(folder.postgres_socket, "postgres", "create database bench", timeout_s=60)
+        await create_database(folder.postgres_socket, "bench")
         url = f"postgresql://slipstream@/bench?host={folder.postgres_socket}"
         upgrade(url)
         yield url, f"unix://{folder.valkey_socket}"

@@ -13,8 +13,7 @@ import pytest
 from infra.local.child import Child
 from infra.local.config import LocalConfig
 from infra.local.folders import APPLICATION_ROLE, DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
+from infra.local.postgres import Postgres, create_database
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
 from tests.database import OWNER
@@ -66,7 +65,7 @@ def valkey_url(valkey_server: Path) -> str:
 async def _migrated_template(postgres_server: Path) -> str:
     """A database migrated once; the others are copies of it, which takes milliseconds instead of a second."""
     name = "template_migrated"
-    await execute(postgres_server, "postgres", f"create database {name}", timeout_s=60)
+    await create_database(postgres_server, name)
     upgrade(_url(postgres_server, name, OWNER), application_url=_url(postgres_server, name, APPLICATION_ROLE))
     return name
 
@@ -114,7 +113,7 @@ async def sglang() -> AsyncIterator[SGLangServer]:
 
 async def _fresh(server: Path, template: str, role: str = APPLICATION_ROLE) -> str:
     name = f"test_{next(_numbers)}"
-    await execute(server, "postgres", f"create database {name} template {template}", timeout_s=60)
+    await create_database(server, name, template)
     return _url(server, name, role)
 
 

@@ -8,9 +8,6 @@ Nothing here knows a table.
 
 from __future__ import annotations
 
-import asyncio
-import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,11 +19,6 @@ from contracts.errors import ConfigError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
-_FOREVER_WRONG = (
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidPasswordError,
-)
 
 
 def checked(url: str) -> str:
@@ -60,38 +52,6 @@ def sqlalchemy_url(url: str) -> str:
 async def connect(url: str, *, timeout_s: float = 5.0, name: str = "slipstream") -> asyncpg.Connection[Any]:
     """One connection, tried once. `name` is what pg_stat_activity shows. Raises what asyncpg raises."""
     return await asyncpg.connect(checked(url), timeout=timeout_s, server_settings={"application_name": name})
-
-
-async def open_pool(
-    url: str, *, size: int = 4, wait_s: float = 30.0, connect_timeout_s: float = 5.0, name: str = "slipstream"
-) -> asyncpg.Pool[Any]:
-    """A pool with one live connection, waiting up to `wait_s` for a server that is still starting.
-
-    Raises ConfigError when the database stays out of reach, or at once when it answers that the user, password or
-    database name is wrong.
-    """
-    deadline_s = time.monotonic() + wait_s
-    pause_s = 0.05
-    while True:
-        try:
-            return await asyncpg.create_pool(
-                checked(url),
-                min_size=1,
-                max_size=size,
-                timeout=connect_timeout_s,
-                server_settings={"application_name": name},
-            )
-        except _FOREVER_WRONG as error:
-            raise ConfigError(f"database {redacted(url)}: {error}", param="database") from None
-        except FAILURES as error:
-            if time.monotonic() + pause_s >= deadline_s:
-                raise ConfigError(
-                    f"database {redacted(url)}: not reachable for {wait_s:g} s, last error: "
-                    f"{type(error).__name__}: {error}; is PostgreSQL running and the address right?",
-                    param="database",
-                ) from error
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
-        pause_s = min(pause_s * 2, 1.0)
 
 
 def lazy_pool(

@@ -12,7 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import asyncpg
 
 from contracts.errors import ConfigError
 from infra.local.account import Account, account_for_postgres
@@ -21,7 +26,6 @@ from infra.local.child import ChildSpec
 from infra.local.config import LocalConfig
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.leftovers import clear_postgres
-from infra.local.postgres_wire import NotReady, execute
 from infra.local.private import claim_folder, folder_error
 from infra.local.spawn import Launch
 
@@ -124,13 +128,11 @@ class Postgres:
     async def _probe(self) -> bool:
         """Ready means: our database and the application's role exist and answer."""
         try:
-            exists = await execute(
-                self._data.postgres_socket, "postgres", "select 1 from pg_database where datname = 'slipstream'"
-            )
-            if not exists:
-                await execute(self._data.postgres_socket, "postgres", "create database slipstream", timeout_s=60)
-            await execute(self._data.postgres_socket, "postgres", ENSURE_ROLE)
-        except NotReady:
+            async with _administrator(self._data.postgres_socket) as connection:
+                if not await connection.fetchval("select 1 from pg_database where datname = 'slipstream'"):
+                    await connection.execute("create database slipstream")
+                await connection.execute(ENSURE_ROLE)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return False
         return True
 
@@ -157,6 +159,24 @@ class Postgres:
             draft.rename(self._data.postgres)
         except OSError as error:
             raise folder_error(self._data.postgres, error) from None
+
+
+async def create_database(sockets: Path, name: str, template: str = "template1") -> None:
+    """Make a database on the server whose socket lies in this folder. Raises what asyncpg raises."""
+    async with _administrator(sockets) as connection:
+        await connection.execute(f"create database {name} template {template}")
+
+
+@asynccontextmanager
+async def _administrator(sockets: Path) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection as the cluster's owner. No password: only the owner may enter the folder of the socket."""
+    connection = await asyncpg.connect(
+        host=str(sockets), port=5432, user="slipstream", database="postgres", timeout=5.0, command_timeout=60.0
+    )
+    try:
+        yield connection
+    finally:
+        connection.terminate()  # close() would wait for a server that may have stopped
 
 
 def _run(command: list[str], account: Account | None, descriptor: int) -> subprocess.CompletedProcess[str]:

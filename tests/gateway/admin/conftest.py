@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from infra.local.folders import APPLICATION_ROLE
-from infra.local.postgres_wire import execute
+from infra.local.postgres import create_database
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
 
@@ -19,7 +19,7 @@ from tests.gateway.admin.people import People
 async def admin_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
     """A database of these tests' own: a gateway writes its models into it, which others must not follow."""
     name = "test_administration"
-    await execute(postgres_server, "postgres", f"create database {name} template {_migrated_template}", timeout_s=60)
+    await create_database(postgres_server, name, _migrated_template)
     return f"postgresql://{APPLICATION_ROLE}@/{name}?host={postgres_server}"
 
 

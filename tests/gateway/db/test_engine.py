@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from contracts.errors import ConfigError
-from gateway.db.engine import borrow, checked, connect, lazy_pool, open_pool, redacted, sqlalchemy_url
-from tests.gateway.auth.wire import Wire
+from gateway.db.engine import borrow, checked, connect, lazy_pool, redacted, sqlalchemy_url
 
 
 def test_sqlalchemy_url_keeps_socket_folder_and_credentials() -> None:
@@ -31,31 +29,6 @@ def test_passwords_are_never_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         checked("mysql://user:hunter2@host/db")
     assert "hunter2" not in caught.value.message
-
-
-async def test_a_pool_waits_for_a_server_that_is_starting(fresh_postgres_url: str, data_folder: Path) -> None:
-    wire = Wire(fresh_postgres_url, data_folder.parent)
-    opening = asyncio.create_task(open_pool(wire.url, wait_s=20))
-    await asyncio.sleep(0)
-    assert not opening.done()
-    await wire.connect()
-    pool = await opening
-    assert await pool.fetchval("SELECT 1") == 1
-    await pool.close()
-    await wire.cut()
-
-
-async def test_a_pool_gives_up_on_a_server_that_never_comes(data_folder: Path) -> None:
-    with pytest.raises(ConfigError, match="is PostgreSQL running") as caught:
-        await open_pool(f"postgresql://slipstream@/slipstream?host={data_folder}", wait_s=0.1)
-    assert caught.value.param == "database"
-
-
-async def test_a_pool_does_not_wait_for_what_waiting_cannot_cure(postgres_url: str) -> None:
-    wrong = postgres_url.replace("?host", "_absent?host")
-    async with asyncio.timeout(20):
-        with pytest.raises(ConfigError, match="does not exist"):
-            await open_pool(wrong, wait_s=3_600)
 
 
 async def test_a_borrowed_connection_is_replaced_after_a_failure_and_kept_after_success(postgres_url: str) -> None:

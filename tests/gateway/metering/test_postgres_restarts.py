@@ -19,8 +19,7 @@ from gateway.metering.metrics import MeteringMetrics
 from infra.local.child import Child, State
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
-from infra.local.postgres_wire import execute
+from infra.local.postgres import Postgres, create_database
 from migrations.run import upgrade
 from tests.gateway.metering.samples import closed, opened, quick, start, until, value
 
@@ -51,7 +50,7 @@ async def server(folder: DataFolder) -> AsyncIterator[Child]:
 async def test_postgres_restarted_while_rows_are_shipped_loses_and_doubles_nothing(
     folder: DataFolder, server: Child, tmp_path: Path, how: signal.Signals
 ) -> None:
-    await execute(folder.postgres_socket, "postgres", "create database ledger", timeout_s=60)
+    await create_database(folder.postgres_socket, "ledger")
     url = f"postgresql://slipstream@/ledger?host={folder.postgres_socket}"
     await asyncio.to_thread(upgrade, url)
     registry = CollectorRegistry()
