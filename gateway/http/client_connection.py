@@ -18,8 +18,11 @@ from gateway.wire.errors import Headers
 
 SCOPE_KEY = "slipstream.channel"
 
+PHRASES = {status.value: status.phrase for status in HTTPStatus}
 STATUS_LINES = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
+    # some APIs have statuses of their own, such as Anthropic's 529
+    status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode()
+    for status in range(200, 600)
 }
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
 
 import msgspec
 
@@ -27,7 +26,7 @@ from contracts.errors import (
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
+from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.usage import Finish
 from engines.drivers.base import Driver
@@ -36,32 +35,21 @@ from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
-from gateway.limits.limiter import Limiter
-from gateway.metering.journal.journal import Journal
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import AttemptRecord
+from gateway.serving.collaborators import Drivers, Limits, Router, TraceLog, UsageJournal
 from gateway.serving.cost import RequestCosts
 from gateway.serving.fallback_usage import count
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
-from gateway.serving.trace import Traces
 from gateway.wire.errors import Headers
 from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
-from router.client import RouterClient
 
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_BYTES = 65_536
-
-
-class Drivers(Protocol):
-    """Finds the driver of a granted engine, with its pool's options (`Fleet.driver`)."""
-
-    def __call__(self, engine: Engine) -> Driver:
-        """Raises ConfigError for an unknown name."""
-        ...
 
 
 class RequestPipeline:
@@ -70,15 +58,15 @@ class RequestPipeline:
     def __init__(
         self,
         config: GatewayConfig,
-        limiter: Limiter,
+        limiter: Limits,
         prices: RequestCosts,
-        journal: Journal,
-        router: RouterClient,
+        journal: UsageJournal,
+        router: Router,
         connections: EngineConnections,
         drivers: Drivers,
         sweeper: IdleTimeouts,
         metrics: GatewayMetrics,
-        traces: Traces,
+        traces: TraceLog,
     ) -> None:
         self._config = config
         self._limiter = limiter

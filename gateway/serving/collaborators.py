@@ -1,0 +1,75 @@
+"""What the pipeline asks of those it takes from and gives back to. Their own modules say how they keep it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from contracts.generation import Caller, Tier
+from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
+from engines.drivers.base import Driver
+from gateway.http.response import ResponseWriter
+from gateway.limits.cost import Cost
+from gateway.limits.levels import Levels
+from gateway.limits.reservations import Reservation
+from gateway.metering.journal.records import Closed, Opened, Placed
+from gateway.serving.request import InferenceRequest
+
+
+class Limits(Protocol):
+    """`gateway.limits.limiter.Limiter`."""
+
+    async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
+        """Every reservation returned is to be settled; cancelling takes nothing. Raises LimitError or ServiceError."""
+        ...
+
+    async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
+        """Never raises."""
+        ...
+
+
+class UsageJournal(Protocol):
+    """`gateway.metering.journal.journal.Journal`."""
+
+    def opened(self, record: Opened) -> None:
+        """Raises JournalUnavailable: nothing may be served."""
+        ...
+
+    def placed(self, record: Placed) -> None:
+        """Raises JournalUnavailable: the engine must not be called."""
+        ...
+
+    async def closed(self, record: Closed) -> None:
+        """Return once it is on disk. Raises JournalUnavailable, and keeps the record until it can be written."""
+        ...
+
+
+class Router(Protocol):
+    """`router.client.RouterClient`."""
+
+    async def acquire(self, ask: LeaseRequest) -> Lease:
+        """Every lease returned must be released; cancelling takes nothing. Raises ServiceError, ModelNotFound."""
+        ...
+
+    def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
+        """Never raises."""
+        ...
+
+    def release(self, end: LeaseEnd) -> None:
+        """Never raises."""
+        ...
+
+
+class Drivers(Protocol):
+    """Finds the driver of a granted engine, with its pool's options (`gateway.serving.models.Fleet.driver`)."""
+
+    def __call__(self, engine: Engine) -> Driver:
+        """Raises ConfigError for an unknown name."""
+        ...
+
+
+class TraceLog(Protocol):
+    """`gateway.serving.trace.Traces`."""
+
+    def add(self, call: InferenceRequest, answer: ResponseWriter) -> None:
+        """Remember a request that has ended."""
+        ...

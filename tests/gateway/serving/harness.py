@@ -1,0 +1,186 @@
+"""The whole pipeline in one process.
+
+The real `RequestPipeline`, `EngineConnections`, formats and drivers stand between a client at the level of its socket
+and fake engines that speak HTTP on loopback; limiter, journal and router keep their books in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from contracts.desired_state import Model
+from contracts.generation import Caller, Tier
+from contracts.lease import Engine
+from contracts.phases import PhaseClock
+from engines.drivers import registry as drivers
+from engines.drivers.base import Driver
+from engines.http.connection import EngineConnections
+from engines.http.keys import OneKey
+from gateway.auth.key_record import KeyRecord
+from gateway.config import GatewayConfig
+from gateway.http.response import ResponseWriter
+from gateway.limits.headers import RateState
+from gateway.limits.levels import Levels
+from gateway.metering.journal.request_id import mint
+from gateway.metering.pricing.price import Price
+from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.metric_buffer import MetricBuffers
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.cost import RequestCosts
+from gateway.serving.idle_timeout import IdleTimeouts
+from gateway.serving.pipeline import RequestPipeline
+from gateway.serving.request import InferenceRequest
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import WireFormat
+from gateway.wire.openai.format import ChatFormat, CompletionFormat
+from gateway.wire.prepared import Target
+from tests.fakes.engine import Connection, FakeEngine
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.fakes import FakeJournal, FakeLimiter, FakeRouter, FakeTraces, Faults
+
+GUARD_S = 30.0
+"""Nothing takes this long unless a test fails."""
+KEY = KeyRecord(Caller("organization", "project", "key"), Levels())
+CHAT, COMPLETION = ChatFormat(RequestConfig()), CompletionFormat(RequestConfig())
+PRICE = Price(1, "m", 0.0, None, 1_000_000, 1_000_000, 1_000_000, 1_000_000)
+"""A token costs one micro-unit."""
+
+
+def target(driver: str) -> Target:
+    """One chat model without a tokenizer."""
+    return Target(Model("m", Tier.CHAT, "pool", 4_096), drivers.get(driver).capabilities, None)
+
+
+def body(**fields: Any) -> bytes:
+    """A chat request. What the engine does with it is told to the engine."""
+    return msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields})
+
+
+class Harness:
+    """Use `harness`."""
+
+    def __init__(self, engines: tuple[FakeEngine, ...], places: tuple[Engine, ...], **settings: Any) -> None:
+        self.engines = engines
+        self.faults = Faults()
+        self.state: RateState | None = settings.pop("state", None)
+        self.limiter = FakeLimiter(self.faults, self.state)
+        self.journal = FakeJournal(self.faults)
+        self.router = FakeRouter(self.faults, places)
+        self.traces = FakeTraces()
+        self.registry, buffers = CollectorRegistry(), MetricBuffers()
+        self.metrics = GatewayMetrics(self.registry, buffers)
+        self.idle = IdleTimeouts()
+        self.connections = EngineConnections(OneKey(""))
+        self.config = msgspec.structs.replace(GatewayConfig(), **settings)
+        prices = PriceBook(None)
+        prices.replace([PRICE])
+        self.pipeline = RequestPipeline(
+            self.config,
+            self.limiter,
+            RequestCosts(prices),
+            self.journal,
+            self.router,
+            self.connections,
+            self.driver,
+            self.idle,
+            self.metrics,
+            self.traces,
+        )
+        self._driver = places[0].driver if places else "sglang"
+
+    def driver(self, engine: Engine) -> Driver:
+        return drivers.get(engine.driver)
+
+    def script(self, **script: Any) -> None:
+        """What every engine does from now on; by field of `tests.fakes.script.Script`."""
+        for engine in self.engines:
+            engine.control(msgspec.json.encode(script))
+
+    async def request(self, wire_format: WireFormat[Any] = CHAT, asked: bytes | None = None) -> InferenceRequest:
+        """A request as the endpoint hands it over."""
+        request_id, model = mint(), target(self._driver)
+        decoded = wire_format.decode(asked if asked is not None else body(stream=True))
+        prepared = await wire_format.prepare(decoded, request_id, KEY.caller, "salt", model)
+        return InferenceRequest(request_id, None, wire_format, KEY, model, prepared, PhaseClock())
+
+    async def serve(
+        self, client: Client, asked: bytes | None = None, wire_format: WireFormat[Any] = CHAT
+    ) -> InferenceRequest:
+        """Serve one request to its end."""
+        request = await self.request(wire_format, asked)
+        response = ResponseWriter(client.connection, wire_format, request.request_id)
+        async with asyncio.timeout(GUARD_S):
+            await self.pipeline.run(request, client.connection, response)
+        return request
+
+    async def engines_idle(self) -> None:
+        """Return once no engine generates any more."""
+        for engine in self.engines:
+            done = asyncio.Event()
+            engine.wait({"ended": str(engine.requests)}, done.set)
+            async with asyncio.timeout(GUARD_S):
+                await done.wait()
+
+    def require_balanced(self) -> None:
+        """Everything that was taken is given back, once."""
+        assert self.limiter.settled == self.limiter.reserved
+        assert Counter(record.key for record in self.journal.records) == self.journal.opened_keys
+        assert Counter(end.lease_id for end in self.router.ends) == self.router.granted
+        assert set(self.limiter.reserved.values()) <= {1}
+        assert not self.idle._waits
+        self.metrics.buffers.flush()
+        assert self.sample("slipstream_active_requests", tier="chat") in (None, 0.0)
+        billed = [record for record in self.journal.records if record.billed]
+        assert len(billed) <= len(self.limiter.reserved), "at most one attempt of a request is billed"
+        for record in billed:
+            cost, refunded = self.limiter.used[record.opened.request_id]
+            assert (cost.micro, refunded) == (record.usage.total_tokens, False), "the ledger's amount was settled"
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """One metric's value; None: never counted."""
+        self.metrics.buffers.flush()
+        return self.registry.get_sample_value(name, labels)
+
+
+@contextlib.asynccontextmanager
+async def harness(engines: int = 2, driver: str = "sglang", **settings: Any) -> AsyncIterator[Harness]:
+    """settings: of `GatewayConfig` that are not the default; `state`: what reservations tell of their counters."""
+    loop = asyncio.get_running_loop()
+    fakes = tuple(FakeEngine("", "fake") for _ in range(engines))
+    servers = []
+    places = []
+    for number, fake in enumerate(fakes):
+        server = await loop.create_server(lambda fake=fake: Connection(fake), "127.0.0.1", 0)  # type: ignore[misc]
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        servers.append(server)
+        places.append(Engine(f"engine-{number}", url, driver, "fake", "pool"))
+    running = Harness(fakes, tuple(places), **settings)
+    running.script(tokens=4, prompt_tokens=7)
+    try:
+        yield running
+    finally:
+        await running.connections.close()
+        async with asyncio.timeout(GUARD_S):
+            for place in places:
+                await _accepted(place)
+            while any(fake.connections for fake in fakes):  # noqa: ASYNC110  the turns until they hear of it
+                await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+
+
+async def _accepted(place: Engine) -> None:
+    """Return once the engine has accepted every connection that was opened to it so far: they come in order."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(place.url.rpartition(":")[2]))
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    await reader.readline()
+    writer.close()
+    await writer.wait_closed()

@@ -1,0 +1,144 @@
+"""A third wire format, of nobody's API: JSON lines, errors and headers of its own, the key in a header of its own.
+
+It has what OpenAI's formats do without: a named last line, an error body with the request's id, a status that HTTP does
+not name. The pipeline serves it unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.errors import Overloaded, SlipstreamError
+from contracts.generation import Caller, Generation, Sampling, TextPrompt
+from contracts.usage import Usage
+from engines.http.event_splitter import EventSplitter
+from gateway.wire.chunk import ReadError, decoded, error_in, texts_of
+from gateway.wire.decode import decode
+from gateway.wire.errors import Headers, status_of
+from gateway.wire.format import RateState
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.usage_tracker import UsageTracker
+
+BUSY = 529
+
+
+class Complete(msgspec.Struct, forbid_unknown_fields=True):
+    """The request."""
+
+    text: str
+    model: str = "m"
+    tokens: int = 4
+    lines: bool = False
+    """Streamed."""
+
+
+class LineFormat:
+    """`POST /complete`."""
+
+    name = "line"
+
+    def __init__(self) -> None:
+        self.stream_headers: Headers = [(b"content-type", b"application/x-ndjson")]
+        self._decoder = msgspec.json.Decoder(Complete)
+
+    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
+        key = headers.get(b"x-line-key")
+        return b"" if key is None else b"Bearer " + key
+
+    def decode(self, body: bytes) -> Complete:
+        return decode(self._decoder, body, Complete, {"temperature"})
+
+    async def prepare(self, asked: Complete, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+        generation = Generation(
+            request_id,
+            caller,
+            target.model.tier,
+            target.model.name,
+            TextPrompt((asked.text,)),
+            Sampling(asked.tokens),
+            stream=asked.lines,
+            cache_salt=salt,
+        )
+        return Prepared(generation, len(asked.text), False, len(asked.text))
+
+    def headers(self, request_id: str) -> Headers:
+        return [(b"line-id", request_id.encode())]
+
+    def rate_headers(self, state: RateState) -> Headers:
+        return state.anthropic_headers()
+
+    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Lines:
+        return Lines(usage, read_error)
+
+    def collect(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Whole:
+        return Whole(usage, read_error)
+
+    def error_status(self, error: SlipstreamError) -> int:
+        return BUSY if isinstance(error, Overloaded) else status_of(error)
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return msgspec.json.encode({"wrong": error.code, "id": request_id})
+
+    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
+        return line("wrong", error.code)
+
+
+def line(name: str, value: Any) -> bytes:
+    return msgspec.json.encode({name: value}) + b"\n"
+
+
+class Lines:
+    """One text a line, and a last line with the count."""
+
+    def __init__(self, usage: UsageTracker, read_error: ReadError) -> None:
+        self._usage = usage
+        self._read_error = read_error
+        self._splitter = EventSplitter()
+        self.events = 0
+        self.text_seen = False
+        self.finished = False
+        self.error: SlipstreamError | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.finished and self.error is None
+
+    def feed(self, data: bytes) -> bytes:
+        return b"".join(line("text", text) for text in self.texts(data))
+
+    def closing(self) -> bytes:
+        return line("end", (self._usage.total or Usage()).completion_tokens)
+
+    def texts(self, data: bytes) -> list[str]:
+        texts: list[str] = []
+        for payload in self._splitter.feed(data):
+            if payload == b"[DONE]":
+                continue
+            chunk = decoded(payload)
+            self.error = self.error or error_in(chunk, self._read_error)
+            if self.error is not None:
+                continue
+            self.events += 1
+            self._usage.chunk(chunk)
+            texts += [text for _, text in texts_of(chunk)]
+            self.finished = self.finished or any(choice.get("finish_reason") for choice in chunk["choices"])
+        self.text_seen = self.text_seen or bool(texts)
+        return texts
+
+
+class Whole(Lines):
+    """All of it as one text."""
+
+    def __init__(self, usage: UsageTracker, read_error: ReadError) -> None:
+        super().__init__(usage, read_error)
+        self._whole = ""
+
+    def feed(self, data: bytes) -> bytes:
+        self._whole += "".join(self.texts(data))
+        return b""
+
+    def closing(self) -> bytes:
+        return msgspec.json.encode({"whole": self._whole})

@@ -1,0 +1,398 @@
+"""Every path of a request through the pipeline, and that each gives back what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from contracts.errors import (
+    InsufficientQuota,
+    JournalUnavailable,
+    LimiterUnavailable,
+    NoEngine,
+    Overloaded,
+    RouterUnavailable,
+    ServiceError,
+    SlipstreamError,
+)
+from contracts.usage import Finish, Outcome
+from gateway.limits.cost import Cost
+from gateway.limits.headers import RateState
+from gateway.limits.levels import Level
+from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, body, harness
+
+WHOLE, STREAM = body(), body(stream=True)
+
+
+async def served(platform: Harness, asked: bytes = STREAM, client: Client | None = None) -> Client:
+    """One request, served to its end, with its books looked at."""
+    client = client or Client()
+    await platform.serve(client, asked)
+    await platform.engines_idle()
+    platform.require_balanced()
+    assert len(platform.traces.seen) == 1
+    return client
+
+
+def finishes(platform: Harness) -> list[tuple[Finish, Outcome, bool]]:
+    """How each attempt ended, by the journal."""
+    return [(record.finish, record.outcome, record.billed) for record in platform.journal.records]
+
+
+# what goes well
+
+
+async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event() -> None:
+    async with harness() as platform:
+        client, before = Client(), []
+        platform.faults.calls["settle"] = lambda: before.append(client.sent)
+        await served(platform, body(stream=True, stream_options={"include_usage": True}), client)
+        answer = client.answer
+        assert (answer.status, answer.complete, answer.events[-1]) == (200, True, "[DONE]")
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert (
+            answer.headers["server-timing"].startswith("auth;dur=") or "engine;dur=" in answer.headers["server-timing"]
+        )
+        text = "".join(c["delta"].get("content") or "" for e in answer.events[:-1] for c in e["choices"])
+        assert text == " t0 t1 t2 t3"
+        assert answer.events[-2]["usage"]["total_tokens"] == 7 + 4
+        (sent,) = before
+        assert b"t3" in sent or b"t2" in sent
+        assert b'finish_reason":"' not in sent
+        assert b"[DONE]" not in sent
+        assert finishes(platform) == [(Finish.COMPLETE, Outcome.EXACT, True)]
+        assert platform.limiter.used.popitem()[1] == (Cost(7, 4, 11), False)
+        assert platform.traces.seen == [(200, None)]
+        assert platform.sample("slipstream_tokens_total", tier="chat", kind="completion") == 4
+        assert len(platform.router.first_tokens) == 1
+
+
+async def test_a_whole_answer_is_sent_once_its_books_are_closed() -> None:
+    async with harness() as platform:
+        client, before = Client(), []
+        platform.faults.calls["settle"] = lambda: before.append(client.sent)
+        await served(platform, WHOLE, client)
+        answer = client.answer
+        assert (answer.status, answer.complete, before) == (200, True, [b""])
+        assert answer.json["choices"][0]["message"]["content"] == " t0 t1 t2 t3"
+        assert answer.json["usage"]["completion_tokens"] == 4
+        assert finishes(platform) == [(Finish.COMPLETE, Outcome.EXACT, True)]
+
+
+async def test_a_completion_is_answered_as_one() -> None:
+    async with harness() as platform:
+        client = Client()
+        await platform.serve(client, b'{"model":"m","prompt":"x"}', COMPLETION)
+        platform.require_balanced()
+        assert client.answer.json["object"] == "text_completion"
+        assert client.answer.json["id"].startswith("cmpl-")
+        assert platform.journal.records[0].opened.endpoint == "completion"
+
+
+async def test_what_is_left_of_the_limits_is_told() -> None:
+    rule = PlannedRule(Level.KEY, "k", None, "rate", "key", (60, *[NO_LIMIT] * 6))
+    state = RateState(Plan("o", "", (rule,)), (59 * 60_000, *[0] * 6), 0)
+    async with harness(state=state) as platform:
+        client = await served(platform)
+        assert client.answer.headers["x-ratelimit-remaining-requests"] == "59"
+
+
+# refusals before an engine has it
+
+
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+@pytest.mark.parametrize(
+    ("step", "error", "status", "attempts"),
+    [
+        ("reserve", InsufficientQuota("spent"), 429, 0),
+        ("reserve", LimiterUnavailable("away", retry_after_s=1), 503, 0),
+        ("opened", JournalUnavailable("disk full", retry_after_s=1), 503, 0),
+        ("acquire", Overloaded("shed", retry_after_s=2), 503, 1),
+        ("acquire", NoEngine("none", retry_after_s=2), 503, 1),
+        ("acquire", RouterUnavailable("gone", retry_after_s=1), 503, 1),
+        ("placed", JournalUnavailable("disk full", retry_after_s=1), 503, 1),
+    ],
+)
+async def test_a_refusal_takes_nothing(
+    step: str, error: SlipstreamError, status: int, attempts: int, asked: bytes
+) -> None:
+    async with harness() as platform:
+        platform.faults.raises[step] = error
+        client = await served(platform, asked)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (status, error.code)
+        assert platform.traces.seen == [(status, error.code)]
+        assert len(platform.journal.records) == attempts
+        assert all(not record.billed and record.usage.total_tokens == 0 for record in platform.journal.records)
+        assert [engine.requests for engine in platform.engines] == [0, 0]
+        for cost, refunded in platform.limiter.used.values():
+            assert (cost, refunded) == (Cost(), True), "nothing ran: the request itself is given back"
+
+
+async def test_a_model_without_engines_is_refused() -> None:
+    async with harness(engines=0) as platform:
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (503, "no_engine_available")
+
+
+# engines that fail
+
+
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+@pytest.mark.parametrize("script", [{"die_after_tokens": 0}, {"status": 500}, {"status": 503}, {"status": 429}])
+async def test_an_engine_that_fails_before_its_first_event_is_replaced(script: dict[str, Any], asked: bytes) -> None:
+    async with harness() as platform:
+        platform.script(**script)
+        platform.faults.calls["closed"] = lambda: platform.script(status=200, die_after_tokens=-1)
+        client = await served(platform, asked)
+        assert (client.answer.status, client.answer.complete) == (200, True)
+        assert [ask.excluded_replicas for ask in platform.router.asks] == [(), ("engine-0",)]
+        first, second = platform.journal.records
+        assert (first.finish, first.billed, second.finish, second.billed) == (
+            Finish.ENGINE_ERROR,
+            False,
+            Finish.COMPLETE,
+            True,
+        )
+        faults = [end.engine_fault for end in platform.router.ends]
+        assert faults == [script.get("status") not in (429, 503), False], "a full engine is not a broken one"
+
+
+async def test_when_every_engine_fails_the_first_failure_is_the_answer() -> None:
+    async with harness() as platform:
+        platform.script(die_after_tokens=0)
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (502, "engine_failed")
+        assert [record.opened.attempt for record in platform.journal.records] == [0, 1]
+        assert finishes(platform)[0][0] is Finish.ENGINE_ERROR
+
+
+@pytest.mark.parametrize("script", [{"die_after_tokens": 2}, {"error_after_tokens": 2}])
+async def test_an_engine_that_fails_in_its_stream_ends_it_with_one_error_event(script: dict[str, Any]) -> None:
+    async with harness() as platform:
+        platform.script(**script)
+        client = await served(platform)
+        answer = client.answer
+        assert (answer.status, answer.complete) == (200, True)
+        assert [event["error"]["code"] for event in answer.events if "error" in event] == ["engine_failed"]
+        assert "error" in answer.events[-1], "no [DONE] follows"
+        assert finishes(platform) == [(Finish.ENGINE_ERROR, Outcome.LOWER_BOUND, True)]
+        assert platform.journal.records[0].usage.completion_tokens == 2
+        assert len(platform.router.asks) == 1, "what has begun is not begun again"
+        assert platform.traces.seen == [(200, "engine_failed")]
+
+
+async def test_a_whole_answer_that_breaks_off_reached_nobody_and_is_not_billed() -> None:
+    async with harness() as platform:
+        platform.script(die_after_tokens=2)
+        client = await served(platform, WHOLE)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (502, "engine_failed")
+        assert finishes(platform) == [(Finish.ENGINE_ERROR, Outcome.LOWER_BOUND, False)]
+        cost, refunded = platform.limiter.used.popitem()[1]
+        assert (cost.micro, cost.output_tokens, refunded) == (0, 2, False), "limits count what an engine worked off"
+
+
+async def test_a_request_that_an_engine_refuses_is_not_tried_again() -> None:
+    async with harness() as platform:
+        platform.script(status=400, message="no such tool")
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (400, "engine_refused")
+        assert len(platform.router.asks) == 1
+        assert not platform.router.ends[0].engine_fault
+
+
+async def test_an_engine_that_never_answers_is_given_up() -> None:
+    async with harness(first_event_timeout_s=0.05) as platform:
+        platform.script(hang=True)
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (504, "engine_timeout")
+        assert [end.engine_fault for end in platform.router.ends] == [True, True]
+        assert [record.outcome for record in platform.journal.records] == [Outcome.LOWER_BOUND] * 2
+
+
+async def test_an_engine_that_falls_silent_is_given_up() -> None:
+    async with harness() as platform:
+        platform.script(hang_after_tokens=2)
+        client = Client()
+        serving = asyncio.create_task(served(platform, STREAM, client))
+        await client.reads(b"t1")
+        platform.idle.sweep(time.monotonic() + platform.config.event_timeout_s + 1)
+        await serving
+        assert client.answer.events[-1]["error"]["code"] == "engine_timeout"
+        assert finishes(platform) == [(Finish.ENGINE_ERROR, Outcome.LOWER_BOUND, True)]
+
+
+@pytest.mark.parametrize(("usage", "outcome"), [(True, Outcome.EXACT), (False, Outcome.LOWER_BOUND)])
+async def test_an_engine_that_tells_no_usage_leaves_a_lower_bound(usage: bool, outcome: Outcome) -> None:
+    async with harness() as platform:
+        platform.script(usage=usage)
+        client = await served(platform, WHOLE)
+        assert finishes(platform) == [(Finish.COMPLETE, outcome, True)]
+        assert client.answer.json["usage"]["completion_tokens"] == 4
+
+
+# clients that leave
+
+
+async def test_a_client_that_left_before_takes_nothing() -> None:
+    async with harness() as platform:
+        client = Client()
+        client.connection.lost()
+        await served(platform, STREAM, client)
+        assert (platform.traces.seen, platform.journal.records) == ([(499, "client_gone")], [])
+        assert platform.limiter.reserved == {}
+
+
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+@pytest.mark.parametrize("step", ["reserve", "opened", "acquire", "placed"])
+async def test_a_client_that_leaves_before_its_engine_begins_pays_nothing(step: str, asked: bytes) -> None:
+    async with harness() as platform:
+        client = Client()
+        platform.faults.calls[step] = client.leave
+        await served(platform, asked, client)
+        assert client.sent == b""
+        assert platform.traces.seen == [(499, "client_gone")]
+        assert all(not record.billed for record in platform.journal.records)
+        assert all(refunded for _, refunded in platform.limiter.used.values())
+
+
+@pytest.mark.parametrize("driver", ["sglang", "openai"])
+@pytest.mark.parametrize("write", [1, 2, 4])
+async def test_a_client_that_leaves_a_stream_pays_as_far_as_it_came(write: int, driver: str) -> None:
+    """The engine waits for ever after 30 tokens: only stopping it ends it."""
+    async with harness(driver=driver) as platform:
+        platform.script(tokens=100, hang_after_tokens=30, inter_token_s=0.001)
+        client = Client(leave_at_write=write)
+        await served(platform, body(stream=True, max_tokens=100), client)
+        (record,) = platform.journal.records
+        exact = driver == "sglang"
+        assert (record.finish, record.billed) == (Finish.CLIENT_GONE, True)
+        assert record.outcome is (Outcome.EXACT if exact else Outcome.LOWER_BOUND)
+        (made,) = platform.engines[0].records.values()
+        assert (made.aborted, made.disconnected) == (exact, not exact)
+        assert record.usage.completion_tokens <= made.tokens
+        assert not exact or record.usage.completion_tokens == made.tokens
+        assert platform.traces.seen == [(200, "client_gone")]
+
+
+async def test_a_client_that_leaves_while_its_engine_is_silent_has_it_stopped() -> None:
+    async with harness() as platform:
+        platform.script(hang=True)
+        client = Client()
+        serving = asyncio.create_task(served(platform, WHOLE, client))
+        started = asyncio.Event()
+        platform.engines[0].wait({"requests": "1"}, started.set)
+        await started.wait()
+        client.leave()
+        await serving
+        assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.EXACT, True)]
+        assert platform.journal.records[0].status == 499
+
+
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+@pytest.mark.parametrize("step", ["closed", "settle"])
+async def test_a_client_that_leaves_while_books_are_closed_pays_all_of_it(step: str, asked: bytes) -> None:
+    async with harness() as platform:
+        client = Client()
+        platform.faults.calls[step] = client.leave
+        await served(platform, asked, client)
+        assert finishes(platform) == [(Finish.COMPLETE, Outcome.EXACT, True)]
+        assert b"[DONE]" not in client.sent
+
+
+async def test_a_client_that_leaves_once_it_has_everything_changes_nothing() -> None:
+    async with harness() as platform:
+        client = await served(platform)
+        client.connection.lost()
+        assert client.answer.complete
+        platform.require_balanced()
+
+
+async def test_a_client_that_stops_reading_holds_its_engine_back_and_is_cut() -> None:
+    async with harness() as platform:
+        platform.script(tokens=100, inter_token_s=0.001)
+        client = Client()
+        serving = asyncio.create_task(served(platform, body(stream=True, max_tokens=100), client))
+        await client.reads(b"t1")
+        client.stop_reading()
+        (wait,) = platform.idle._waits
+        while wait.limit_s != platform.config.client_stall_timeout_s:  # noqa: ASYNC110  the turns until the next event finds it so
+            await asyncio.sleep(0)
+        platform.idle.sweep(time.monotonic() + platform.config.client_stall_timeout_s + 1)
+        await serving
+        assert finishes(platform)[0][0] is Finish.CLIENT_GONE
+
+
+async def test_a_client_that_reads_on_gets_all_of_it() -> None:
+    async with harness() as platform:
+        platform.script(tokens=50)
+        client = Client()
+        client.stop_reading()
+        serving = asyncio.create_task(served(platform, body(stream=True, max_tokens=100), client))
+        await client.reads(b"HTTP/1.1 200")
+        client.read_on()
+        await serving
+        assert client.answer.events[-1] == "[DONE]"
+        assert platform.journal.records[0].usage.completion_tokens == 50
+
+
+# parts that fail while it runs
+
+
+@pytest.mark.parametrize("error", [JournalUnavailable("disk full", retry_after_s=1), RuntimeError("a defect")])
+@pytest.mark.parametrize("step", ["closed", "settle"])
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+async def test_books_that_cannot_be_closed_are_an_error_and_never_a_good_end(
+    asked: bytes, step: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with harness() as platform:
+        platform.faults.raises[step] = error
+        client = await served(platform, asked)
+        assert client.answer.complete
+        assert b"[DONE]" not in client.sent
+        code = error.code if isinstance(error, ServiceError) else "internal_error"
+        told = client.answer.json if asked is WHOLE else client.answer.events[-1]
+        assert told["error"]["code"] == code
+        assert ("a defect" in caplog.text) is (code == "internal_error")
+
+
+@pytest.mark.parametrize("step", ["reserve", "opened", "acquire", "placed"])
+async def test_a_defect_is_an_error_with_the_requests_id(step: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with harness() as platform:
+        platform.faults.raises[step] = RuntimeError("a defect")
+        client = await served(platform)
+        error = client.answer.json["error"]
+        assert (client.answer.status, error["code"]) == (500, "internal_error")
+        assert client.answer.headers["x-request-id"] in error["message"]
+        assert "a defect" in caplog.text
+
+
+async def test_a_gateway_that_stops_closes_the_books_of_what_it_cuts() -> None:
+    async with harness() as platform:
+        platform.script(hang_after_tokens=2)
+        client = Client()
+        serving = asyncio.create_task(platform.serve(client))
+        await client.reads(b"t1")
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        await platform.engines_idle()
+        platform.require_balanced()
+        assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.EXACT, True)]
+
+
+async def test_an_engine_that_does_not_confirm_an_abort_is_left_after_a_while() -> None:
+    async with harness(abort_drain_s=0.05) as platform:
+        platform.script(tokens=100, hang_after_tokens=5, own_ids=True)
+        client = Client()
+        serving = asyncio.create_task(served(platform, body(stream=True, n=2), client))
+        await client.reads(b"t4")
+        async with asyncio.timeout(GUARD_S):
+            client.leave()
+            await serving
+        assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.LOWER_BOUND, True)]
+        assert platform.journal.records[0].usage.completion_tokens == 10

@@ -1,0 +1,81 @@
+"""Whatever fails or leaves, wherever, books are closed: random courses of a request with several things going wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from contracts.errors import InternalError, JournalUnavailable, RateLimited, RouterUnavailable
+from contracts.usage import Finish
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import body, harness
+
+TOKENS = 12
+STEPS = ("reserve", "opened", "acquire", "placed", "closed", "settle")
+ERRORS = (
+    RateLimited("yours", retry_after_s=1),
+    JournalUnavailable("disk", retry_after_s=1),
+    RouterUnavailable("away", retry_after_s=1),
+    InternalError("defect"),
+)
+ENGINES: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just({}),
+    st.just({"usage": False}),
+    st.fixed_dictionaries({"status": st.sampled_from([400, 404, 429, 500, 503])}),
+    st.fixed_dictionaries({"die_after_tokens": st.integers(0, TOKENS - 1)}),
+    st.fixed_dictionaries({"error_after_tokens": st.integers(1, TOKENS - 1)}),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    stream=st.booleans(),
+    choices=st.integers(1, 2),
+    driver=st.sampled_from(["sglang", "openai"]),
+    split=st.sampled_from(["event", "joined", "byte"]),
+    script=ENGINES,
+    recovers=st.booleans(),
+    raises=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(ERRORS), max_size=2),
+    leaves_at=st.none() | st.sampled_from(STEPS),
+    leaves_at_write=st.integers(0, 8),
+)
+def test_books_are_closed_whatever_happens(
+    stream: bool,
+    choices: int,
+    driver: str,
+    split: str,
+    script: dict[str, Any],
+    recovers: bool,
+    raises: dict[str, Exception],
+    leaves_at: str | None,
+    leaves_at_write: int,
+) -> None:
+    async def course() -> None:
+        async with harness(driver=driver, abort_drain_s=0.5) as platform:
+            platform.script(tokens=TOKENS, split=split, **script)
+            if recovers:
+                platform.engines[1].control(b'{"status":200,"die_after_tokens":-1,"error_after_tokens":-1}')
+            client = Client(leaves_at_write)
+            platform.faults.raises.update(raises)
+            if leaves_at is not None:
+                platform.faults.calls[leaves_at] = client.leave
+            await platform.serve(client, body(stream=stream, n=choices, max_tokens=50))
+            await platform.engines_idle()
+            platform.require_balanced()
+            assert len(platform.traces.seen) == 1
+            if client.connection.gone:
+                return
+            answer = client.answer
+            assert answer.complete, "who stays is answered to the end"
+            good = bool(platform.journal.records) and platform.journal.records[-1].finish is Finish.COMPLETE
+            good = good and not {"closed", "settle"} & (set(raises) - set(platform.faults.raises))
+            if stream and answer.headers["content-type"].startswith("text/event-stream"):
+                assert (answer.events[-1] == "[DONE]") is good
+            else:
+                assert (answer.status == 200) is good
+
+    with asyncio.Runner() as runner:
+        runner.run(course())

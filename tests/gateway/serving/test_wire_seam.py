@@ -1,0 +1,140 @@
+"""The endpoint and the pipeline serve a wire format that they know nothing of."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
+from gateway.auth.key_record import KeyRecord
+from gateway.auth.scopes import Scope
+from gateway.serving.body_room import BodyRoom
+from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.loop_shares import LoopShares
+from gateway.serving.request import Salts
+from gateway.wire.config import RequestConfig
+from gateway.wire.prepared import Target
+from tests.gateway.served import served
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import KEY, Harness, harness, target
+from tests.gateway.serving.line_format import BUSY, Complete, LineFormat
+
+LINES = LineFormat()
+STREAM, WHOLE = b'{"text":"hi","lines":true}', b'{"text":"hi"}'
+
+
+class Parts:
+    """As much of `Services` as an endpoint needs: one key, one model."""
+
+    def __init__(self, platform: Harness) -> None:
+        self.draining = False
+        self.keyring = self.fleet = self
+        self.salts = Salts(b"secret")
+        self.metrics = platform.metrics
+        self.exchange = platform.pipeline
+        self.refusals: list[tuple[str, str, int]] = []
+
+    def cached(self, secret: str) -> KeyRecord:
+        assert secret == "secret"
+        return KEY
+
+    def find(self, name: str) -> Target:
+        return target("sglang")
+
+    def refused(self, endpoint: str, error: SlipstreamError, status: int, *more: Any) -> None:
+        self.refusals.append((endpoint, error.code, status))
+
+
+@contextlib.asynccontextmanager
+async def endpoint(platform: Harness) -> AsyncIterator[tuple[Parts, aiohttp.ClientSession, str]]:
+    """A real server with this one endpoint, a client of it, and its URL."""
+    parts, config = Parts(platform), RequestConfig()
+    room = BodyRoom(config.organization_body_bytes)
+    app: InferenceEndpoint[Complete] = InferenceEndpoint(
+        parts,  # type: ignore[arg-type]
+        LINES,
+        Scope.COMPLETIONS,
+        100_000,
+        config,
+        LoopShares(),
+        room,
+    )
+    async with served(app) as server, aiohttp.ClientSession(headers={"x-line-key": "secret"}) as session:
+        yield parts, session, f"http://127.0.0.1:{server.port}/complete"
+
+
+async def test_a_stream_has_the_formats_own_frames_and_headers() -> None:
+    async with harness() as platform, endpoint(platform) as (_, session, url):
+        async with session.post(url, data=STREAM) as response:
+            lines = (await response.read()).splitlines()
+        assert response.headers["content-type"] == "application/x-ndjson"
+        assert "x-request-id" not in response.headers
+        assert [msgspec.json.decode(line) for line in lines] == [{"text": f" t{n}"} for n in range(4)] + [{"end": 4}]
+        (record,) = platform.journal.records
+        assert (record.opened.endpoint, record.opened.request_id) == ("line", response.headers["line-id"])
+        assert record.usage.completion_tokens == 4
+        platform.require_balanced()
+
+
+async def test_a_whole_answer_is_the_formats_own() -> None:
+    async with harness() as platform, endpoint(platform) as (_, session, url):
+        async with session.post(url, data=WHOLE) as response:
+            assert await response.json() == {"whole": " t0 t1 t2 t3"}
+        platform.require_balanced()
+
+
+async def test_refusals_before_and_within_the_pipeline_have_its_status_and_body() -> None:
+    async with harness() as platform, endpoint(platform) as (parts, session, url):
+        for asked, code in ((b'{"text":"hi","temperature":1}', "unsupported_parameter"), (b"{", "invalid_json")):
+            async with session.post(url, data=asked) as response:
+                assert (response.status, (await response.json())["wrong"]) == (400, code)
+        platform.faults.raises["opened"] = JournalUnavailable("disk full", retry_after_s=2)
+        async with session.post(url, data=STREAM) as response:
+            told = {"wrong": "journal_unavailable", "id": response.headers["line-id"]}
+            assert (response.status, await response.json()) == (503, told)
+            assert response.headers["retry-after"] == "2"
+        assert parts.refusals == [("line", "unsupported_parameter", 400), ("line", "invalid_json", 400)]
+        async with session.post(url, data=STREAM, headers={"x-line-key": ""}) as response:
+            assert (response.status, (await response.json())["wrong"]) == (401, "missing_api_key")
+        platform.require_balanced()
+
+
+async def test_a_stream_that_breaks_off_ends_with_its_own_error() -> None:
+    async with harness() as platform:
+        platform.script(die_after_tokens=2)
+        client = Client()
+        await platform.serve(client, STREAM, LINES)
+        lines = client.answer.body.splitlines()
+        assert [msgspec.json.decode(line) for line in lines] == [
+            {"text": " t0"},
+            {"text": " t1"},
+            {"wrong": "engine_failed"},
+        ]
+        platform.require_balanced()
+
+
+async def test_a_status_of_its_own_is_what_client_journal_and_traces_see() -> None:
+    async with harness() as platform:
+        platform.faults.raises["acquire"] = Overloaded("shed", retry_after_s=1)
+        client = Client()
+        await platform.serve(client, STREAM, LINES)
+        assert client.answer.status == BUSY
+        assert platform.journal.records[0].status == BUSY
+        assert platform.traces.seen == [(BUSY, "overloaded")]
+
+
+async def test_a_gateway_that_drains_takes_nothing_new_and_finishes_what_runs() -> None:
+    async with harness() as platform, endpoint(platform) as (parts, session, url):
+        platform.script(inter_token_s=0.001, tokens=20)
+        async with session.post(url, data=b'{"text":"hi","lines":true,"tokens":100}') as running:
+            await running.content.readline()
+            parts.draining = True
+            async with session.post(url, data=STREAM) as response:
+                assert (response.status, (await response.json())["wrong"]) == (503, "draining")
+            assert msgspec.json.decode((await running.read()).splitlines()[-1]) == {"end": 20}
+        assert len(platform.limiter.reserved) == 1
+        platform.require_balanced()
