@@ -21,7 +21,7 @@ from contracts.lease import Engine
 from contracts.phases import PhaseClock
 from engines.drivers import registry as drivers
 from engines.drivers.base import Driver
-from engines.http.connection import EngineConnections
+from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
 from gateway.config import GatewayConfig
