@@ -95,7 +95,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Environment variable with the engines' own API key, in capitals; of gateways, router and worker."""
     api_key_required: bool = True
     """false: the engines take no API key, and none is sent."""
-    running_usage: bool = False
+    continuous_usage_stats: bool = False
     """Driver `openai` only; the others always have it. The engines tell with every event what was used so far, asked by
     `stream_options.continuous_usage_stats`, as vLLM's do: a client that leaves is then billed the engine's own count.
     Without it the gateway counts what it delivered."""

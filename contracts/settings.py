@@ -20,6 +20,7 @@ from contracts.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
+_RENAMED = "%s (%s) has been renamed: write %s; the old name will go"
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
@@ -32,9 +33,9 @@ def load(
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides` (command line).
 
-    Later sources win. renamed: dotted names of earlier releases and what they are called now; an old name is taken with
-    one warning. Raises ConfigError, which names the field, the value and what is allowed, or a setting that is given by
-    its old name and its new one.
+    Later sources win. renamed: dotted names of earlier releases and what they are called now, `pools[].name` for a
+    field of every entry of a list; an old name is taken with one warning. Raises ConfigError, which names the field,
+    the value and what is allowed, or a setting that is given by its old name and its new one.
     """
     names = _Renames(renamed or {})
     tree: dict[str, Any] = _read(path) if path is not None else {}
@@ -43,11 +44,13 @@ def load(
             names.now(new, str(path))
         if _has(tree, old):
             _put(tree, names.now(old, str(path)), _take(tree, old), source=str(path))
+    names.in_lists(tree, str(path))
     _reject_unknown(kind, tree, source=str(path), trail="")
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX):
             dotted = name[len(PREFIX) :].lower().replace("__", ".")
             _put(tree, names.now(dotted, name), _parse(text), source=name)
+            names.in_lists(tree, name)
             _reject_unknown(kind, tree, source=name, trail="")
     for dotted, value in (overrides or {}).items():
         _put(tree, names.now(dotted, "command line"), value, source=dotted)
@@ -92,8 +95,25 @@ class _Renames:
                 f"{old}: renamed to {new}, and both are given ({where}; {source}); remove {old}", param=new
             )
         if dotted != new and (before, where) == (dotted, source):
-            logger.warning("%s (%s) has been renamed: write %s; the old name will go", dotted, source, new)
+            logger.warning(_RENAMED, dotted, source, new)
         return new
+
+    def in_lists(self, tree: Mapping[str, Any], source: str) -> None:
+        """Give the entries of lists their fields' new names. Raises ConfigError like `now`, for one that has both."""
+        for old_name, new_name in self.new_of.items():
+            section, in_list, old = old_name.partition("[].")
+            entries, new = tree.get(section) if in_list else None, new_name.rpartition(".")[2]
+            tables = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+            holders = [table for table in tables if old in table]
+            for entry in holders:
+                if new in entry:
+                    raise ConfigError(
+                        f"{old_name}: renamed to {new_name}, and both are given ({source}); remove {old}",
+                        param=new_name,
+                    )
+                entry[new] = entry.pop(old)
+            if holders:
+                logger.warning(_RENAMED, old_name, source, new_name)
 
 
 def _has(tree: Mapping[str, Any], dotted: str) -> bool:

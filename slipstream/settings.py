@@ -24,7 +24,7 @@ from slipstream.worker_config import WorkerConfig
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
 """In the data folder, unless heads of the audit log are noted elsewhere."""
-RENAMED = {"router.promises": "router.slos"}
+RENAMED = {"router.promises": "router.slos", "pools[].running_usage": "pools[].continuous_usage_stats"}
 """Settings of earlier releases, and what they are called now."""
 
 

@@ -15,21 +15,21 @@ from engines.drivers.openai_body import JsonObject, openai_body, path_of
 class OpenAIDriver:
     """Drives any server that speaks OpenAI's completions and chat completions.
 
-    running_usage, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore or refuse
-    what they do not know, so nothing is sent unless the pool says that its engines have it.
+    continuous_usage_stats, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore
+    or refuse what they do not know, so nothing is sent unless the pool says that its engines have it.
     """
 
     name = "openai"
 
-    def __init__(self, *, running_usage: bool = False, cache_salt: bool = False) -> None:
+    def __init__(self, *, continuous_usage_stats: bool = False, cache_salt: bool = False) -> None:
         self._cache_salt = cache_salt
         self._stream_options: JsonObject = {"include_usage": True}
-        if running_usage:
+        if continuous_usage_stats:
             self._stream_options["continuous_usage_stats"] = True
         self.capabilities = Capabilities(
             abort_by_id=False,
             final_count=False,
-            running_count=running_usage,
+            running_count=continuous_usage_stats,
             token_prompts=False,
             literal_text=False,
             usage_by_id=False,

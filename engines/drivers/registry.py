@@ -35,7 +35,7 @@ def of_pool(pool: Pool) -> Driver:
     Raises ConfigError for a name there is not.
     """
     if pool.driver == OpenAIDriver.name:
-        return OpenAIDriver(running_usage=pool.running_usage, cache_salt=pool.cache_salt)
+        return OpenAIDriver(continuous_usage_stats=pool.continuous_usage_stats, cache_salt=pool.cache_salt)
     return get(pool.driver, f"pools.{pool.name}.driver")
 
 

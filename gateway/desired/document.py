@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
+
+_RENAMED = {"running_usage": "continuous_usage_stats"}
+"""Fields of pools in rows of earlier releases, and what they are called now."""
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +26,12 @@ def encode(models: tuple[Model, ...], pools: tuple[Pool, ...]) -> str:
 def decode(version: int, document: str) -> DesiredState:
     """The state a row holds. Raises ConfigError for a document that this release cannot read."""
     try:
-        content = msgspec.json.decode(document, type=_Document)
+        written = msgspec.json.decode(document, type=dict[str, Any])
+        for pool in written.get("pools", ()):
+            for old, new in _RENAMED.items():
+                if old in pool:
+                    pool[new] = pool.pop(old)
+        content = msgspec.convert(written, _Document)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"desired state, version {version}: {error}; was it written by a newer release? Upgrade this instance, "

@@ -136,3 +136,33 @@ def test_new_names_and_settings_never_renamed_are_not_warned_of(
 def test_a_wrong_value_under_an_old_name_is_told_by_the_new_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.port: .* got 70000"):
         load(Whole, write(tmp_path, "[gateway]\nlisten = 70000\n"), {}, None, RENAMED)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    size: int = 0
+
+
+class WithEntries(msgspec.Struct, frozen=True):
+    entries: tuple[Entry, ...] = ()
+
+
+IN_ENTRIES = {"entries[].length": "entries[].size"}
+
+
+def test_an_old_name_in_the_entries_of_a_list_is_taken_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "[[entries]]\nlength = 1\n[[entries]]\nsize = 2\n[[entries]]\nlength = 3\n")
+    assert load(WithEntries, path, {}, {}, IN_ENTRIES) == WithEntries((Entry(1), Entry(2), Entry(3)))
+    assert [record.args for record in caplog.records] == [("entries[].length", str(path), "entries[].size")]
+
+
+def test_an_old_name_in_a_list_from_the_environment_is_taken_too() -> None:
+    environ = {"SLIPSTREAM_ENTRIES": '[{"length": 4}]'}
+    assert load(WithEntries, None, environ, {}, IN_ENTRIES) == WithEntries((Entry(4),))
+
+
+def test_an_entry_with_both_names_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "[[entries]]\nlength = 1\nsize = 1\n")
+    with pytest.raises(ConfigError, match=r"entries\[\]\.length: renamed to entries\[\]\.size, and both are given"):
+        load(WithEntries, path, {}, {}, IN_ENTRIES)

@@ -295,7 +295,7 @@ def test_an_unknown_driver_stops_the_start() -> None:
 
 def test_a_pools_options_reach_its_driver_and_nothing_is_sent_without_them() -> None:
     asked = generation(cache_salt="salt")
-    plain, told = Pool("p", "openai"), Pool("p", "openai", running_usage=True, cache_salt=True)
+    plain, told = Pool("p", "openai"), Pool("p", "openai", continuous_usage_stats=True, cache_salt=True)
     body = body_of(drivers.of_pool(plain).generate(asked, "m"))
     assert body["stream_options"] == {"include_usage": True}
     assert "cache_salt" not in body

@@ -89,12 +89,12 @@ class GenerateHandlers:
     async def _stream(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         options = body.stream_options
         include_usage = options is not None and bool(options.include_usage)
-        running_usage = options is not None and bool(options.continuous_usage_stats)
+        continuous_usage_stats = options is not None and bool(options.continuous_usage_stats)
         stream = EventStream(
             exchange,
             form,
             live,
-            running_usage=running_usage,
+            continuous_usage_stats=continuous_usage_stats,
             include_usage=include_usage,
             extended=bool(body.return_spec_tokens_details),
         )

@@ -26,17 +26,17 @@ class EventStream:
         form: Format,
         live: LiveRequest,
         *,
-        running_usage: bool,
+        continuous_usage_stats: bool,
         include_usage: bool,
         extended: bool = False,
     ) -> None:
-        """running_usage: in every event. include_usage: in an event of its own at the end. extended: what SGLang adds
-        in another one before it, where there is something to tell."""
+        """continuous_usage_stats: usage in every event. include_usage: in an event of its own at the end. extended:
+        what SGLang adds in another one before it, where there is something to tell."""
         self._extended = extended
         self._exchange = exchange
         self._form = form
         self._live = live
-        self._running_usage = running_usage
+        self._continuous_usage_stats = continuous_usage_stats
         self._include_usage = include_usage
         self._unsent = b""
         """Events that the client was too slow for."""
@@ -89,7 +89,7 @@ class EventStream:
     def _events(self, news: Sequence[Delta]) -> bytes:
         """All of one step, or of several when the client is slow."""
         chunk = self._form.chunk
-        return b"".join([chunk(delta, _usage(delta) if self._running_usage else b"null") for delta in news])
+        return b"".join([chunk(delta, _usage(delta) if self._continuous_usage_stats else b"null") for delta in news])
 
     def _end(self) -> bytes:
         usage = self._live.usage()

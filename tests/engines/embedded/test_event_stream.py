@@ -59,7 +59,7 @@ async def stream(client: Client, news: list[Delta], pace: random.Random, *, exte
             client,  # type: ignore[arg-type]
             form,
             live,
-            running_usage=False,
+            continuous_usage_stats=False,
             include_usage=True,
             extended=extended,
         ).run()
@@ -105,7 +105,7 @@ async def test_most_events_are_written_without_waking_the_task() -> None:
     client = Client(None)
     live = LiveRequest(request("r", [1, 2, 3]))
     form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
-    stream_ = EventStream(client, form, live, running_usage=False, include_usage=False)  # type: ignore[arg-type]
+    stream_ = EventStream(client, form, live, continuous_usage_stats=False, include_usage=False)  # type: ignore[arg-type]
     task = asyncio.create_task(stream_.run())
     await asyncio.sleep(0)
     for delta in deltas(50, Finish("length")):
@@ -120,7 +120,7 @@ async def test_an_engine_that_breaks_down_breaks_the_stream() -> None:
     client = Client(None)
     live = LiveRequest(request("r", [1, 2, 3]))
     form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
-    stream_ = EventStream(client, form, live, running_usage=False, include_usage=False)  # type: ignore[arg-type]
+    stream_ = EventStream(client, form, live, continuous_usage_stats=False, include_usage=False)  # type: ignore[arg-type]
     task = asyncio.create_task(stream_.run())
     live.put(deltas(1, Finish("stop"))[0])
     live.tell()

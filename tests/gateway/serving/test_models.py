@@ -33,7 +33,9 @@ def engine(driver: str, pool: str) -> Engine:
 
 
 async def test_an_engine_is_driven_with_its_pools_options(fleet: Fleet) -> None:
-    await fleet.load(state(Pool("told", "openai", running_usage=True, cache_salt=True), Pool("plain", "openai")))
+    await fleet.load(
+        state(Pool("told", "openai", continuous_usage_stats=True, cache_salt=True), Pool("plain", "openai"))
+    )
 
     def options(pool: str) -> tuple[bool, bool]:
         found: Capabilities = fleet.driver(engine("openai", pool)).capabilities

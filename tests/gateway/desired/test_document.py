@@ -1,0 +1,32 @@
+"""A row is read back as it was written, by this release and by earlier ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from gateway.desired import document
+
+MODELS = (Model("chat", Tier.CHAT, "gpus", 2_048),)
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    pools = (Pool("gpus", "openai", continuous_usage_stats=True),)
+    assert document.decode(7, document.encode(MODELS, pools)) == DesiredState(7, MODELS, pools)
+
+
+def test_a_pools_field_is_read_by_its_name_in_earlier_releases() -> None:
+    written = document.encode(MODELS, (Pool("gpus", "openai", continuous_usage_stats=True),))
+    earlier = written.replace("continuous_usage_stats", "running_usage")
+    assert earlier != written
+    assert document.decode(7, earlier).pools[0].continuous_usage_stats
+
+
+@pytest.mark.parametrize(
+    "text", ['{"models":[],"pools":[{"name":"a","driver":"b","unknown":1}]}', '{"models":[]}', "[]"]
+)
+def test_what_this_release_cannot_read_is_a_configuration_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="desired state, version 3: "):
+        document.decode(3, text)
