@@ -18,14 +18,17 @@ from prometheus_client import CollectorRegistry
 
 from contracts.errors import RevokedKey, SlipstreamError
 from contracts.generation import Caller, Tier
-from contracts.phases import Phase, PhaseClock
+from contracts.phases import Phase
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import Decision, Status, plan_of
 from gateway.limits.refusal import refused
 from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.request import Arrival
 from gateway.serving.trace import MAX_REFUSALS_WAITING, Traces
+from gateway.wire.config import RequestConfig
+from gateway.wire.openai.format import ChatFormat
 
 LIMITS = Limits(60, 10_000, 10_000, 20_000, 4, 1_000_000)
 
@@ -54,14 +57,16 @@ def main(records: int) -> None:
 def _cost_us(error: SlipstreamError, caller: Caller, records: int) -> float:
     pool: Any = None  # nothing is flushed
     traces = Traces(pool, GatewayMetrics(CollectorRegistry(), MetricBuffers()), 1.0)
-    clock = PhaseClock()
-    clock.end(Phase.AUTH)
-    clock.end(Phase.LIMIT)
+    arrival = Arrival(ChatFormat(RequestConfig()), {})
+    arrival.model = "wide"
+    arrival.clock.end(Phase.AUTH)
+    arrival.clock.end(Phase.LIMIT)
     best = float("inf")
     for _ in range(5):
         began_s = time.process_time()
         for number in range(records // 5):
-            traces.refused(f"req_{number}", caller, None, "chat", "wide", 429, error, clock)
+            arrival.request_id = f"req_{number}"
+            traces.refused(arrival, caller, 429, error)
         best = min(best, (time.process_time() - began_s) / (records // 5) * 1e6)
     waiting = len(traces._refused)
     assert waiting <= MAX_REFUSALS_WAITING, waiting

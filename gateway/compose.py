@@ -148,7 +148,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         yield Services(
             keyring=keyring,
             fleet=fleet,
-            exchange=RequestPipeline(
+            pipeline=RequestPipeline(
                 config,
                 limiter,
                 RequestCosts(prices),

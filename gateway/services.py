@@ -9,13 +9,13 @@ import msgspec
 from litestar.types import ASGIApp
 
 from contracts.errors import SlipstreamError
-from contracts.phases import Phase, PhaseClock
+from contracts.phases import Phase
 from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.models import Fleet
 from gateway.serving.pipeline import RequestPipeline
-from gateway.serving.request import Salts
+from gateway.serving.request import Arrival, Salts
 from gateway.serving.trace import Traces
 
 
@@ -24,7 +24,7 @@ class Services(msgspec.Struct, kw_only=True):
 
     keyring: Keyring
     fleet: Fleet
-    exchange: RequestPipeline
+    pipeline: RequestPipeline
     admin: AdminApi
     metrics: GatewayMetrics
     traces: Traces
@@ -45,18 +45,9 @@ class Services(msgspec.Struct, kw_only=True):
         self.metrics.buffers.flush()
         return await asyncio.to_thread(self.render_metrics)
 
-    def refused(
-        self,
-        endpoint: str,
-        error: SlipstreamError,
-        status: int,
-        request_id: str,
-        client_request_id: str | None,
-        model: str | None,
-        clock: PhaseClock,
-    ) -> None:
-        """Count a request that was refused before it became a call, and record it when its caller is known."""
-        self.metrics.answered("none", endpoint, status, error.code)  # its tier is not known
+    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
+        """Count a request that was refused before it was prepared, and record it when its caller is known."""
+        self.metrics.answered("none", arrival.endpoint, status, error.code)  # its tier is not known
         if error.caller is not None:
-            clock.end(Phase.AUTH)
-            self.traces.refused(request_id, error.caller, client_request_id, endpoint, model, status, error, clock)
+            arrival.clock.end(Phase.AUTH)
+            self.traces.refused(arrival, error.caller, status, error)

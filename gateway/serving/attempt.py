@@ -1,41 +1,66 @@
-"""What one attempt's journal records will say, filled in while it runs."""
+"""One attempt to have a request served by an engine: what it takes along, and what its journal records will say."""
 
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import msgspec
 
 from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
-from contracts.lease import Engine
+from contracts.generation import Generation
+from contracts.lease import Engine, LeaseRequest
 from contracts.usage import Finish, Outcome, Usage
+from engines.drivers.base import Driver
+from gateway.http.disconnect import ClientWatch
+from gateway.http.response import ResponseWriter
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
+from gateway.serving.idle_timeout import Wait
 from gateway.serving.request import InferenceRequest
+from gateway.wire.format import Transcoder
+from gateway.wire.usage_tracker import UsageTracker
 
 
-class AttemptRecord:
-    """The state of an attempt that its `opened`, `placed` and `closed` records are made from.
+class Client(NamedTuple):
+    """Whoever waits for a request's answer."""
+
+    response: ResponseWriter
+    watch: ClientWatch
+    wait: Wait
+    """What its stream waits for: the engine, or the client itself."""
+
+
+class Attempt:
+    """The state of an attempt, which its `opened`, `placed` and `closed` records are made from.
 
     Until something better is known an attempt was never placed and used nothing, exactly.
     """
 
-    def __init__(self, call: InferenceRequest, attempt: int) -> None:
-        self._call = call
-        self.attempt = attempt
-        self.engine_request_id = engine_request_id(call.request_id, attempt)
-        generation = call.generation
+    transcoder: Transcoder
+    """Makes the client's answer of the engine's events; set by `begin`."""
+    tracker: UsageTracker
+    """Notes what these tell of usage; set by `begin`."""
+
+    def __init__(self, request: InferenceRequest, client: Client, number: int, failed_on: tuple[str, ...] = ()) -> None:
+        """failed_on: replicas on which earlier attempts of the request failed."""
+        self.request = request
+        self.client = client
+        self.number = number
+        self.failed_on = failed_on
+        self.engine_request_id = engine_request_id(request.request_id, number)
+        generation = request.generation
         self.opened = Opened(
-            call.request_id,
-            attempt,
-            call.key.caller.organization_id,
-            call.key.caller.project_id,
-            call.key.caller.key_id,
+            request.request_id,
+            number,
+            request.caller.organization_id,
+            request.caller.project_id,
+            request.caller.key_id,
             generation.model,
             generation.tier,
-            call.endpoint,
+            request.endpoint,
             generation.stream,
             generation.choices * generation.sampling.max_tokens,
-            call.prepared.prompt_tokens,
+            request.prepared.prompt_tokens,
             time.time(),
         )
         self.engine: Engine | None = None
@@ -114,10 +139,44 @@ class AttemptRecord:
             self.finish = Finish.ENGINE_ERROR
         self._error = error
 
+    @property
+    def generation(self) -> Generation:
+        """What the engine is asked for, under the attempt's own id."""
+        return msgspec.structs.replace(self.request.generation, request_id=self.engine_request_id)
+
+    def lease_request(self, deadline_s: float) -> LeaseRequest:
+        """What the router is asked. deadline_s: how long the attempt may wait for an engine."""
+        request, generation, prepared = self.request, self.request.generation, self.request.prepared
+        organization_id = request.caller.organization_id
+        return LeaseRequest(
+            lease_id=self.engine_request_id,
+            request_id=request.request_id,
+            attempt=self.number,
+            tier=generation.tier,
+            model=generation.model,
+            prompt_tokens=prepared.prompt_tokens,
+            max_output_tokens=generation.choices * generation.sampling.max_tokens,
+            deadline_s=deadline_s,
+            organization_id=organization_id,
+            prefix_kind=prepared.chain.kind,
+            prefix_hashes=prepared.chain.hashes,
+            excluded_replicas=self.failed_on,
+            session_id=f"{organization_id}:{prepared.session}" if prepared.session else "",
+        )
+
     def placed(self, engine: Engine) -> Placed:
         """The record that an engine is about to be called."""
         self.engine = engine
-        return Placed(self._call.request_id, self.attempt, engine.replica_id, engine.url, engine.driver, engine.pool)
+        return Placed(self.request.request_id, self.number, engine.replica_id, engine.url, engine.driver, engine.pool)
+
+    def begin(self, driver: Driver) -> None:
+        """Get ready to read the engine's answer. driver: of its dialect."""
+        generation, wire_format = self.request.generation, self.request.wire_format
+        choices = generation.choices
+        salted_cache = driver.capabilities.salted_cache
+        self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
+        transcoder = wire_format.relay if generation.stream else wire_format.collect
+        self.transcoder = transcoder(self.request.request_id, generation, self.tracker, driver.error)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""
@@ -130,7 +189,7 @@ class AttemptRecord:
             closed_at=time.time(),
             replica_id=self.engine.replica_id if self.engine else None,
             error_code=self.error_code,
-            phases_ms=self._call.clock.as_ms(),
+            phases_ms=self.request.clock.as_ms(),
             billed=self.billed,
             pool=(self.engine.pool or None) if self.engine else None,
             driver=self.engine.driver if self.engine else None,

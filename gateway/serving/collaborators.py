@@ -70,6 +70,6 @@ class Drivers(Protocol):
 class TraceLog(Protocol):
     """`gateway.serving.trace.Traces`."""
 
-    def add(self, call: InferenceRequest, answer: ResponseWriter) -> None:
+    def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """Remember a request that has ended."""
         ...

@@ -16,22 +16,22 @@ class RequestCosts:
     def __init__(self, prices: PriceBook) -> None:
         self._prices = prices
 
-    def most(self, call: InferenceRequest) -> Cost:
+    def most(self, request: InferenceRequest) -> Cost:
         """The upper bound that is reserved: prompt, and the output limit of every choice.
 
         Raises BudgetUnavailable for a key with a budget while no price is known yet.
         """
-        generation, prepared = call.generation, call.prepared
+        generation, prepared = request.generation, request.prepared
         output_tokens = generation.choices * generation.sampling.max_tokens
-        if not self._prices.loaded and call.key.levels.has_money:
+        if not self._prices.loaded and request.key.levels.has_money:
             raise BudgetUnavailable("Prices are not known at the moment. Try again shortly.", retry_after_s=1.0)
         micro = self._prices.bound_micro(
-            generation.model, prepared.prompt_tokens_bound, output_tokens, arrived_at_s(call.request_id)
+            generation.model, prepared.prompt_tokens_bound, output_tokens, arrived_at_s(request.request_id)
         )
         return Cost(prepared.prompt_tokens, output_tokens, micro)
 
-    def used(self, call: InferenceRequest, usage: Usage, *, billed: bool = True) -> Cost:
+    def used(self, request: InferenceRequest, usage: Usage, *, billed: bool = True) -> Cost:
         """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger."""
-        price = self._prices.price(call.generation.model, arrived_at_s(call.request_id)) if billed else None
+        price = self._prices.price(request.generation.model, arrived_at_s(request.request_id)) if billed else None
         micro = price.amount_micro(usage) if price is not None else 0
         return Cost(usage.prompt_tokens, usage.completion_tokens, micro)

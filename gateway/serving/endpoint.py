@@ -22,17 +22,16 @@ from contracts.errors import (
     PreparationTimeout,
     SlipstreamError,
 )
-from contracts.phases import Phase, PhaseClock
+from contracts.phases import Phase
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.response import ResponseWriter
-from gateway.metering.journal.request_id import mint
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
-from gateway.serving.request import InferenceRequest
+from gateway.serving.request import Arrival, InferenceRequest
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import AskedT, WireFormat
@@ -64,59 +63,48 @@ class InferenceEndpoint(Generic[AskedT]):
         self._room = room
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
-        """Serve one request on its channel; `send` is not used."""
-        clock, request_id, headers = PhaseClock(), mint(), dict(scope["headers"])
-        channel: ClientConnection = scope[SCOPE_KEY]
-        answer = ResponseWriter(channel, self._format, request_id)
-        asked_for: list[str] = []
-        try:
-            async with ClientWatch(channel):
-                call = await self._begin(headers, receive, channel, clock, request_id, asked_for)
-        except ClientGone:
-            self._services.metrics.answered("none", self._format.name, 499, "client_gone")
-        except SlipstreamError as error:
-            model = asked_for[0] if asked_for else None
-            status = self._format.error_status(error)
-            self._services.refused(
-                self._format.name, error, status, request_id, _client_request_id(headers), model, clock
-            )
-            answer.fail(error)
-        except Exception:
-            logger.exception("request %s failed", request_id)
-            answer.fail(InternalError(f"Internal error. Quote request {request_id} when you report it."))
-        else:
-            await self._services.exchange.run(call, channel, answer)
-
-    async def _begin(
-        self,
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        channel: ClientConnection,
-        clock: PhaseClock,
-        request_id: str,
-        asked_for: list[str],
-    ) -> InferenceRequest:
-        """Steps 1 and 2 of a request. asked_for: is given the model's name as soon as it is known."""
+        """Serve one request on its connection; `send` is not used."""
+        arrival = Arrival(self._format, dict(scope["headers"]))
+        connection: ClientConnection = scope[SCOPE_KEY]
+        response = ResponseWriter(connection, self._format, arrival.request_id)
         services = self._services
-        key = await self._key(self._format.authorization(headers), channel.network)
+        try:
+            async with ClientWatch(connection):
+                request = await self._begin(arrival, receive, connection)
+        except ClientGone:
+            services.metrics.answered("none", arrival.endpoint, 499, "client_gone")
+        except SlipstreamError as error:
+            services.refused(arrival, error, self._format.error_status(error))
+            response.fail(error)
+        except Exception:
+            logger.exception("request %s failed", arrival.request_id)
+            response.fail(InternalError(f"Internal error. Quote request {arrival.request_id} when you report it."))
+        else:
+            await services.pipeline.run(request, connection, response)
+
+    async def _begin(self, arrival: Arrival, receive: Receive, connection: ClientConnection) -> InferenceRequest:
+        """Steps 1 and 2 of a request."""
+        services = self._services
+        key = await self._key(self._format.authorization(arrival.headers), connection.network)
+        organization_id = key.caller.organization_id
         try:
             key.require_scope(self._scope)
-            async with self._room_for(headers, key.caller.organization_id):
-                body = await self._body(headers, receive, channel, key.caller.organization_id)
+            async with self._room_for(arrival.headers, organization_id):
+                body = await self._body(arrival.headers, receive, connection, organization_id)
                 async with self._deadline():
-                    asked = await self._asked(body, key.caller.organization_id)
+                    asked = await self._asked(body, organization_id)
                     del body  # what was asked has it all once more
-                    asked_for.append(asked.model)
+                    arrival.model = asked.model
                     target = services.fleet.find(asked.model)
                     key.require_model(target.model)
-                    clock.end(Phase.AUTH)
-                    salt = services.salts.of(key.caller.organization_id)
-                    prepared = await self._format.prepare(asked, request_id, key.caller, salt, target)
+                    arrival.clock.end(Phase.AUTH)
+                    salt = services.salts.of(organization_id)
+                    prepared = await self._format.prepare(asked, arrival.request_id, key.caller, salt, target)
         except SlipstreamError as error:
-            self._shares.spend(key.caller.organization_id, REFUSAL_S)
+            self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
-        return InferenceRequest(request_id, _client_request_id(headers), self._format, key, target, prepared, clock)
+        return InferenceRequest(arrival, key, target, prepared)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
         """Who has no key is refused at the pace of the network it comes from: so many refusals from one would take the
@@ -140,7 +128,7 @@ class InferenceEndpoint(Generic[AskedT]):
         return self._room.of(organization_id, size_bytes)
 
     async def _body(
-        self, headers: Mapping[bytes, bytes], receive: Receive, channel: ClientConnection, organization_id: str
+        self, headers: Mapping[bytes, bytes], receive: Receive, connection: ClientConnection, organization_id: str
     ) -> bytes:
         """The body's bytes, their structure within bounds. Reading is charged to the organization's share of the event
         loop."""
@@ -162,7 +150,7 @@ class InferenceEndpoint(Generic[AskedT]):
             await shares.turn(organization_id)
 
         body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
-        channel.listen()
+        connection.listen()
         if len(body) >= LARGE_BYTES:
             shares.spend(organization_id, spent_s)
         return body
@@ -236,11 +224,3 @@ async def whole_body(
     if size > max_bytes:
         raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
     return bytes(body)
-
-
-def _client_request_id(headers: Mapping[bytes, bytes]) -> str | None:
-    """The id the client chose, for its own bookkeeping; cut to what fits a log line."""
-    given = headers.get(b"x-client-request-id") or headers.get(b"x-request-id")
-    if not given:
-        return None
-    return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]

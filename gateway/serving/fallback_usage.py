@@ -9,43 +9,42 @@ import msgspec
 from contracts.errors import SlipstreamError
 from contracts.generation import TextPrompt
 from contracts.usage import Finish, Usage
-from gateway.serving.attempt import AttemptRecord
-from gateway.serving.request import InferenceRequest
-from gateway.wire.usage_tracker import UsageTracker
+from gateway.serving.attempt import Attempt
 
 logger = logging.getLogger(__name__)
 
 
-async def count(call: InferenceRequest, books: AttemptRecord, seen: UsageTracker, finish: Finish) -> None:
-    """Enter it into the books, and into the answer where that is still to come.
+async def count(attempt: Attempt, finish: Finish) -> None:
+    """Enter it into the attempt, and into the answer where that is still to come.
 
     An engine that had begun, or was left alone with the request, is taken to have read the prompt. What it told counts
     unless it has sent more: some tell once, early, and never again. What has been sent is tokenized off the loop;
     should that be cancelled, the count by events stands.
     """
-    told, delivered = seen.total, seen.delivered
-    if told is not None and seen.final:
-        books.finished(told, finish)
+    request, tracker = attempt.request, attempt.tracker
+    told, delivered = tracker.total, tracker.delivered
+    if told is not None and tracker.final:
+        attempt.finished(told, finish)
         return
-    left_alone = finish is Finish.CLIENT_GONE and books.sent and not books.turned_away
-    if told is None and not books.reached and not left_alone:
-        books.counted(Usage(), finish)
+    left_alone = finish is Finish.CLIENT_GONE and attempt.sent and not attempt.turned_away
+    if told is None and not attempt.reached and not left_alone:
+        attempt.counted(Usage(), finish)
         return
-    least, by_us = told or Usage(call.prepared.prompt_tokens), told is None
+    least, by_us = told or Usage(request.prepared.prompt_tokens), told is None
     usage = _at_least(least, delivered.events)
-    books.counted(usage, finish, by_us=by_us)
-    prompt = call.generation.prompt
+    attempt.counted(usage, finish, by_us=by_us)
+    prompt = request.generation.prompt
     # an echoed prompt is in the text, and was not generated
-    tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else call.target.tokenizer
+    tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else request.target.tokenizer
     # turns of their own: a tenant whose prompts fill its queue must not thereby be counted by events
-    turn = f"{call.key.caller.organization_id} delivered"
+    turn = f"{request.caller.organization_id} delivered"
     try:
         usage = _at_least(least, await delivered.tokens(tokenizer, turn))
     except SlipstreamError as error:
-        logger.warning("request %s: what was sent is counted by events: %s", call.request_id, error)
-    books.counted(usage, finish, by_us=by_us)
+        logger.warning("request %s: what was sent is counted by events: %s", request.request_id, error)
+    attempt.counted(usage, finish, by_us=by_us)
     if finish is Finish.COMPLETE:
-        seen.tell(usage)
+        tracker.tell(usage)
 
 
 def _at_least(told: Usage, completion_tokens: int) -> Usage:

@@ -1,16 +1,48 @@
-"""One request on its way through the gateway: what was asked, by which key, and what has been learnt since."""
+"""One request on its way through the gateway: when it came, what it asks, by which key, what has been learnt since."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from typing import Any
 
-from contracts.generation import Generation
+from contracts.generation import Caller, Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.cost import Cost
+from gateway.metering.journal.request_id import mint
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
+
+
+class Arrival:
+    """A request that has come, before it is known whose it is and what it asks."""
+
+    __slots__ = ("clock", "headers", "model", "request_id", "wire_format")
+
+    tier = None
+    """Not known before the model is."""
+
+    def __init__(self, wire_format: WireFormat[Any], headers: Mapping[bytes, bytes]) -> None:
+        self.clock = PhaseClock()
+        self.request_id = mint()
+        self.wire_format = wire_format
+        self.headers = headers
+        self.model: str | None = None
+        """The name the client used, as soon as it is known."""
+
+    @property
+    def endpoint(self) -> str:
+        """Its name in metrics, journals and traces."""
+        return self.wire_format.name
+
+    @property
+    def client_request_id(self) -> str | None:
+        """What the client called it; recorded, never used. Cut to what fits a log line."""
+        given = self.headers.get(b"x-client-request-id") or self.headers.get(b"x-request-id")
+        if not given:
+            return None
+        return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]
 
 
 class InferenceRequest:
@@ -19,33 +51,23 @@ class InferenceRequest:
     __slots__ = (
         "client_request_id",
         "clock",
-        "format",
         "key",
         "prepared",
         "ran",
         "request_id",
         "target",
         "used",
+        "wire_format",
     )
 
-    def __init__(
-        self,
-        request_id: str,
-        client_request_id: str | None,
-        wire_format: WireFormat[Any],
-        key: KeyRecord,
-        target: Target,
-        prepared: Prepared,
-        clock: PhaseClock,
-    ) -> None:
-        self.request_id = request_id
-        self.client_request_id = client_request_id
-        """What the client called it; recorded, never used."""
-        self.format = wire_format
+    def __init__(self, arrival: Arrival, key: KeyRecord, target: Target, prepared: Prepared) -> None:
+        self.request_id = arrival.request_id
+        self.client_request_id = arrival.client_request_id
+        self.clock = arrival.clock
+        self.wire_format = arrival.wire_format
         self.key = key
         self.target = target
         self.prepared = prepared
-        self.clock = clock
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()
@@ -54,12 +76,27 @@ class InferenceRequest:
     @property
     def endpoint(self) -> str:
         """Its name in metrics, journals and traces."""
-        return self.format.name
+        return self.wire_format.name
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        return self.key.caller
 
     @property
     def generation(self) -> Generation:
         """What is asked."""
         return self.prepared.generation
+
+    @property
+    def model(self) -> str:
+        """The model's own name."""
+        return self.generation.model
+
+    @property
+    def tier(self) -> str:
+        """The model's tier, as metrics and traces name it."""
+        return self.generation.tier.value
 
 
 class Salts:

@@ -10,67 +10,70 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from contracts.errors import EngineFailed, EngineTimeout
+from contracts.phases import Phase
 from engines.http.engine_stream import EngineStream
-from gateway.http.response import ResponseWriter
-from gateway.serving.idle_timeout import Wait
-from gateway.wire.format import Transcoder
+from gateway.config import GatewayConfig
+from gateway.serving.attempt import Attempt
 
 
 class StreamForwarder:
     """One attempt's way from the engine to the client.
 
-    on_begun: called with the engine's first event, before it is sent. on_text: called once generated text was sent.
-    Both may raise, which ends the passage.
+    on_begun: called with the engine's first event, before it is sent; may raise, which ends the way.
     """
 
     def __init__(
-        self,
-        stream: EngineStream,
-        relay: Transcoder,
-        answer: ResponseWriter,
-        on_begun: Callable[[], None],
-        on_text: Callable[[], None],
+        self, stream: EngineStream, attempt: Attempt, config: GatewayConfig, on_begun: Callable[[Attempt], None]
     ) -> None:
         self._stream = stream
-        self._relay = relay
-        self._answer = answer
+        self._attempt = attempt
+        self._transcoder = attempt.transcoder
+        self._response = attempt.client.response
+        self._wait = attempt.client.wait
+        self._config = config
+        self._after_event = (config.event_timeout_s, self._give_up)
         self._on_begun = on_begun
-        self._on_text = on_text
         self._begun = False
         self._text_seen = False
-        self._wait: Wait
+        self._silent = False
         self._pause: asyncio.Future[None]
 
-    async def run(
-        self,
-        wait: Wait,
-        event_timeout_s: float,
-        on_silence: Callable[[], None],
-        stall_timeout_s: float,
-        cut: Callable[[], None],
-    ) -> None:
-        """Return at the engine's clean end. Raises EngineFailed when it broke off or sent what cannot be read.
+    async def run(self) -> None:
+        """Return at the engine's clean end; every event leaves before the next is waited for.
 
-        on_silence: called when the engine sends nothing for event_timeout_s after its first event. cut: called when the
-        client reads nothing for stall_timeout_s.
+        Raises EngineFailed when the engine broke off or sent what cannot be read, EngineTimeout when it fell silent. A
+        client that reads nothing for too long is cut.
         """
-        loop, stream, answer = asyncio.get_running_loop(), self._stream, self._answer
-        self._wait = wait
-        self._after_event = (event_timeout_s, on_silence)
-        while True:
-            self._pause = loop.create_future()
-            stream.on_change = self._changed
-            try:
-                self._changed()  # what came before we listened
-                await self._pause
-            finally:
-                stream.on_change = None
-            if not answer.full:
-                break
-            wait.begin(stall_timeout_s, cut)
-            await answer.drained()
-            wait.begin(event_timeout_s, on_silence)
-        await stream.read()
+        wait, config = self._wait, self._config
+        wait.begin(config.first_event_timeout_s, self._give_up)
+        try:
+            while not await self._forwarded():
+                wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
+                await self._response.drained()
+                wait.begin(*self._after_event)
+            await self._stream.read()
+        except EngineFailed:
+            if self._silent:
+                raise EngineTimeout("The engine stopped answering.", retry_after_s=1) from None
+            raise
+        finally:
+            wait.end()
+
+    async def _forwarded(self) -> bool:
+        """Pass on until the engine ends, or until the client no longer keeps up: then False."""
+        self._pause = asyncio.get_running_loop().create_future()
+        self._stream.on_change = self._changed
+        try:
+            self._changed()  # what came before we listened
+            await self._pause
+        finally:
+            self._stream.on_change = None
+        return not self._response.full
+
+    def _give_up(self) -> None:
+        self._silent = True
+        self._stream.close()
 
     def _changed(self) -> None:
         """More bytes, or the end. Runs inside the socket's callback: what goes wrong here is the task's to hear."""
@@ -82,21 +85,21 @@ class StreamForwarder:
         except Exception as error:
             pause.set_exception(error)
             return
-        if self._stream.over or self._answer.full:
+        if self._stream.over or self._response.full:
             pause.set_result(None)
 
     def _pass_on(self) -> None:
         data = self._stream.take()
         if not data:
             return
-        relay = self._relay
-        events = relay.feed(data)
-        if not self._begun and (relay.events or relay.error):
-            self._on_begun()
+        transcoder = self._transcoder
+        events = transcoder.feed(data)
+        if not self._begun and (transcoder.events or transcoder.error):
+            self._on_begun(self._attempt)
             self._begun = True
         if events:
-            self._answer.events(events)
-        if not self._text_seen and relay.text_seen:
+            self._response.events(events)
+        if not self._text_seen and transcoder.text_seen:
             self._text_seen = True
-            self._on_text()
+            self._attempt.request.clock.end(Phase.FIRST_TOKEN)
         self._wait.begin(*self._after_event)

@@ -25,11 +25,10 @@ from contracts.errors import (
     WrongEndpoint,
 )
 from contracts.generation import Caller
-from contracts.phases import PhaseClock
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.request import InferenceRequest
+from gateway.serving.request import Arrival, InferenceRequest
 
 logger = logging.getLogger(__name__)
 
@@ -93,42 +92,19 @@ class Traces:
             self._task = None
         await self._flush()
 
-    def add(self, call: InferenceRequest, answer: ResponseWriter) -> None:
-        """Remember one request that became a call, whether it was served or refused by a limit."""
-        # Taken away: its traceback holds the answer, a cycle that would wait for the collector.
-        error, answer.error = answer.error, None
-        generation = call.generation
-        trace = _trace(
-            call.request_id,
-            call.key.caller,
-            call.client_request_id,
-            call.endpoint,
-            generation.model,
-            generation.tier.value,
-            answer.status or 499,
-            answer.error_code,
-            error,
-            call.clock,
-        )
+    def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """Remember one request that was prepared, whether it was served or refused by a limit."""
+        # Taken away: its traceback holds the response, a cycle that would wait for the collector.
+        error, response.error = response.error, None
+        trace = _trace(request, request.caller, response.status or 499, response.error_code, error)
         if isinstance(error, LimitError):
             self._put(self._refused, MAX_REFUSALS_WAITING, trace)
         else:
             self._put(self._served, MAX_WAITING, trace)
 
-    def refused(
-        self,
-        request_id: str,
-        caller: Caller,
-        client_request_id: str | None,
-        endpoint: str,
-        model: str | None,
-        status: int,
-        error: SlipstreamError,
-        clock: PhaseClock,
-    ) -> None:
-        """Remember a request of a known caller that was refused before it became a call."""
-        trace = _trace(request_id, caller, client_request_id, endpoint, model, None, status, error.code, error, clock)
-        self._put(self._refused, MAX_REFUSALS_WAITING, trace)
+    def refused(self, arrival: Arrival, caller: Caller, status: int, error: SlipstreamError) -> None:
+        """Remember a request of a known caller that was refused before it was prepared."""
+        self._put(self._refused, MAX_REFUSALS_WAITING, _trace(arrival, caller, status, error.code, error))
 
     def _put(self, queue: deque[Trace], most: int, trace: Trace) -> None:
         if len(queue) >= most:
@@ -155,35 +131,31 @@ class Traces:
 
 
 def _trace(
-    request_id: str,
+    request: Arrival | InferenceRequest,
     caller: Caller,
-    client_request_id: str | None,
-    endpoint: str,
-    model: str | None,
-    tier: str | None,
     status: int,
     error_code: str | None,
     error: SlipstreamError | None,
-    clock: PhaseClock,
 ) -> Trace:
     rule = error.limit if isinstance(error, LimitError) else None
     state = getattr(error, "state", None) if rule is not None else None
+    model = request.model
     return Trace(
-        request_id,
+        request.request_id,
         caller.organization_id,
         caller.project_id,
         caller.key_id,
-        client_request_id,
-        endpoint,
+        request.client_request_id,
+        request.endpoint,
         model if model is None else model.replace("\0", ""),
-        tier,
+        request.tier,
         status,
         error_code,
         None if error is None else _reason(error),
         None if rule is None else _json(rule),
         None if state is None else _json(counters_of(state)),
-        round(clock.total_s * 1e3, 3),
-        _json(clock.as_ms()),
+        round(request.clock.total_s * 1e3, 3),
+        _json(request.clock.as_ms()),
     )
 
 

@@ -25,7 +25,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
-from gateway.serving.request import Salts
+from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat
 from gateway.wire.openai.schema import ChatRequest
@@ -56,7 +56,7 @@ class Doors:
     def find(self, name: str) -> Target:
         return MODEL
 
-    def refused(self, endpoint: str, error: SlipstreamError, *more: Any) -> None:
+    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
         self.refusals.append(error)
 
     def answered(self, code: str) -> float:

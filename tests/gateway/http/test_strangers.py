@@ -67,10 +67,10 @@ async def test_the_key_is_looked_at_before_the_body_is_waited_for(platform: Slow
 
 
 def test_only_what_an_engine_did_is_told_to_the_router_as_its_fault() -> None:
-    from gateway.serving.attempt import AttemptRecord
+    from gateway.serving.attempt import Attempt
 
     for error, fault in ((ConnectionsExhausted("full"), False), (EngineFailed("gone"), True)):
-        books = AttemptRecord.__new__(AttemptRecord)
+        books = Attempt.__new__(Attempt)
         books.finish = None  # type: ignore[assignment]
         books.failed(error)
         assert books.engine_fault is fault

@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 from contracts.desired_state import Model
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
-from contracts.phases import PhaseClock
 from engines.drivers import registry as drivers
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections
@@ -28,7 +27,6 @@ from gateway.config import GatewayConfig
 from gateway.http.response import ResponseWriter
 from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels
-from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.metric_buffer import MetricBuffers
@@ -36,7 +34,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.cost import RequestCosts
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.pipeline import RequestPipeline
-from gateway.serving.request import InferenceRequest
+from gateway.serving.request import Arrival, InferenceRequest
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat
@@ -105,10 +103,10 @@ class Harness:
 
     async def request(self, wire_format: WireFormat[Any] = CHAT, asked: bytes | None = None) -> InferenceRequest:
         """A request as the endpoint hands it over."""
-        request_id, model = mint(), target(self._driver)
+        arrival, model = Arrival(wire_format, {}), target(self._driver)
         decoded = wire_format.decode(asked if asked is not None else body(stream=True))
-        prepared = await wire_format.prepare(decoded, request_id, KEY.caller, "salt", model)
-        return InferenceRequest(request_id, None, wire_format, KEY, model, prepared, PhaseClock())
+        prepared = await wire_format.prepare(decoded, arrival.request_id, KEY.caller, "salt", model)
+        return InferenceRequest(arrival, KEY, model, prepared)
 
     async def serve(
         self, client: Client, asked: bytes | None = None, wire_format: WireFormat[Any] = CHAT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 import msgspec
@@ -15,7 +14,7 @@ from gateway.auth.scopes import Scope
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
-from gateway.serving.request import Salts
+from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from gateway.wire.prepared import Target
 from tests.gateway.served import served
@@ -35,7 +34,7 @@ class Parts:
         self.keyring = self.fleet = self
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
-        self.exchange = platform.pipeline
+        self.pipeline = platform.pipeline
         self.refusals: list[tuple[str, str, int]] = []
 
     def cached(self, secret: str) -> KeyRecord:
@@ -45,8 +44,8 @@ class Parts:
     def find(self, name: str) -> Target:
         return target("sglang")
 
-    def refused(self, endpoint: str, error: SlipstreamError, status: int, *more: Any) -> None:
-        self.refusals.append((endpoint, error.code, status))
+    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
+        self.refusals.append((arrival.endpoint, error.code, status))
 
 
 @contextlib.asynccontextmanager
