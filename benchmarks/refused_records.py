@@ -23,7 +23,6 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import Decision, Status, plan_of
 from gateway.limits.refusal import refused
-from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival
 from gateway.serving.trace import MAX_REFUSALS_WAITING, Traces
@@ -56,7 +55,7 @@ def main(records: int) -> None:
 
 def _cost_us(error: SlipstreamError, caller: Caller, records: int) -> float:
     pool: Any = None  # nothing is flushed
-    traces = Traces(pool, GatewayMetrics(CollectorRegistry(), MetricBuffers()), 1.0)
+    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), 1.0)
     arrival = Arrival(ChatFormat(RequestConfig()), {})
     arrival.model = "wide"
     arrival.clock.end(Phase.AUTH)

@@ -22,10 +22,9 @@ from gateway.admin.handlers import admin_router
 from gateway.auth.scopes import Scope
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
-from gateway.http.connections import trusted_networks
 from gateway.http.document import document_route
 from gateway.metering.journal.request_id import mint
-from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController, metrics_route
+from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
@@ -38,9 +37,8 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
-    """The ASGI application. Raises ConfigError when a trusted proxy is no address."""
+    """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
-    metrics = metrics_route(config.metrics_access, trusted_networks(config.connections.trusted_proxies))
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     services.endpoints = {
         CHAT: InferenceEndpoint(services, ChatFormat(requests), Scope.CHAT, max_body_bytes, requests, shares, room),
@@ -60,7 +58,6 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             InferenceController,
             SystemController,
             document_route("/openapi.json", document()),
-            metrics,
             admin_router(requests),
         ],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},

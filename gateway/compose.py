@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
+from contracts.metrics import metrics_server
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.json_value import JsonBounds
@@ -38,9 +39,7 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
-from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
-from gateway.observability.scrape import count_for_one_process, forget_dead_instances, renderer
 from gateway.services import Services
 from gateway.serving.cost import RequestCosts
 from gateway.serving.idle_timeout import IdleTimeouts
@@ -60,15 +59,10 @@ ROUTER_ON_START_S = 5.0
 @contextlib.asynccontextmanager
 async def running_services(config: GatewayConfig, place: InstanceConfig) -> AsyncIterator[Services]:
     """Everything a gateway consists of. Raises ConfigError when it cannot start."""
-    count_for_one_process()
     registry = CollectorRegistry()
-    buffers = MetricBuffers()
-    metrics, metering = GatewayMetrics(registry, buffers), MeteringMetrics(registry)
-    limits_metrics = LimitsMetrics(registry)
-    await asyncio.to_thread(forget_dead_instances, place.metrics_folder)
+    metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
-        buffers.start()
-        stack.callback(buffers.stop)
+        stack.enter_context(metrics_server(registry, config.metrics, "gateway.metrics"))
         keys = EngineKeys(lambda: place.token, os.environ)
         keys.require(place.pools)
         connections = EngineConnections(keys)
@@ -171,7 +165,6 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 "router": lambda: router.connected,
                 "models": lambda: bool(fleet.models),
             },
-            render_metrics=renderer(place.metrics_folder),
         )
 
 

@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from contracts.generation import Tier
+from contracts.metrics import MetricsConfig
 from engines.tokenizer.config import TokenizingConfig
 from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
 from gateway.desired.config import DesiredConfig
-from gateway.http.config import ConnectionsConfig, MetricsAccess, TlsConfig
+from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from gateway.wire.config import RequestConfig
@@ -43,9 +44,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Port to listen on; several instances share it."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_073_741_824)] = 8 * 1024 * 1024
     """Largest request body taken."""
-    metrics_access: MetricsAccess = "loopback"
-    """Who may read `/metrics` on the public port: `loopback` is this machine without a proxy in between; `everyone`
-    where a proxy or firewall decides; `nobody` hides it. Others are answered as if it did not exist."""
+    metrics: MetricsConfig = MetricsConfig()
+    """Prometheus metrics of one instance."""
     connections: ConnectionsConfig = ConnectionsConfig()
     """What clients' connections may hold, and for how long."""
     tls: TlsConfig = TlsConfig()

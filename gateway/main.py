@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gc
 import logging
-import os
 import resource
 import socket
 import sys
@@ -36,8 +35,6 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     valkey_url: str
     journal_folder: Path
     """Parent of all instances' journals; this one locks the folder named after `instance` in it."""
-    metrics_folder: Path
-    """Shared by the instances that listen on one port."""
     instance: str
     """Stable over restarts: `0`, `1`, …"""
     token: str
@@ -54,9 +51,6 @@ def main(config: GatewayConfig, place: InstanceConfig) -> None:
     """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
     import uvloop
 
-    # prometheus_client decides at its import whether it works over several processes
-    place.metrics_folder.mkdir(parents=True, exist_ok=True)
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.metrics_folder)
     uvloop.run(serve(config, place))
 
 

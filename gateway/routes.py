@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
-from litestar.exceptions import NotFoundException
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
-from gateway.http.config import MetricsAccess
-from gateway.http.connections import Network, is_among, is_loopback
 from gateway.services import Services
 from gateway.serving.endpoint import authenticate
 
 AnyRequest = Request[Any, Any, State]
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""What tells that a proxy has passed a request on. nginx and HAProxy set none of them unless told to."""
 
 
 class InferenceController(Controller):
@@ -73,27 +66,6 @@ class SystemController(Controller):
         parts = services.readiness()
         ready = all(parts.values())
         return Response({"ready": ready, "parts": parts}, status_code=200 if ready else 503)
-
-
-def metrics_route(access: MetricsAccess, proxies: tuple[Network, ...]) -> HTTPRouteHandler:
-    """GET /metrics for Prometheus; no key needed, nothing of customers shown, but how much is asked here."""
-
-    @get("/metrics")
-    async def metrics(request: AnyRequest, services: Services) -> Response[bytes]:
-        if not may_scrape(access, request.client.host if request.client else "", request.headers, proxies):
-            raise NotFoundException
-        body, content_type = await services.scrape()
-        return Response(body, headers={"content-type": content_type})
-
-    return metrics
-
-
-def may_scrape(access: MetricsAccess, peer: str, headers: Mapping[str, str], proxies: tuple[Network, ...] = ()) -> bool:
-    """Whether a request for metrics from `peer` is answered. What a proxy on this machine passes on is not its own: it
-    is known by a header of its own, or for being one of the trusted `proxies`."""
-    if access != "loopback":
-        return access == "everyone"
-    return is_loopback(peer) and not is_among(peer, proxies) and not any(name in headers for name in FORWARDED)
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -31,7 +30,6 @@ class Services(msgspec.Struct, kw_only=True):
     salts: Salts
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
-    render_metrics: Callable[[], tuple[bytes, str]]
     endpoints: dict[str, ASGIApp] = {}
     """The inference endpoints by path."""
     draining: bool = False
@@ -39,11 +37,6 @@ class Services(msgspec.Struct, kw_only=True):
     def readiness(self) -> dict[str, bool]:
         """Each check's answer now."""
         return {**{name: check() for name, check in self.checks.items()}, "accepting": not self.draining}
-
-    async def scrape(self) -> tuple[bytes, str]:
-        """Metrics of all instances and their content type; reading the files takes milliseconds, so in a thread."""
-        self.metrics.buffers.flush()
-        return await asyncio.to_thread(self.render_metrics)
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
         """Count a request that was refused before it was prepared, and record it when its caller is known."""

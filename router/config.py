@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from contracts.generation import Tier
+from contracts.metrics import MetricsConfig
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -47,8 +48,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     control_port: Port = 8101
     """gRPC port on `host` of the control service (`slipstream fleet`, `slipstream router explain`, grpc.health.v1,
     reflection); 0 takes any free one."""
-    metrics_port: Port = 0
-    """HTTP port on `host` for /metrics and /healthz; 0 switches them off."""
+    metrics: MetricsConfig = MetricsConfig()
+    """The router's Prometheus metrics."""
     policy: str = "prefix"
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000

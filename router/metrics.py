@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from contracts.errors import ConfigError
 from router.core.decisions import Decision, Granted, ProbeGeneration, Refused
 from router.core.dispatcher import Dispatcher
 from router.core.replica import Health
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DECISION_BUCKETS_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 50e-3)
 QUEUE_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+COLLECT_TIMEOUT_S = 10.0
 
 
 class RouterMetrics:
@@ -161,36 +160,17 @@ class _CoreCollector(Collector):
         yield from (asks, refused, part, objective, predicted, reported)
 
 
-class MetricsServer:
-    """`/metrics` and `/healthz` over HTTP, without a token: bind it to a private address."""
+class LoopCollector(Collector):
+    """Another collector, asked on the loop that owns what it reads: the core's tables change between two callbacks
+    only."""
 
-    def __init__(self, metrics: RouterMetrics) -> None:
-        self._metrics = metrics
-        self._runner: web.AppRunner | None = None
+    def __init__(self, collector: Collector, loop: asyncio.AbstractEventLoop) -> None:
+        self._collector = collector
+        self._loop = loop
 
-    async def start(self, host: str, port: int) -> None:
-        """Raises ConfigError when the port cannot be had."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._text)
-        app.router.add_get("/healthz", self._healthz)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise ConfigError(
-                f"router.metrics_port: cannot listen on {host}:{port} ({error.strerror}); free the port or set another",
-                param="router.metrics_port",
-            ) from None
+    def collect(self) -> Iterator[Metric]:
+        """Called by a thread of the metrics' server. Raises TimeoutError when the loop stands still."""
+        yield from asyncio.run_coroutine_threadsafe(self._on_loop(), self._loop).result(COLLECT_TIMEOUT_S)
 
-    async def stop(self) -> None:
-        """Close the port."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    async def _text(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
-
-    async def _healthz(self, request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _on_loop(self) -> list[Metric]:
+        return list(self._collector.collect())

@@ -36,7 +36,7 @@ from router.gateway_connection import GatewayConnection
 from router.generation_probe import GenerationProber
 from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
-from router.metrics import MetricsServer, RouterMetrics
+from router.metrics import RouterMetrics
 from router.policies import registry
 from router.protocol import codec, wire
 from router.tokens import Role, RouterTokens
@@ -72,7 +72,6 @@ class RouterServer:
         self._follow_pools = follow_pools
         self._poller = HealthPoller(config, connections, driver_of, self.handle)
         self._prober = GenerationProber(connections, driver_of, self.handle)
-        self._metrics_server = MetricsServer(self.metrics)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
         self._kv_events = KvSubscriptions(self.handle)
         self._accepted = 0
@@ -96,8 +95,6 @@ class RouterServer:
         if self.config.socket is not None:
             self._listeners.append(await self._listen_on_socket(self.config.socket))
         self.control_port = await self._control.start(host, self.config.control_port)
-        if self.config.metrics_port:
-            await self._metrics_server.start(host, self.config.metrics_port)
         logger.info("router listening on %s:%d", host, self.port)
 
     async def _listen_on_socket(self, path: str) -> asyncio.Server:
@@ -129,7 +126,6 @@ class RouterServer:
         await self._poller.stop()
         await self._prober.stop()
         self._kv_events.stop()
-        await self._metrics_server.stop()
         if self._event_log is not None:
             self._event_log.close()
         if self._timer is not None:

@@ -7,10 +7,12 @@ import signal
 
 import uvloop
 
+from contracts.metrics import metrics_server
 from engines.drivers import registry as drivers
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from router.config import RouterConfig
+from router.metrics import LoopCollector
 from router.server import RouterServer
 from router.tokens import RouterTokens
 
@@ -23,12 +25,14 @@ async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    try:
-        await server.start()
-        await stopping.wait()
-    finally:
-        await server.stop()
-        await connections.close()
+    metrics = LoopCollector(server.metrics.registry, loop)
+    with metrics_server(metrics, config.metrics, "router.metrics"):
+        try:
+            await server.start()
+            await stopping.wait()
+        finally:
+            await server.stop()
+            await connections.close()
 
 
 def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from infra.local.child import ChildSpec
 from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
 from slipstream.fleet import Engine
-from slipstream.settings import Settings
+from slipstream.metrics_targets import Target
+from slipstream.settings import Settings, reachable
 from slipstream.worker_config import Queue, ready_file
 
 STOP_STAGES = ("gateway", "worker", "engine", "router", "valkey", "postgres")
@@ -25,8 +27,10 @@ ENVIRONMENT = {"PGPORT": "5432", "PGOPTIONS": "", "PYTHONUNBUFFERED": "1"}
 class Processes:
     """Builds the specs for one deployment on this machine."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, targets: Sequence[Target]) -> None:
+        """targets: where each of them shows its metrics."""
         self._settings = settings
+        self._metrics_port = {target.name: target.port for target in targets}
         self._data = settings.data
         local = settings.local
         self._backoff = (local.restart_first_s, local.restart_max_s, local.stable_after_s)
@@ -44,12 +48,16 @@ class Processes:
         )
         return Launch(argv=argv, environment={**ENVIRONMENT, **(environment or {})}, nice=nice)
 
+    def _serving(self, name: str, command: str, *arguments: str, **more: Any) -> Launch:
+        """Of the process with this name: with its metrics port."""
+        return self.launch(command, *arguments, "--metrics-port", str(self._metrics_port[name]), **more)
+
     def router(self) -> ChildSpec:
         """The router; it serves once its port accepts."""
         config = self._settings.router
         return ChildSpec(
             name="router",
-            launch=self.launch("router"),
+            launch=self._serving("router", "router"),
             url=f"{config.host}:{config.port}",
             probe=accepts(config.host, config.port),
             stop_timeout_s=self._settings.local.stop_timeout_s + config.drain_timeout_s,
@@ -63,7 +71,8 @@ class Processes:
         arguments = ("--model", str(engine.folder.path), "--name", engine.folder.name, "--port", str(engine.port))
         return ChildSpec(
             name=engine.name,
-            launch=self.launch(
+            launch=self._serving(
+                engine.name,
                 "engine",
                 *arguments,
                 nice=self._settings.local.engine_nice,
@@ -80,12 +89,10 @@ class Processes:
     def gateway(self, number: int) -> ChildSpec:
         """A gateway instance. All share one port, so the probe proves that one of them serves."""
         config = self._settings.gateway
-        name = f"gateway-{number}"
+        name = gateway_name(number)
         return ChildSpec(
             name=name,
-            launch=self.launch(
-                "gateway", "--instance", name, environment={"PROMETHEUS_MULTIPROC_DIR": str(self._data.metrics)}
-            ),
+            launch=self._serving(name, "gateway", "--instance", name),
             url=public_url(self._settings),
             probe=public_probe(self._settings, "/healthz"),
             stop_timeout_s=self._settings.local.stop_timeout_s + config.drain_timeout_s,
@@ -104,8 +111,8 @@ class Processes:
             await asyncio.to_thread(ready.unlink, missing_ok=True)
 
         return ChildSpec(
-            name=f"worker-{queue.value}",
-            launch=self.launch("worker", "--queue", queue.value),
+            name=worker_name(queue),
+            launch=self._serving(worker_name(queue), "worker", "--queue", queue.value),
             probe=is_ready,
             before_start=forget,
             stop_timeout_s=self._settings.local.stop_timeout_s,
@@ -114,9 +121,24 @@ class Processes:
         )
 
 
-def reachable(host: str) -> str:
-    """An address that reaches a listener on `host` from this machine."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+def gateway_name(number: int) -> str:
+    """Of a process, and of its journal."""
+    return f"gateway-{number}"
+
+
+def worker_name(queue: Queue) -> str:
+    """Of the process that serves it."""
+    return f"worker-{queue.value}"
+
+
+def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[str]]:
+    """The names of all processes of ours, by the section of the settings that is theirs."""
+    return {
+        "gateway": [gateway_name(number) for number in range(1, settings.local.gateways + 1)],
+        "router": ["router"],
+        "engine": [engine.name for engine in engines],
+        "worker": [worker_name(queue) for queue in Queue],
+    }
 
 
 def public_url(settings: Settings) -> str:

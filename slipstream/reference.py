@@ -45,8 +45,10 @@ Read from `slipstream.toml` in the working directory (or `--config FILE`), then 
 """
 METRICS = """# Metrics
 
-Prometheus text format. A gateway's `/metrics` speaks for all instances on its port. Counters end in `_total`; a
-histogram has `_bucket`, `_sum` and `_count`.
+Prometheus text format. Each process tells its own at its metrics port (`gateway.metrics`, `router.metrics`,
+`engine.metrics`, `worker.metrics`), and prometheus_client's `process_*` with them: CPU time, memory, open files, start.
+`up` gives every process a port and lists all of them for Prometheus: [deploy.md](../guides/deploy.md#metrics). Counters
+end in `_total` and begin anew with the process; a histogram has `_bucket`, `_sum` and `_count`.
 """
 ERRORS = """# Errors
 
@@ -76,21 +78,23 @@ def metrics_page() -> str:
     """Every metric by process."""
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
-    from gateway.observability.metric_buffer import MetricBuffers
     from gateway.observability.metrics import GatewayMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
     from router.metrics import RouterMetrics
     from router.policies import registry
+    from slipstream.worker_metrics import WorkerMetrics
 
     gateway = CollectorRegistry()
-    GatewayMetrics(gateway, MetricBuffers())
-    for kind in (LimitsMetrics, MeteringMetrics):
+    for kind in (GatewayMetrics, LimitsMetrics, MeteringMetrics):
         kind(gateway)
+    worker = CollectorRegistry()
+    WorkerMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     parts = [HEAD, METRICS, _table_head("Gateway"), *_metric_rows(gateway)]
-    parts += [_table_head("Router (`router.metrics_port`)"), *_metric_rows(router)]
+    parts += [_table_head("Router"), *_metric_rows(router)]
+    parts += [_table_head("Worker"), *_metric_rows(worker)]
     parts += [_table_head("Embedded engine (SGLang's names and meanings)"), *_engine_rows()]
     return "".join(parts)
 

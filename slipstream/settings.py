@@ -24,7 +24,11 @@ from slipstream.worker_config import WorkerConfig
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
 """In the data folder, unless heads of the audit log are noted elsewhere."""
-RENAMED = {"router.promises": "router.slos", "pools[].running_usage": "pools[].continuous_usage_stats"}
+RENAMED = {
+    "router.promises": "router.slos",
+    "router.metrics_port": "router.metrics.port",
+    "pools[].running_usage": "pools[].continuous_usage_stats",
+}
 """Settings of earlier releases, and what they are called now."""
 
 
@@ -75,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def control_address(self) -> str:
         """`host:port` of the router's control service, as this machine reaches it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.router.host, self.router.host)  # noqa: S104
+        host = reachable(self.router.host)
         return f"[{host}]:{self.router.control_port}" if ":" in host else f"{host}:{self.router.control_port}"
 
     @property
@@ -111,6 +115,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def pepper(self) -> bytes:
         """What API keys are hashed with. Made on first use."""
         return secret_text(self.data.pepper_file).encode()
+
+
+def reachable(host: str) -> str:
+    """An address that reaches a listener on `host` from this machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -30,9 +30,10 @@ from router.config import RouterConfig
 from slipstream import banner, fleet, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
-from slipstream.processes import STOP_STAGES, Processes, public_probe, public_url, reachable
+from slipstream.metrics_targets import listed, targets_of
+from slipstream.processes import STOP_STAGES, Processes, names_of, public_probe, public_url
 from slipstream.progress import Progress
-from slipstream.settings import Settings
+from slipstream.settings import Settings, reachable
 from slipstream.worker_config import Queue
 
 READY_WAIT_S = 20.0
@@ -50,7 +51,9 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
         # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
         start_check.check(settings)
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
-        await Up(settings, data, progress).run()
+        everything = Up(settings, data, progress)
+        with listed(everything.targets, data.prometheus_targets):
+            await everything.run()
     finally:
         lock.release()
 
@@ -66,10 +69,12 @@ class Up:
             settings = msgspec.structs.replace(settings, models=embedded.models, pools=embedded.pools)
             self._engines = embedded.engines
         self._settings = _effective(settings, data, ports)
+        self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
+        """Where each of our processes shows its metrics."""
         ports.save()
         self._data = data
         self._progress = progress
-        self._processes = Processes(self._settings)
+        self._processes = Processes(self._settings, self.targets)
         self._supervisor = Supervisor(data, self._settings.local, progress.say)
         self._postgres = None if settings.local.database_url else Postgres(data, settings.local)
 
@@ -77,7 +82,6 @@ class Up:
         """Start, wait, stop. Whatever happens in between, every child is stopped in order."""
         control = ControlServer(self._data.control_socket, self._supervisor, public_url(self._settings))
         _write_settings(self._data.settings_file, self._settings)
-        _clear(self._data.metrics)
         self._listen_for_signals()
         starting = asyncio.create_task(self._start(), name="start")
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
@@ -231,13 +235,6 @@ def _write_settings(path: Path, settings: Settings) -> None:
             file.write(toml.dump(settings))
     except OSError as error:
         raise folder_error(path, error) from None
-
-
-def _clear(folder: Path) -> None:
-    """Counters of processes that are gone would be added to those of the new ones."""
-    for file in folder.glob("*.db"):
-        with contextlib.suppress(FileNotFoundError):
-            file.unlink()
 
 
 def _cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from celery import Celery
+from prometheus_client import CollectorRegistry
 
+from contracts.metrics import metrics_server
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.audit import tasks as audit_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
@@ -18,6 +20,7 @@ from gateway.metering import tasks
 from infra.local.private import claim_folder
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
+from slipstream.worker_metrics import WorkerMetrics
 from slipstream.worker_process import WorkerProcess
 
 QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
@@ -77,10 +80,14 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     if upkeep:
         settings.observer_keys()
     courier = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
-    WorkerProcess(
+    process = WorkerProcess(
         create_app(settings, queues, courier.wake),
         courier,
         ready_file(settings.data, queues),
         at_start=(*tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
         stop_timeout_s=settings.local.stop_timeout_s,
-    ).run([queue.value for queue in queues])
+    )
+    registry = CollectorRegistry()
+    WorkerMetrics(registry).follow()
+    with metrics_server(registry, settings.worker.metrics, "worker.metrics"):
+        process.run([queue.value for queue in queues])

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.metrics import MetricsConfig
 from gateway.admin.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from infra.local.folders import DataFolder
@@ -26,6 +27,8 @@ class Queue(StrEnum):
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When scheduled work runs."""
 
+    metrics: MetricsConfig = MetricsConfig()
+    """One worker's Prometheus metrics."""
     rollup_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 60.0
     """Seconds between runs of the usage roll-up: how old the totals of the admin API may be. Each run replaces whole
     hours; running often only costs work."""

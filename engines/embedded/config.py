@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from contracts.metrics import MetricsConfig
 from speculative.config import SpeculationConfig
 
 
@@ -128,6 +129,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     port: Annotated[int, Meta(ge=0, le=65535)] = 30000
     """TCP port; 0 lets the system choose, and the log says which."""
+
+    metrics: MetricsConfig = MetricsConfig()
+    """What `/metrics` on the engine's port shows, without its token."""
 
     threads: Annotated[int, Meta(ge=1, le=256)] = 1
     """CPU threads for the model."""

@@ -14,8 +14,10 @@ import uvicorn
 import uvloop
 
 from contracts.errors import ConfigError
+from contracts.metrics import metrics_server
 from engines.embedded.config import EngineConfig
 from engines.embedded.http.app import App
+from engines.embedded.metrics import EngineCollector
 from engines.embedded.service import Service
 
 logger = logging.getLogger(__name__)
@@ -52,14 +54,15 @@ async def _serve(config: EngineConfig, token: str | None, metrics_token: str | N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
     logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
-    service.start()
-    serving = asyncio.create_task(server.serve([listener]))
-    stopped = asyncio.create_task(service.stopped.wait())
-    await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    server.should_exit = True
-    await serving
-    await service.close()
+    with metrics_server(EngineCollector(service), config.metrics, "engine.metrics"):
+        service.start()
+        serving = asyncio.create_task(server.serve([listener]))
+        stopped = asyncio.create_task(service.stopped.wait())
+        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        server.should_exit = True
+        await serving
+        await service.close()
     if service.failure is not None:
         raise service.failure
 

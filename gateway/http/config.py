@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -50,6 +50,3 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reload_interval_s: Annotated[float, Meta(ge=0.1, le=86_400)] = 10.0
     """How often the two files are looked at. New connections get what they hold then; files that cannot be used are
     logged, and the pair before stays in force."""
-
-
-MetricsAccess = Literal["everyone", "loopback", "nobody"]

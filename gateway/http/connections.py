@@ -247,12 +247,6 @@ def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a peer's address is this machine's own."""
-    address = _peer(host)
-    return address is not None and address.is_loopback
-
-
 def is_among(host: str, networks: tuple[Network, ...]) -> bool:
     """Whether a peer's address is in one of these networks."""
     address = _peer(host)

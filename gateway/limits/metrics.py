@@ -27,7 +27,6 @@ class LimitsMetrics:
         self.mode = Gauge(
             "slipstream_limits_mode",
             "How limits are enforced: 0 exactly, in Valkey; 1 by this instance's share; 2 limited keys are refused.",
-            multiprocess_mode="livemax",
             registry=registry,
         )
         self.reserve_seconds = Histogram(
@@ -39,13 +38,11 @@ class LimitsMetrics:
         self.open = Gauge(
             "slipstream_limits_open_reservations",
             "Reservations of this instance not settled yet, at the last heartbeat.",
-            multiprocess_mode="livesum",
             registry=registry,
         )
         self.delayed = Gauge(
             "slipstream_limits_delayed_settlements",
             "Settlements waiting for Valkey to come back.",
-            multiprocess_mode="livesum",
             registry=registry,
         )
         self.dropped = Counter(

@@ -24,7 +24,6 @@ class MeteringMetrics:
             "slipstream_journal_healthy",
             "1 while the journal can be written; 0 after a disk error: nothing is admitted.",
             registry=registry,
-            multiprocess_mode="livemin",
         )
         self.journal_failures = Counter(
             "slipstream_journal_failures",
@@ -42,7 +41,6 @@ class MeteringMetrics:
             "slipstream_journal_segments",
             "Files of the journal that are not yet wholly shipped.",
             registry=registry,
-            multiprocess_mode="livesum",
         )
         self.journal_torn = Counter(
             "slipstream_journal_torn_tails", "Files whose last write a crash had cut short.", registry=registry
@@ -72,13 +70,11 @@ class MeteringMetrics:
             "slipstream_ledger_backlog_rows",
             "Durable rows that are not yet in the ledger.",
             registry=registry,
-            multiprocess_mode="livesum",
         )
         self.oldest_age_s: Gauge | _Unshown = Gauge(
             "slipstream_ledger_oldest_seconds",
             "Age of the oldest row that is not yet in the ledger.",
             registry=registry,
-            multiprocess_mode="livemax",
         )
         self.shipped = Counter("slipstream_ledger_rows", "Rows new in the ledger.", registry=registry)
         self.duplicates = Counter(
@@ -104,13 +100,11 @@ class MeteringMetrics:
             "How far engines' own counters and the ledger are apart, over the last day; 0 when all agree.",
             ["kind"],
             registry=registry,
-            multiprocess_mode="mostrecent",
         )
         self.wrong_totals = Gauge(
             "slipstream_ledger_wrong_totals",
             "Hours, days and amounts that the last verification found to differ from the events.",
             registry=registry,
-            multiprocess_mode="mostrecent",
         )
 
     def without_gauges(self) -> MeteringMetrics:

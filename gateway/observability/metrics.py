@@ -1,16 +1,13 @@
-"""The gateway's own metrics. Names and meanings are listed in docs/reference/metrics.md.
-
-With several instances on one port every process writes its samples to files in a shared folder and any instance
-answers a scrape for all (prometheus_client's multiprocess mode); main.py sets that up before this is imported.
-"""
+"""The gateway's own metrics. Names and meanings are listed in docs/reference/metrics.md."""
 
 from __future__ import annotations
+
+import functools
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from contracts.phases import Phase
 from contracts.usage import Usage
-from gateway.observability.metric_buffer import MetricBuffers
 
 PHASE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
@@ -18,56 +15,63 @@ PHASE_BUCKETS_S = (
 
 
 class GatewayMetrics:
-    """Counters and histograms of one instance, on the registry given. What happens per request goes by tallies."""
+    """Counters and histograms of one instance, on the registry given.
 
-    def __init__(self, registry: CollectorRegistry, buffers: MetricBuffers) -> None:
-        self.buffers = buffers
-        self.requests = Counter(
-            "slipstream_requests",
-            "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
-            ["tier", "endpoint", "status", "code"],
-            registry=registry,
+    What a request counts is found by its labels in a cache: `labels` itself costs more than to count.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = functools.cache(
+            Counter(
+                "slipstream_requests",
+                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
+                ["tier", "endpoint", "status", "code"],
+                registry=registry,
+            ).labels
         )
-        self.tokens = Counter(
-            "slipstream_tokens",
-            "Tokens metered, by tier and kind (prompt, cached, completion).",
-            ["tier", "kind"],
-            registry=registry,
+        self._tokens = functools.cache(
+            Counter(
+                "slipstream_tokens",
+                "Tokens metered, by tier and kind (prompt, cached, completion).",
+                ["tier", "kind"],
+                registry=registry,
+            ).labels
         )
-        self.phases = Histogram(
-            "slipstream_phase_seconds",
-            "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
-            ["tier", "phase"],
-            buckets=PHASE_BUCKETS_S,
-            registry=registry,
+        self._phases = functools.cache(
+            Histogram(
+                "slipstream_phase_seconds",
+                "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
+                ["tier", "phase"],
+                buckets=PHASE_BUCKETS_S,
+                registry=registry,
+            ).labels
         )
-        self.ttft = Histogram(
-            "slipstream_time_to_first_token_seconds",
-            "From the request's arrival until its first generated text left the gateway, by tier.",
-            ["tier"],
-            buckets=PHASE_BUCKETS_S,
-            registry=registry,
+        self._ttft = functools.cache(
+            Histogram(
+                "slipstream_time_to_first_token_seconds",
+                "From the request's arrival until its first generated text left the gateway, by tier.",
+                ["tier"],
+                buckets=PHASE_BUCKETS_S,
+                registry=registry,
+            ).labels
         )
-        self.active = Gauge(
-            "slipstream_active_requests",
-            "Requests being served now.",
-            ["tier"],
-            registry=registry,
-            multiprocess_mode="livesum",
+        self._active = functools.cache(
+            Gauge("slipstream_active_requests", "Requests being served now.", ["tier"], registry=registry).labels
         )
-        self.outcomes = Counter(
-            "slipstream_attempts",
-            "Attempts on engines, by tier, how they finished and how far their usage is known.",
-            ["tier", "finish", "outcome"],
-            registry=registry,
+        self._attempts = functools.cache(
+            Counter(
+                "slipstream_attempts",
+                "Attempts on engines, by tier, how they finished and how far their usage is known.",
+                ["tier", "finish", "outcome"],
+                registry=registry,
+            ).labels
         )
-        self.connections = Gauge(
+        self._connections = Gauge(
             "slipstream_client_connections",
             "Client connections open now, TLS handshakes included.",
             registry=registry,
-            multiprocess_mode="livesum",
         )
-        self.connections_ended = Counter(
+        self._connections_ended = Counter(
             "slipstream_client_connections_ended",
             "Client connections refused or ended by a limit, by reason: refused and gave_way_limit (the limit of all),"
             " address_refused and gave_way_address_limit (of an address), and head_, body_, unread_, idle_ and"
@@ -75,7 +79,7 @@ class GatewayMetrics:
             ["reason"],
             registry=registry,
         )
-        self.malformed_requests = Counter(
+        self._malformed_requests = Counter(
             "slipstream_malformed_requests",
             "Requests refused before they were read, by error code: invalid_request for what is not HTTP and for too"
             " many at once on one connection, request_headers_too_large.",
@@ -90,45 +94,42 @@ class GatewayMetrics:
 
     def began(self, tier: str) -> None:
         """A request is being served."""
-        self.buffers.gauge(self.active, tier).value += 1
+        self._active(tier).inc()
 
     def ended(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """It no longer is."""
-        self.buffers.gauge(self.active, tier).value -= 1
+        self._active(tier).dec()
         self.answered(tier, endpoint, status, code)
 
     def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """A request has its answer. status: 499 when nobody waited for it."""
-        self.buffers.counter(self.requests, tier, endpoint, str(status), code).add()
+        self._requests(tier, endpoint, status, code).inc()
 
     def connection_ended(self, reason: str) -> None:
         """A limit ended or refused a client's connection."""
-        self.buffers.counter(self.connections_ended, reason).add()
+        self._connections_ended.labels(reason).inc()
 
     def connections_held(self, count: int) -> None:
         """So many clients' connections are open."""
-        self.buffers.gauge(self.connections).value = count
+        self._connections.set(count)
 
     def request_malformed(self, code: str) -> None:
         """A client's request was refused before it was read."""
-        self.buffers.counter(self.malformed_requests, code).add()
+        self._malformed_requests.labels(code).inc()
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""
-        self.buffers.counter(self.outcomes, tier, finish, outcome).add()
+        self._attempts(tier, finish, outcome).inc()
 
     def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
         """Add one request's phases. ttft_s: None when no text was generated."""
         for phase, duration_s in durations_s.items():
-            self.buffers.histogram(self.phases, tier, phase).observe(duration_s)
+            self._phases(tier, phase).observe(duration_s)
         if ttft_s is not None:
-            self.buffers.histogram(self.ttft, tier).observe(ttft_s)
+            self._ttft(tier).observe(ttft_s)
 
     def observe_usage(self, tier: str, usage: Usage) -> None:
         """Add one attempt's tokens."""
-        for kind, tokens in (
-            ("prompt", usage.prompt_tokens),
-            ("cached", usage.cached_tokens),
-            ("completion", usage.completion_tokens),
-        ):
-            self.buffers.counter(self.tokens, tier, kind).add(tokens)
+        self._tokens(tier, "prompt").inc(usage.prompt_tokens)
+        self._tokens(tier, "cached").inc(usage.cached_tokens)
+        self._tokens(tier, "completion").inc(usage.completion_tokens)

@@ -33,7 +33,7 @@ class DataFolder:
         self.valkey = self.path / "valkey"
         self.journal = self.path / "journal"
         self.logs = self.path / "logs"
-        self.metrics = self.path / "metrics"
+        self.prometheus_targets = self.path / "prometheus" / "targets.json"
         self.lock_file = self.path / "supervisor.lock"
         self.ports_file = self.path / "ports.json"
         self.run = self._run()
@@ -85,7 +85,7 @@ class DataFolder:
         self._require_short()
         claim_folder(self.path)
         self._require_writable()
-        for folder in (self.journal, self.logs, self.metrics, self.valkey, self.run):
+        for folder in (self.journal, self.logs, self.prometheus_targets.parent, self.valkey, self.run):
             claim_folder(folder)
         for secret in self.secret_files:
             secret_text(secret)

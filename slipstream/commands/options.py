@@ -36,6 +36,17 @@ def control_address_option(function: Function) -> Function:
     )(function)
 
 
+def metrics_port_option(section: str) -> Callable[[Function], Function]:
+    """`--metrics-port` of a process whose settings are this section."""
+    return click.option(
+        "--metrics-port",
+        f"{section}__metrics__port",
+        type=int,
+        metavar="PORT",
+        help=f"Port for Prometheus metrics; 0: none. Default: {section}.metrics.port.",
+    )
+
+
 def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
     """Settings with the command line's values on top; names use `__` for the dot, None means not given."""
     from slipstream import settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slipstream.commands.options import config_option, data_option, starting_settings
+from slipstream.commands.options import config_option, data_option, metrics_port_option, starting_settings
 from slipstream.descriptors import raise_descriptor_limit
 from slipstream.worker_config import Queue
 
@@ -17,19 +17,18 @@ from slipstream.worker_config import Queue
 @config_option
 @data_option
 @click.option("--instance", default="0", show_default=True, help="Name of this instance, stable over restarts.")
-def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
+@metrics_port_option("gateway")
+def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
     from gateway.main import InstanceConfig, main
 
     log_to_stderr()
     raise_descriptor_limit()
-    settings = starting_settings(config_file, data)
-    folder = settings.data
+    settings = starting_settings(config_file, data, **overrides)
     place = InstanceConfig(
         database_url=settings.database_url,
         valkey_url=settings.valkey_url,
-        journal_folder=folder.journal,
-        metrics_folder=folder.metrics,
+        journal_folder=settings.data.journal,
         instance=instance,
         token=settings.token,
         router_token=settings.router_token,
@@ -47,6 +46,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str) -> None:
 @click.option("--name", "engine__name", help="Name it is served under. Default: the folder's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "engine__port", type=int, help="Port to listen on.")
+@metrics_port_option("engine")
 def engine(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
     """Run one embedded engine."""
     from engines.embedded.server import main
@@ -67,13 +67,14 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     multiple=True,
     help="Queue to serve; may be given again. Default: every queue.",
 )
-def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...]) -> None:
+@metrics_port_option("worker")
+def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...], **overrides: int | None) -> None:
     """Run a background worker with its schedule."""
     from slipstream.worker import main
 
     log_to_stderr()
     raise_descriptor_limit()
-    main(starting_settings(config_file, data), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
+    main(starting_settings(config_file, data, **overrides), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
 
 
 def log_to_stderr() -> None:

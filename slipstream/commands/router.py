@@ -14,6 +14,7 @@ from slipstream.commands.options import (
     control_address_option,
     data_option,
     load_settings,
+    metrics_port_option,
     running_settings,
     starting_settings,
 )
@@ -26,8 +27,9 @@ DIFFERENCES_SHOWN = 10
 @click.group(invoke_without_command=True)
 @config_option
 @data_option
+@metrics_port_option("router")
 @click.pass_context
-def router(context: click.Context, config_file: Path | None, data: str | None) -> None:
+def router(context: click.Context, /, config_file: Path | None, data: str | None, **overrides: int | None) -> None:
     """Run the router, or ask it why."""
     if context.invoked_subcommand is not None:
         return
@@ -36,7 +38,7 @@ def router(context: click.Context, config_file: Path | None, data: str | None) -
 
     log_to_stderr()
     raise_descriptor_limit()
-    settings = starting_settings(config_file, data)
+    settings = starting_settings(config_file, data, **overrides)
     main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
 
 

@@ -49,6 +49,7 @@ class SlowPlatform:
         self,
         session: aiohttp.ClientSession,
         url: str,
+        metrics_url: str,
         database: asyncpg.Connection[Any],
         engine: FakeEngineProcess,
         data: DataFolder,
@@ -58,6 +59,7 @@ class SlowPlatform:
     ) -> None:
         self.session = session
         self.url = url
+        self.metrics_url = metrics_url
         self._database = database
         self._data = data
         self._environment = environment
@@ -138,7 +140,7 @@ class SlowPlatform:
 
     async def phase_sums(self) -> dict[tuple[str, str, str], float]:
         """`/metrics`: (tier, phase, `count` or `sum`) of the histogram of phases, in seconds."""
-        async with self.session.get(f"{self.url}/metrics") as response:
+        async with self.session.get(f"{self.metrics_url}/metrics") as response:
             text = await response.text()
         return {
             (sample.labels["tier"], sample.labels["phase"], sample.name.rpartition("_")[2]): sample.value
@@ -187,7 +189,7 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
     data.prepare()
     parts = urlsplit(postgres_url)
     sockets = Path(parse_qs(parts.query)["host"][0])
-    router_port, gateway_port, lateness = free_port(), free_port(), folder / "lateness"
+    router_port, gateway_port, metrics_port, lateness = free_port(), free_port(), free_port(), folder / "lateness"
     lateness.write_text("0")
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -206,6 +208,7 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
             "SLIPSTREAM_ROUTER__PORT": str(router_port),
             "SLIPSTREAM_ROUTER__CONTROL_PORT": "0",
             "SLIPSTREAM_GATEWAY__PORT": str(gateway_port),
+            "SLIPSTREAM_GATEWAY__METRICS__PORT": str(metrics_port),
             "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{to_router}",
             # what is slow here must not be taken for broken
             "SLIPSTREAM_GATEWAY__AUTH__LOOKUP_TIMEOUT_S": "10",
@@ -220,9 +223,8 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
         database = await asyncpg.connect(postgres_url)
         stack.push_async_callback(database.close)
         session = await enter(aiohttp.ClientSession())
-        platform = SlowPlatform(
-            session, f"http://127.0.0.1:{gateway_port}", database, engine, data, environment, links, lateness
-        )
+        url, metrics_url = f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{metrics_port}"
+        platform = SlowPlatform(session, url, metrics_url, database, engine, data, environment, links, lateness)
         await platform.wait_ready()
         yield platform
 

@@ -150,10 +150,14 @@ async def test_readiness_names_the_part_that_is_missing_until_it_is_back(
 
 
 async def test_metrics_need_no_key(platform: SlowPlatform) -> None:
-    answer = await send(platform, "GET", "/metrics")
-    assert answer.status == 200
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert b"slipstream_requests_total{" in answer.body
+    async with platform.session.get(f"{platform.metrics_url}/metrics") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/plain"
+        body = await answer.text()
+    assert "slipstream_requests_total{" in body
+    assert "slipstream_journal_healthy 1.0" in body
+    assert "slipstream_limits_mode 0.0" in body
+    assert "process_resident_memory_bytes" in body
 
 
 def test_bytes_of_a_response_leave_at_once() -> None:

@@ -45,6 +45,7 @@ class HostilePlatform:
         self,
         session: aiohttp.ClientSession,
         url: str,
+        metrics_url: str,
         key: str,
         engine: FakeEngineProcess,
         log: Path,
@@ -53,6 +54,7 @@ class HostilePlatform:
         self._gateway = gateway
         self.session = session
         self.url = url
+        self.metrics_url = metrics_url
         self.key = key
         self.engine = engine
         self._log = log
@@ -88,7 +90,7 @@ class HostilePlatform:
 
     async def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
-        async with self.session.get(f"{self.url}/metrics") as response:
+        async with self.session.get(f"{self.metrics_url}/metrics") as response:
             lines = (await response.text()).splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
@@ -99,7 +101,7 @@ async def hostile_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
-    log, router_port, gateway_port = folder / "heart", free_port(), free_port()
+    log, router_port, gateway_port, metrics_port = folder / "heart", free_port(), free_port(), free_port()
     log.touch()
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -112,6 +114,7 @@ async def hostile_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[
             "SLIPSTREAM_ROUTER__PORT": str(router_port),
             "SLIPSTREAM_ROUTER__CONTROL_PORT": "0",
             "SLIPSTREAM_GATEWAY__PORT": str(gateway_port),
+            "SLIPSTREAM_GATEWAY__METRICS__PORT": str(metrics_port),
             "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{router_port}",
             "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": folder.name,
         }
@@ -122,7 +125,8 @@ async def hostile_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[
         )
         key = await _key(postgres_url, data.pepper_file.read_text().strip().encode())
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        platform = HostilePlatform(session, f"http://127.0.0.1:{gateway_port}", key, engine, log, gateway)
+        url, metrics_url = f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{metrics_port}"
+        platform = HostilePlatform(session, url, metrics_url, key, engine, log, gateway)
         await _warm(platform)
         yield platform
 

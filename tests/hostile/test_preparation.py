@@ -20,7 +20,6 @@ from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
-from gateway.observability.metric_buffer import MetricBuffers
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
@@ -46,8 +45,7 @@ class Doors:
         self.keyring = self.fleet = self
         self.salts = Salts(b"secret")
         self.registry = CollectorRegistry()
-        self.tallies = MetricBuffers()
-        self.metrics = GatewayMetrics(self.registry, self.tallies)
+        self.metrics = GatewayMetrics(self.registry)
         self.refusals: list[SlipstreamError] = []
 
     def cached(self, secret: str) -> KeyRecord:
@@ -61,7 +59,6 @@ class Doors:
 
     def answered(self, code: str) -> float:
         """How many requests ended so."""
-        self.tallies.flush()
         samples = [sample for family in self.registry.collect() for sample in family.samples]
         return sum(s.value for s in samples if s.labels.get("code") == code and s.name.endswith("_total"))
 

@@ -11,6 +11,7 @@ import pytest
 from contracts import settings
 from engines.drivers import registry
 from slipstream import start_check
+from slipstream.reference import metrics_page
 from slipstream.settings import Settings
 from tests.deployment import ROOT
 
@@ -30,6 +31,13 @@ def test_every_example_of_settings_is_valid(page: str, block: str, tmp_path: Pat
     for pool in read.pools:
         pool.check_api_key()
         registry.of_pool(pool)
+
+
+def test_every_alert_is_about_metrics_that_there_are() -> None:
+    rules = re.findall(r"^ +expr: (.*)$", (ROOT / "docs" / "guides" / "deploy.md").read_text(), re.M)
+    named = {name for rule in rules for name in re.findall(r"slipstream_\w+", rule)}
+    assert named
+    assert named <= set(re.findall(r"slipstream_\w+", metrics_page()))
 
 
 def test_every_driver_has_an_example_with_models() -> None:

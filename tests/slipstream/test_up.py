@@ -8,10 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
+import msgspec
 import psutil
 import pytest
 
@@ -21,6 +24,11 @@ from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, run, wait_until
 
+METRIC_OF = {
+    "gateway": {"slipstream_requests_total"},
+    "router": {"slipstream_router_gateways"},
+    "worker": {"slipstream_worker_tasks_total"},
+}
 EXPECTED = {"router", "valkey", "postgres", "worker-upkeep", "worker-webhooks", "gateway-1"}
 
 
@@ -44,6 +52,18 @@ def _one_line(result: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("slipstream: ")
     return lines[0]
+
+
+def _metrics_targets(data: Path) -> dict[str, str]:
+    """Metrics URLs that Prometheus would find, by name of the process."""
+    listed: list[Any] = msgspec.json.decode(DataFolder(data).prometheus_targets.read_bytes())
+    return {entry["labels"]["instance"]: f"http://{entry['targets'][0]}/metrics" for entry in listed}
+
+
+def _metrics(url: str) -> set[str]:
+    """Names of the metrics that a process shows now."""
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return {line.split()[2] for line in answer.read().decode().splitlines() if line.startswith("# TYPE ")}
 
 
 async def _commit_a_row(data: Path) -> None:
@@ -72,6 +92,10 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     assert set(before) == EXPECTED
     assert {process.state for process in before.values()} == {"ready"}
     await _commit_a_row(deployment.data)
+    targets = _metrics_targets(deployment.data)
+    assert targets.keys() == EXPECTED - {"valkey", "postgres"}
+    for name, url in targets.items():
+        assert _metrics(url) & METRIC_OF[name.partition("-")[0]], name
 
     # kill -9 of children: each comes back, the others keep their process
     for victim in ("postgres", "valkey", "gateway-1"):
@@ -81,6 +105,8 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
         new = deployment.processes()
         assert {n: p.pid for n, p in new.items() if n != victim} == {n: p.pid for n, p in old.items() if n != victim}
         assert new[victim].restarts == 1
+    assert _metrics_targets(deployment.data) == targets
+    assert "slipstream_journal_healthy" in _metrics(targets["gateway-1"])
     assert await _kept(deployment.data) == 42
 
     # kill -9 of the supervisor: no orphan, and the next start is as good as the first
@@ -97,6 +123,7 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     assert deployment.process is not None
     assert deployment.process.wait(60) == 0
     assert not any(executes(pid) for pid in pids if pid)
+    assert not DataFolder(deployment.data).prometheus_targets.exists()
     assert deployment.run("status").returncode == 1
 
 
@@ -208,6 +235,17 @@ def test_a_port_in_use_is_refused_before_anything_starts(deployment: Deployment)
         refused = deployment.run("up", "--port", str(port), *deployment.config)
     assert f"port {port} on 127.0.0.1 is in use" in _one_line(refused)
     assert not (deployment.data / "postgres").exists()
+
+
+def test_a_metrics_port_in_use_stops_the_start(deployment: Deployment) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        configured = [*deployment.config, "--port", str(deployment.port), "--data", str(deployment.data)]
+        refused = run("up", *configured, env={"SLIPSTREAM_ROUTER__METRICS__PORT": str(port)})
+    assert refused.returncode == 2
+    assert f"router.metrics.port: cannot listen on 127.0.0.1:{port}" in refused.stderr.splitlines()[-1]
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.usage import Finish
 from gateway.admin.config import AdminConfig, WebhooksConfig
@@ -25,12 +27,14 @@ from gateway.admin.webhooks.signature import new_secret
 from gateway.config import GatewayConfig
 from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.rollup import roll_up
+from gateway.metering.tasks import ROLL_UP
 from infra.local.config import LocalConfig
 from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
 from tests.database import as_owner
+from tests.deployment import free_port
 from tests.gateway.admin.receiver import receiver, tar_pits
 
 TAR_PITS = 20
@@ -133,21 +137,25 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
         process.wait()
 
 
-@pytest.fixture
-def worker(start: Callable[..., Any]) -> Any:
-    """One for everything."""
-    return start()
-
-
 async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_behind(
-    worker: subprocess.Popen[bytes], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
 ) -> None:
     _, connection = database
-
+    metrics_port = free_port()
+    worker = start("--metrics-port", str(metrics_port))
     await _use(connection, HOUR, 5)
     await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])  # the run at its start
     await _use(connection, HOUR, 6)
     await _until_hours(connection, worker, [(HOUR, 2, 20, 11)])  # a scheduled one
+
+    def both_counted() -> bool:  # a moment after what they wrote is seen
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        found = {(s.name, s.labels.get("task"), s.labels.get("state")): s.value for f in families for s in f.samples}
+        ended = found.get(("slipstream_worker_tasks_total", ROLL_UP, "SUCCESS"), 0)
+        return ended >= 2 and found["slipstream_worker_task_seconds_count", ROLL_UP, None] >= ended
+
+    await _until(worker, both_counted)
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, 30) == 0
     assert sorted(await asyncio.to_thread(os.listdir, data_folder)) == ["run", "settings.toml", "worker.log"]

@@ -18,7 +18,7 @@ from infra.local.folders import DataFolder
 from tests.deployment import ROOT, Deployment, free_port
 from tests.e2e.failures.customers import Customers
 from tests.e2e.failures.processes import all_ready, fresh_connections, kill, no_restarts, process_ids, until
-from tests.e2e.failures.scrape import scrape, total
+from tests.e2e.failures.scrape import samples_in, scrape, scrape_each, total
 from tests.fakes.process import FakeEngineProcess
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
@@ -103,12 +103,12 @@ async def test_under_load_every_answer_has_its_row_and_every_row_its_count(
 
 
 @contextlib.asynccontextmanager
-async def gateway_in_local_mode(trial: Deployment) -> AsyncIterator[str]:
-    """One more gateway of the deployment, on a port of its own; its URL."""
-    port = free_port()
+async def gateway_in_local_mode(trial: Deployment) -> AsyncIterator[tuple[str, str]]:
+    """One more gateway of the deployment, on a port of its own; its URL, and that of its metrics."""
+    port, metrics_port = free_port(), free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "slipstream", "gateway", "--instance", "gateway-local",
-        "--config", str(DataFolder(trial.data).settings_file),
+        "--config", str(DataFolder(trial.data).settings_file), "--metrics-port", str(metrics_port),
         stderr=asyncio.subprocess.DEVNULL, cwd=ROOT,
         env={
             **os.environ,
@@ -127,7 +127,7 @@ async def gateway_in_local_mode(trial: Deployment) -> AsyncIterator[str]:
             return False
 
         await until(ready)
-        yield url
+        yield url, f"http://127.0.0.1:{metrics_port}/metrics"
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()
@@ -139,7 +139,7 @@ async def test_without_valkey_limited_keys_are_refused_or_held_to_a_local_share(
     key = await trial.make_key("--requests-per-minute", "4")
     roomy = await trial.make_key("--requests-per-minute", "1000")
     async with (
-        gateway_in_local_mode(trial) as local_url,
+        gateway_in_local_mode(trial) as (local_url, local_metrics_url),
         client_of(local_url, key) as local,
         client_of(trial.url, roomy) as limited,
         client_of(trial.url, trial.key) as unlimited,
@@ -160,9 +160,12 @@ async def test_without_valkey_limited_keys_are_refused_or_held_to_a_local_share(
             with pytest.raises(openai.RateLimitError) as over:
                 await local.chat.completions.create(model="fake", messages=MESSAGES)
             assert "2 requests per minute" in over.value.message
-            samples = await scrape(trial)
-            assert total(samples, "slipstream_limits_mode") == 2
-            assert total(samples, "slipstream_limits_unavailable_total", handled="refused") >= 6
+            told = await scrape_each(trial)
+            assert max(total(samples, "slipstream_limits_mode") for samples in told.values()) == 2
+            assert total(await scrape(trial), "slipstream_limits_unavailable_total", handled="refused") >= 6
+            async with fresh_connections() as client:
+                samples = samples_in(await client.get(local_metrics_url))
+            assert total(samples, "slipstream_limits_mode") == 1
             assert total(samples, "slipstream_limits_unavailable_total", handled="local") >= 3
 
         async def counted_again() -> bool:

@@ -19,7 +19,7 @@ from tests.e2e.failures.engine_place import EnginePlace, end_on_engine
 from tests.e2e.failures.live_stream import open_on_both, open_stream, record_of
 from tests.e2e.failures.processes import all_ready, gateway_of, kill, no_restarts, process_ids, until
 from tests.e2e.failures.router_view import RouterView
-from tests.e2e.failures.scrape import scrape, total
+from tests.e2e.failures.scrape import increase, scrape_each, targets
 from tests.fakes.process import FakeEngineProcess
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
@@ -35,7 +35,7 @@ async def stack() -> AsyncIterator[contextlib.AsyncExitStack]:
 async def test_its_streams_are_recorded_with_the_engines_count(
     trial_client: openai.AsyncOpenAI, trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
-    before = await scrape(trial)
+    before = await scrape_each(trial)
     for engine in trial_engines:
         await engine.control(tokens=100_000, inter_token_s=0.01)
     streams = await open_on_both(trial_client, trial, at_least=6)
@@ -55,10 +55,8 @@ async def test_its_streams_are_recorded_with_the_engines_count(
         assert (row["completion_tokens"], row["prompt_tokens"]) == (record["tokens"], record["prompt_tokens"])
     by_id = {stream.request_id: stream for stream in broken}
     assert all(row["completion_tokens"] >= by_id[row["request_id"]].tokens for row in rows)
-    after = await scrape(trial)
-    assert total(after, "slipstream_recovered_attempts_total", outcome="exact") - total(
-        before, "slipstream_recovered_attempts_total", outcome="exact"
-    ) == len(broken)
+    after = await scrape_each(trial)
+    assert increase(before, after, "slipstream_recovered_attempts_total", outcome="exact") == len(broken)
 
     # the other gateway's clients have seen nothing
     for stream in whole:
@@ -85,7 +83,7 @@ async def test_what_nobody_can_say_any_more_is_recorded_as_unknown_and_counted(
     trial_engines: list[FakeEngineProcess],
     places: list[EnginePlace],
 ) -> None:
-    before = await scrape(trial)
+    before = await scrape_each(trial)
     for engine in trial_engines:
         await engine.control(tokens=100_000, inter_token_s=0.01)
     streams = await open_on_both(trial_client, trial, at_least=2)
@@ -104,10 +102,8 @@ async def test_what_nobody_can_say_any_more_is_recorded_as_unknown_and_counted(
     for place in places:
         await place.start_again()
     await all_ready(trial)
-    after = await scrape(trial)
-    assert total(after, "slipstream_recovered_attempts_total", outcome="unknown") - total(
-        before, "slipstream_recovered_attempts_total", outcome="unknown"
-    ) == len(streams)
+    after = await scrape_each(trial)
+    assert increase(before, after, "slipstream_recovered_attempts_total", outcome="unknown") == len(streams)
 
     async def serves_again() -> bool:
         try:
@@ -200,13 +196,16 @@ async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
     kept_alive = await stay_connected(stack, trial, "gateway-1")
     draining = next(stream for stream in streams if stream.gateway == "gateway-1")
     old_pid = process_ids(trial)["gateway-1"]
+    metrics_port = httpx2.URL(targets(trial)["gateway-1"]).port
     os.kill(old_pid, signal.SIGTERM)
     for engine in trial_engines:
         await engine.control(tokens=3, inter_token_s=0)
 
     async def no_longer_listens() -> bool:
         connections = psutil.Process(old_pid).net_connections("tcp")
-        return not any(connection.status == psutil.CONN_LISTEN for connection in connections)
+        listening = [connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN]
+        assert set(listening) <= {trial.port, metrics_port}  # metrics are shown to the end
+        return trial.port not in listening
 
     listens = True
     while listens:

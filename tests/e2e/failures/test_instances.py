@@ -1,29 +1,20 @@
-"""Two gateways on one port are one gateway to whoever scrapes it."""
+"""Two gateways on one port: each tells what it has done itself, and together that is everything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import openai
 
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import end_on_engine
-from tests.e2e.failures.live_stream import open_on_both, record_of
+from tests.e2e.failures.live_stream import LiveStream, open_on_both, record_of
 from tests.e2e.failures.processes import all_ready, kill, no_restarts, until
-from tests.e2e.failures.scrape import Samples, scrape, scrape_each, total
+from tests.e2e.failures.scrape import increase, scrape, scrape_each, targets, total
 from tests.fakes.process import FakeEngineProcess
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
-COUNTED = ("slipstream_requests_total", "slipstream_tokens_total", "slipstream_attempts_total")
-
-
-def counters(samples: Samples) -> Samples:
-    """What only grows when requests are served."""
-    return {
-        key: value
-        for key, value in samples.items()
-        if key[0] in COUNTED or key[0].startswith("slipstream_phase_seconds_")
-    }
 
 
 async def idle(trial: Deployment) -> None:
@@ -35,31 +26,37 @@ async def idle(trial: Deployment) -> None:
     await until(none_active)
 
 
-async def test_every_instance_tells_the_same_and_all_of_it(
+async def finish(streams: Iterable[LiveStream], engines: list[FakeEngineProcess]) -> None:
+    """Let them end well."""
+    for stream in streams:
+        engine, _ = await record_of(engines, stream.request_id)
+        await end_on_engine(engine, stream.request_id)
+        await stream.finished()
+
+
+async def test_each_instance_tells_its_own_and_together_it_is_all(
     trial_client: openai.AsyncOpenAI, trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
     for engine in trial_engines:
         await engine.control(tokens=100_000, inter_token_s=0.01, prompt_tokens=7)
     await idle(trial)
-    before = await scrape(trial)
+    before = await scrape_each(trial)
     streams = await open_on_both(trial_client, trial, at_least=4)
-    for samples in (await scrape_each(trial)).values():
-        assert total(samples, "slipstream_active_requests", tier="chat") == len(streams)
-    for stream in streams:
-        engine, _ = await record_of(trial_engines, stream.request_id)
-        await end_on_engine(engine, stream.request_id)
-        await stream.finished()
+    own = {name: sum(stream.gateway == name for stream in streams) for name in ("gateway-1", "gateway-2")}
+    while_served = await scrape_each(trial)
+    assert {name: total(told, "slipstream_active_requests", tier="chat") for name, told in while_served.items()} == own
+    await finish(streams, trial_engines)
 
     await idle(trial)
-    told = await scrape_each(trial)
-    assert set(told) == {"gateway-1", "gateway-2"}
-    one, other = (counters(samples) for samples in told.values())
-    assert one == other
-    after = told["gateway-1"]
+    after = await scrape_each(trial)
+    assert set(after) == {"gateway-1", "gateway-2"}
+    for name, count in own.items():
+        well = {"status": "200", "code": "none", "tier": "chat"}
+        assert increase(before, {name: after[name]}, "slipstream_requests_total", **well) == count
     records = [record for engine in trial_engines for record in await engine.recorded()]
 
     def grown(name: str, **labels: str) -> float:
-        return total(after, name, **labels) - total(before, name, **labels)
+        return increase(before, after, name, **labels)
 
     assert grown("slipstream_requests_total", status="200", code="none", tier="chat") == len(streams)
     assert grown("slipstream_attempts_total", finish="complete", outcome="exact") == len(streams)
@@ -68,7 +65,7 @@ async def test_every_instance_tells_the_same_and_all_of_it(
     assert grown("slipstream_phase_seconds_count", phase="decode") == len(streams)
 
 
-async def test_a_killed_instance_leaves_its_counters_and_takes_its_gauges(
+async def test_a_killed_instance_begins_anew_at_the_same_target_and_leaves_the_others_alone(
     trial_client: openai.AsyncOpenAI, trial: Deployment, trial_engines: list[FakeEngineProcess]
 ) -> None:
     for engine in trial_engines:
@@ -79,27 +76,25 @@ async def test_a_killed_instance_leaves_its_counters_and_takes_its_gauges(
         await engine.control(tokens=100_000, inter_token_s=0.01)
 
     await idle(trial)
-    before = counters(await scrape(trial))
+    listed, before = targets(trial), await scrape_each(trial)
     streams = await open_on_both(trial_client, trial, at_least=2)
     lost = [stream for stream in streams if stream.gateway == "gateway-1"]
     kept = [stream for stream in streams if stream.gateway == "gateway-2"]
     async with no_restarts(trial):
         await kill(trial, "gateway-1")
-        # the survivor still tells what the dead one had counted
-        dead = counters(await scrape(trial))
-        for name in COUNTED:
-            assert total(dead, name) == total(before, name)
+        alone = await scrape_each(trial)
+        assert set(alone) == {"gateway-2"}
+        for name in ("slipstream_requests_total", "slipstream_tokens_total", "slipstream_attempts_total"):
+            assert increase(before, alone, name) == 0
     for stream in lost:
         await stream.failure()
     await all_ready(trial)
-    for samples in (await scrape_each(trial)).values():
-        assert total(samples, "slipstream_active_requests") == len(kept)
-        assert total(samples, "slipstream_requests_total") == total(before, "slipstream_requests_total")
-        assert total(samples, "slipstream_journal_healthy") == 1
-    for stream in kept:
-        engine, _ = await record_of(trial_engines, stream.request_id)
-        await end_on_engine(engine, stream.request_id)
-        await stream.finished()
+    assert targets(trial) == listed
+    after = await scrape_each(trial)
+    assert total(after["gateway-1"], "slipstream_active_requests") == 0
+    assert total(after["gateway-1"], "slipstream_requests_total") == 0
+    assert total(after["gateway-2"], "slipstream_active_requests") == len(kept)
+    assert {total(told, "slipstream_journal_healthy") for told in after.values()} == {1}
+    await finish(kept, trial_engines)
     await idle(trial)
-    after = await scrape(trial)
-    assert total(after, "slipstream_requests_total") == total(before, "slipstream_requests_total") + len(kept)
+    assert increase(before, await scrape_each(trial), "slipstream_requests_total") == len(kept)

@@ -32,6 +32,7 @@ from router.core.decisions import ProbeGeneration
 from router.core.events import GenerationProbed, Probe
 from router.generation_probe import GenerationProber
 from router.health import Target
+from tests.deployment import free_port
 from tests.engines.embedded.tiny import SHIPPED
 
 TOKEN = "secret"
@@ -310,6 +311,22 @@ async def test_only_health_is_open_without_the_token(chat_engine: Process) -> No
                 assert answer.status == 401, path
         async with session.get(f"{chat_engine.url}/v1/models", headers={"authorization": "Bearer wrong"}) as answer:
             assert answer.status == 401
+
+
+async def test_the_metrics_port_shows_the_same_without_a_token(start: Callable[..., Process]) -> None:
+    port = free_port()
+    engine = start(model=str(SHIPPED / "slipstream-chat"), metrics={"port": port})
+    await healthy(engine)
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            open_text = await answer.text()
+        async with session.get(f"{engine.url}/metrics", headers={"authorization": "Bearer metrics"}) as answer:
+            guarded_text = await answer.text()
+
+    def names(text: str) -> set[str]:
+        return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE sglang:")}
+
+    assert names(open_text) == names(guarded_text) != set()
 
 
 async def test_the_metrics_token_opens_counters_and_nothing_that_computes_or_tells(chat_engine: Process) -> None:

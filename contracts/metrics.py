@@ -1,0 +1,51 @@
+"""How every process shows its metrics: at a port of its own, without a token, by default for this machine only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.registry import Collector
+
+from contracts.errors import ConfigError
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one process shows its metrics. No token is asked for: whoever reaches the port reads them."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on for /metrics. Anything but this machine's own is for a private network."""
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
+    """TCP port; 0: none, except under `up`, which then chooses one. Where `up` starts several of a kind, the first has
+    this port and each further one the next."""
+
+
+@contextlib.contextmanager
+def metrics_server(collector: Collector, config: MetricsConfig, setting: str) -> Iterator[None]:
+    """While entered, answers GET with `collector`'s metrics and those of the process, from threads.
+
+    setting: the dotted name of `config`. Raises ConfigError when the port cannot be had.
+    """
+    if not config.port:
+        yield
+        return
+    registry = CollectorRegistry()
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(config.port, config.host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"{setting}.port: cannot listen on {config.host}:{config.port} ({error.strerror}); free the port or set "
+            "another",
+            param=f"{setting}.port",
+        ) from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
