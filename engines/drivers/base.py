@@ -22,10 +22,6 @@ TOOLS_IN_PROMPT: tuple[ToolsInPrompt, ...] = ("all", "callable", "chosen")
 class Capabilities(msgspec.Struct, frozen=True):
     """What a dialect can be trusted with."""
 
-    abort_by_id: bool
-    """The engine stops a request when told its id; otherwise only closing the connection stops it."""
-    final_count: bool
-    """After an abort the engine still reports how much it generated: usage stays exact."""
     running_count: bool
     """Events carry usage so far, so that a lost engine leaves a lower bound. With several choices an event counts its
     own choice only; the last event, the one without choices, counts all."""

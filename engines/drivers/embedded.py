@@ -18,8 +18,6 @@ class EmbeddedDriver(SGLangDriver):
 
     name = "embedded"
     capabilities = Capabilities(
-        abort_by_id=True,
-        final_count=True,
         running_count=True,
         token_prompts=True,
         literal_text=True,

@@ -27,8 +27,6 @@ class OpenAIDriver:
         if continuous_usage_stats:
             self._stream_options["continuous_usage_stats"] = True
         self.capabilities = Capabilities(
-            abort_by_id=False,
-            final_count=False,
             running_count=continuous_usage_stats,
             token_prompts=False,
             literal_text=False,

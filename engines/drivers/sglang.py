@@ -26,8 +26,6 @@ class SGLangDriver:
 
     name = "sglang"
     capabilities = Capabilities(
-        abort_by_id=True,
-        final_count=True,
         running_count=True,
         token_prompts=True,
         # it parses `<|im_end|>` in a message as the control token

@@ -91,11 +91,6 @@ class Tokenizer:
         template = self._tool_template or self._chat_template
         return None if template is None else template.source
 
-    @property
-    def has_fill(self) -> bool:
-        """Whether `fill_ids` works."""
-        return self.fill is not None
-
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
         except that control strings in it stay text."""

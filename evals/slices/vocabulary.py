@@ -67,4 +67,3 @@ GROUPS = {
     "months": ("January", "March", "April", "May", "June", "July", "August", "October", "November", "December"),
     "numbers": ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
 }  # fmt: skip
-NUMBER_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}

@@ -34,13 +34,6 @@ _DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND t
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
-async def levels_of(
-    connection: Connection, organization_id: UUID | str, project_id: UUID | str, key_id: UUID | str
-) -> Levels:
-    """Everything that limits a key's requests."""
-    return (await levels_of_all(connection, [(organization_id, project_id, key_id)]))[0]
-
-
 async def levels_of_all(
     connection: Connection, subjects: Sequence[tuple[UUID | str, UUID | str, UUID | str]]
 ) -> list[Levels]:

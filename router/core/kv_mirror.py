@@ -55,8 +55,6 @@ class KvMirror:
         self._places: dict[int | bytes, Place] = {}
         self.next_number = 0
         """Of the message expected next."""
-        self.unplaced = 0
-        """Pages whose parent is not known: stored before we listened, or lost."""
         self._asked_from = -1
         self._page_tokens = 1
         self._newest_at = 0.0
@@ -114,8 +112,7 @@ class KvMirror:
         place = self._places.get(event.parent) if event.parent is not None else None
         if place is None:
             if event.parent is not None:
-                self.unplaced += len(event.hashes)
-                return None
+                return None  # stored before we listened, or lost
             place = Place(root(self._model, salt=event.salt), None, ())
         deepest = None
         self._page_tokens = event.page_tokens

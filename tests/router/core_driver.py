@@ -15,9 +15,9 @@ from router.config import RouterConfig
 from router.core.decisions import Decision, Granted, Refused
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
-from router.core.integrity import check_integrity
 from router.policies import registry
 from tests.router.fakes import ask, fleet
+from tests.router.integrity import check_integrity
 
 
 class Core:

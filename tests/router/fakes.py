@@ -25,7 +25,7 @@ class FakeDriver:
     """A dialect whose health and load are what `FakeEngines` says."""
 
     name = "fake"
-    capabilities = Capabilities(True, True, True, True, True, True)
+    capabilities = Capabilities(True, True, True, True)
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         raise NotImplementedError

@@ -23,10 +23,10 @@ from router.config import RouterConfig
 from router.core.decisions import Disconnect, Granted, PollNow, ProbeGeneration, Refused, ReplayKvEvents, Welcomed
 from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaPolled, Tick
-from router.core.integrity import check_integrity
 from router.policies import registry
 from router.protocol import codec, wire
 from tests.router.fakes import ask, fleet
+from tests.router.integrity import check_integrity
 
 REPLICAS = ("r1", "r2", "r3")
 MARGIN_S = 1.0

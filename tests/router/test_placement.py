@@ -24,10 +24,10 @@ from router.core.events import (
     StatePublished,
     Tick,
 )
-from router.core.integrity import check_integrity
 from router.core.replica import Health
 from router.policies.least_load import LeastLoad
 from tests.router.fakes import ask, fleet
+from tests.router.integrity import check_integrity
 
 
 class Router:

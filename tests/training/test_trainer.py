@@ -114,7 +114,7 @@ def test_an_export_carries_its_tokenizer_context_and_end(exported: Path) -> None
     assert theirs(text)["input_ids"] == Tokenizer.load(exported).encode(text)
     assert theirs.model_max_length == 512
     assert Tokenizer.load(exported).end_ids == {0}
-    assert Tokenizer.load(exported).has_fill
+    assert Tokenizer.load(exported).fill is not None
     assert json.loads((exported / "config.json").read_text())["torch_dtype"] == "bfloat16"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from engines.embedded.history import RequestUsage
 from engines.embedded.http.logprobs import chat_logprobs
-from engines.embedded.http.wire import encode, extension_fields, finish_fields, head, logprobs_of, text_of
+from engines.embedded.http.wire import Format, encode, finish_fields, logprobs_of, text_of
 from engines.embedded.output import Delta, Finish
 from engines.embedded.request import Request
 from engines.embedded.tools.calls import CallArguments, CallParser, CallStart, Event, Text
@@ -16,14 +14,13 @@ from engines.embedded.tools.choice import ToolUse
 from engines.tokenizer.tokenizer import Tokenizer
 
 
-class ChatFormat:
+class ChatFormat(Format):
     """One chat request's answers."""
 
     def __init__(self, request: Request, model: str, tokenizer: Tokenizer, use: ToolUse | None) -> None:
         """use: the tools whose calls the output may hold."""
+        super().__init__(request, model, "chat.completion", "chat.completion.chunk")
         self._tokenizer = tokenizer
-        self._rid, self._model, self._created = request.rid, model, int(time.time())
-        self._head = head(request.rid, "chat.completion.chunk", self._created, model)
         self._begun: set[int] = set()
         self._parsers: list[CallParser] = [use.parser() for _ in range(request.choices)] if use else []
         self._called: set[int] = set()
@@ -53,27 +50,9 @@ class ChatFormat:
             )
         return data
 
-    def usage_chunk(self, usage: bytes) -> bytes:
-        """No choices, only usage."""
-        return b'%b],"usage":%b}\n\n' % (self._head, usage)
-
-    def extension_chunk(self, extension: bytes) -> bytes:
-        """No choices, only what SGLang adds."""
-        return b'%b],"sglext":%b}\n\n' % (self._head, extension)
-
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
+    def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
         """One message per choice."""
-        return encode(
-            {
-                "id": self._rid,
-                "object": "chat.completion",
-                "created": self._created,
-                "model": self._model,
-                "choices": [self._choice(index, deltas) for index, deltas in enumerate(choices)],
-                "usage": usage.wire(),
-                **extension_fields(usage, extended=extended),
-            }
-        )
+        return [self._choice(index, deltas) for index, deltas in enumerate(choices)]
 
     def _choice(self, index: int, deltas: Sequence[Delta]) -> dict[str, Any]:
         finish = deltas[-1].finish

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from engines.embedded.history import RequestUsage
 from engines.embedded.http.bodies import CompletionBody
 from engines.embedded.http.logprobs import CompletionLogprobs, joined
-from engines.embedded.http.wire import encode, extension_fields, finish_fields, head, logprobs_of, text_of
+from engines.embedded.http.wire import Format, encode, finish_fields, logprobs_of, text_of
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
 from engines.tokenizer.tokenizer import Tokenizer
 
 
-class CompletionFormat:
+class CompletionFormat(Format):
     """One completion request's answers."""
 
     def __init__(self, request: Request, body: CompletionBody, model: str, tokenizer: Tokenizer) -> None:
-        self._rid, self._model, self._created = request.rid, model, int(time.time())
-        self._head = head(request.rid, "text_completion", self._created, model)
+        super().__init__(request, model, "text_completion", "text_completion")
         self._request = request
         self._chosen = body.n or 1
         self._report = body.logprobs is not None
@@ -43,29 +40,10 @@ class CompletionFormat:
             usage,
         )
 
-    def usage_chunk(self, usage: bytes) -> bytes:
-        """No choices, only usage."""
-        return b'%b],"usage":%b}\n\n' % (self._head, usage)
-
-    def extension_chunk(self, extension: bytes) -> bytes:
-        """No choices, only what SGLang adds."""
-        return b'%b],"sglext":%b}\n\n' % (self._head, extension)
-
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
+    def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
         """One text per choice; of more than were asked for, the likeliest of each prompt."""
-        return encode(
-            {
-                "id": self._rid,
-                "object": "text_completion",
-                "created": self._created,
-                "model": self._model,
-                "choices": [
-                    self._choice(place, number, choices[number]) for place, number in enumerate(self._best(choices))
-                ],
-                "usage": usage.wire(),
-                **extension_fields(usage, extended=extended),
-            }
-        )
+        best = enumerate(self._best(choices))
+        return [self._choice(place, number, choices[number]) for place, number in best]
 
     def _choice(self, place: int, number: int, deltas: Sequence[Delta]) -> dict[str, Any]:
         return {

@@ -5,49 +5,59 @@ A chunk is put together from parts encoded once per stream: encoding a whole obj
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from engines.embedded.history import RequestUsage
 from engines.embedded.output import Delta, Finish, TokenLogprob
+from engines.embedded.request import Request
 
 DONE = b"data: [DONE]\n\n"
 encode = msgspec.json.encode
 
 
-class Format(Protocol):
-    """One endpoint's answers to one request."""
+class Format(ABC):
+    """One endpoint's answers to one request. object_: OpenAI's name of a whole answer; chunk: of a piece of one."""
 
+    def __init__(self, request: Request, model: str, object_: str, chunk: str) -> None:
+        self._object = object_
+        self._rid, self._model, self._created = request.rid, model, int(time.time())
+        fields = encode({"id": self._rid, "object": chunk, "created": self._created, "model": model})
+        self._head = b"data: " + fields[:-1] + b',"choices":['
+        """An event up to its choices, left open."""
+
+    @abstractmethod
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
         """The events of one delta. usage: encoded JSON, `null` unless every event shall carry it."""
-        ...
+
+    @abstractmethod
+    def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
+        """The choices of an answer that is not streamed, from the deltas of each."""
 
     def usage_chunk(self, usage: bytes) -> bytes:
-        """The event after all choices ended."""
-        ...
+        """The event after all choices ended: none of them, only usage."""
+        return b'%b],"usage":%b}\n\n' % (self._head, usage)
 
     def extension_chunk(self, extension: bytes) -> bytes:
         """The event before it, with what SGLang tells beyond OpenAI's fields."""
-        ...
+        return b'%b],"sglext":%b}\n\n' % (self._head, extension)
 
-    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool) -> bytes:
-        """The body of an answer that is not streamed; choices: the deltas of each. extended: with what
-        `extension_chunk` tells."""
-        ...
-
-
-def head(rid: str, kind: str, created: int, model: str) -> bytes:
-    """An event up to its choices, left open. created: seconds since 1970."""
-    fields = encode({"id": rid, "object": kind, "created": created, "model": model})
-    return b"data: " + fields[:-1] + b',"choices":['
-
-
-def extension_fields(usage: RequestUsage, *, extended: bool) -> dict[str, Any]:
-    """SGLang's `sglext` member of a whole answer, where it was asked for and there is one."""
-    extension = usage.extension() if extended else None
-    return {"sglext": extension} if extension is not None else {}
+    def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
+        """The body of an answer that is not streamed. extended: with what `extension_chunk` tells."""
+        body = {
+            "id": self._rid,
+            "object": self._object,
+            "created": self._created,
+            "model": self._model,
+            "choices": self.choices(choices),
+            "usage": usage.wire(),
+        }
+        extension = usage.extension() if extended else None
+        return encode(body if extension is None else {**body, "sglext": extension})
 
 
 def text_of(deltas: Sequence[Delta]) -> str:

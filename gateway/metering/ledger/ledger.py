@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -23,41 +24,26 @@ logger = logging.getLogger(__name__)
 REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """What PostgreSQL says about a row that it will not take however often it is tried."""
 
-# name, type of the array parameter, expression over it
 _COLUMNS = (
-    ("request_id", "text", "{}"),
-    ("attempt", "int2", "{}"),
-    ("organization_id", "uuid", "{}"),
-    ("project_id", "uuid", "{}"),
-    ("key_id", "uuid", "{}"),
-    ("model", "text", "{}"),
-    ("tier", "text", "{}"),
-    ("endpoint", "text", "{}"),
-    ("stream", "bool", "{}"),
-    ("pool", "text", "{}"),
-    ("replica_id", "text", "{}"),
-    ("driver", "text", "{}"),
-    ("prompt_tokens", "int4", "{}"),
-    ("cached_tokens", "int4", "{}"),
-    ("cache_write_tokens", "int4", "{}"),
-    ("completion_tokens", "int4", "{}"),
-    ("reasoning_tokens", "int4", "{}"),
-    ("draft_tokens", "int4", "{}"),
-    ("accepted_draft_tokens", "int4", "{}"),
-    ("outcome", "text", "{}"),
-    ("finish", "text", "{}"),
-    ("billed", "bool", "{}"),
-    ("status", "int2", "{}"),
-    ("error_code", "text", "{}"),
-    ("phases_ms", "text", "{}::jsonb"),
-    # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
-    ("requested_at", "float8", "to_timestamp({})"),
-    ("opened_at", "float8", "to_timestamp({})"),
-    ("closed_at", "float8", "to_timestamp({})"),
-)
-_NAMES = ", ".join(name for name, _, _ in _COLUMNS)
-_VALUES = ", ".join(expression.format(f"r.{name}") for name, _, expression in _COLUMNS)
-_ARRAYS = ", ".join(f"${number}::{kind}[]" for number, (_, kind, _) in enumerate(_COLUMNS, 2))
+    *(("opened", name, kind) for name, kind in (
+        ("request_id", "text"), ("attempt", "int2"), ("organization_id", "uuid"), ("project_id", "uuid"),
+        ("key_id", "uuid"), ("model", "text"), ("tier", "text"), ("endpoint", "text"), ("stream", "bool"),
+        # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
+        ("requested_at", "float8"), ("opened_at", "float8"),
+    )),
+    *(("usage", name, "int4") for name in (
+        "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens", "draft_tokens",
+        "accepted_draft_tokens",
+    )),
+    *(("closed", name, kind) for name, kind in (
+        ("pool", "text"), ("replica_id", "text"), ("driver", "text"), ("outcome", "text"), ("finish", "text"),
+        ("billed", "bool"), ("status", "int2"), ("error_code", "text"), ("phases_ms", "jsonb"), ("closed_at", "float8"),
+    )),
+)  # fmt: skip
+"""Which record of an attempt has a column's value, under the same name; the column; the type of its array parameter."""
+_NAMES = ", ".join(name for _, name, _ in _COLUMNS)
+_VALUES = ", ".join(f"to_timestamp(r.{name})" if kind == "float8" else f"r.{name}" for _, name, kind in _COLUMNS)
+_ARRAYS = ", ".join(f"${number}::{kind}[]" for number, (_, _, kind) in enumerate(_COLUMNS, 2))
 AMOUNT = f"""
 div((r.prompt_tokens - part.cached - part.written)::numeric * price.input_micro
     + part.cached::numeric * price.cached_input_micro + part.written::numeric * price.cache_write_micro
@@ -80,54 +66,12 @@ SELECT {_VALUES}, $1, price.version, CASE WHEN price.version IS NULL THEN 0 ELSE
  {PARTS}
     ON CONFLICT (request_id, attempt) DO NOTHING
 """  # noqa: S608  built from constants of this file
-_FIND = (
-    f"SELECT {_NAMES}, price_version, amount_micro, gateway_id, recorded_at FROM gateway.usage_events "  # noqa: S608
-    "WHERE request_id = $1 ORDER BY attempt"
-)
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
-    """One attempt as the ledger has it."""
-
-    request_id: str
-    attempt: int
-    organization_id: str
-    project_id: str
-    key_id: str
-    model: str
-    tier: str
-    endpoint: str
-    stream: bool
-    pool: str | None
-    replica_id: str | None
-    driver: str | None
-    prompt_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    completion_tokens: int
-    reasoning_tokens: int
-    draft_tokens: int
-    accepted_draft_tokens: int
-    outcome: str
-    finish: str
-    billed: bool
-    status: int | None
-    error_code: str | None
-    phases_ms: dict[str, float]
-    requested_at: datetime
-    opened_at: datetime
-    closed_at: datetime
-    price_version: int | None
-    """Of the price the amount was computed with; None when the row is not billed or its model had no price."""
-    amount_micro: int
-    gateway_id: str
-    recorded_at: datetime
-
-
 class Ledger:
-    """Inserts and finds rows by an asyncpg pool; raises what asyncpg raises."""
+    """Inserts rows by an asyncpg pool; raises what asyncpg raises."""
 
     def __init__(self, pool: asyncpg.Pool[Any], timeout_s: float = 30.0) -> None:
         """timeout_s: for one statement, getting a connection included."""
@@ -169,51 +113,13 @@ class Ledger:
                 if made:
                     logger.info("ledger: made the partition of %s", _EPOCH + timedelta(days=day))
 
-    async def find(self, request_id: str) -> list[LedgerRow]:
-        """Every attempt of a request, first to last; empty when the ledger has none (yet)."""
-        async with self._pool.acquire(timeout=self._timeout_s) as connection:
-            found = await connection.fetch(_FIND, request_id, timeout=self._timeout_s)
-        return [_row(dict(record)) for record in found]
-
 
 def _arrays(rows: Sequence[Closed]) -> list[list[Any]]:
     """One list for each of `_COLUMNS`."""
     opened = [row.opened for row in rows]
-    usages = [row.usage for row in rows]
-    return [
-        [each.request_id for each in opened],
-        [each.attempt for each in opened],
-        [each.organization_id for each in opened],
-        [each.project_id for each in opened],
-        [each.key_id for each in opened],
-        [each.model for each in opened],
-        [each.tier for each in opened],
-        [each.endpoint for each in opened],
-        [each.stream for each in opened],
-        [row.pool for row in rows],
-        [row.replica_id for row in rows],
-        [row.driver for row in rows],
-        [usage.prompt_tokens for usage in usages],
-        [usage.cached_tokens for usage in usages],
-        [usage.cache_write_tokens for usage in usages],
-        [usage.completion_tokens for usage in usages],
-        [usage.reasoning_tokens for usage in usages],
-        [usage.draft_tokens for usage in usages],
-        [usage.accepted_draft_tokens for usage in usages],
-        [row.outcome for row in rows],
-        [row.finish for row in rows],
-        [row.billed for row in rows],
-        [row.status for row in rows],
-        [row.error_code for row in rows],
-        [_encode_json(row.phases_ms).decode() for row in rows],
-        [arrived_at_s(each.request_id) or each.opened_at for each in opened],
-        [each.opened_at for each in opened],
-        [row.closed_at for row in rows],
-    ]
-
-
-def _row(found: dict[str, Any]) -> LedgerRow:
-    for name in ("organization_id", "project_id", "key_id"):
-        found[name] = str(found[name])
-    found["phases_ms"] = msgspec.json.decode(found["phases_ms"])
-    return LedgerRow(**found)
+    records: dict[str, Sequence[Any]] = {"opened": opened, "usage": [row.usage for row in rows], "closed": rows}
+    made: dict[str, list[Any]] = {
+        "requested_at": [arrived_at_s(each.request_id) or each.opened_at for each in opened],
+        "phases_ms": [_encode_json(row.phases_ms).decode() for row in rows],
+    }
+    return [made.get(name) or list(map(attrgetter(name), records[record])) for record, name, _ in _COLUMNS]

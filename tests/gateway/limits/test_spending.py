@@ -14,7 +14,7 @@ from contracts.generation import Tier
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.limits.levels import Level, Limits
 from gateway.limits.spending import Crossing, LedgerSpending, Subject
-from gateway.limits.store import levels_of, put_rule
+from gateway.limits.store import levels_of_all, put_rule
 from gateway.metering.journal.request_id import mint
 
 NOW_S = 1_795_000_000.0
@@ -114,11 +114,12 @@ async def test_rules_are_read_with_a_key(pool: asyncpg.Pool[Any]) -> None:
         await put_rule(connection, Level.PROJECT, OTHER_PROJECT, None, Limits(max_concurrency=3))
         await put_rule(connection, Level.KEY, KEY, None, Limits(requests_per_minute=4))
         await put_rule(connection, Level.KEY, KEY, None, Limits(requests_per_minute=9))
-        levels = await levels_of(connection, ORGANIZATION, PROJECT, KEY)
+        [levels] = await levels_of_all(connection, [(ORGANIZATION, PROJECT, KEY)])
         assert [(rule.name, rule.limits) for rule in levels.rules] == [
             (f"organization:{ORGANIZATION}:*", Limits(tokens_per_minute=5)),
             (f"project:{PROJECT}:chat", Limits(max_concurrency=2)),
             (f"key:{KEY}:*", Limits(requests_per_minute=9)),
         ]
         await put_rule(connection, Level.KEY, KEY, None, Limits())
-        assert len((await levels_of(connection, ORGANIZATION, PROJECT, KEY)).rules) == 2
+        [levels] = await levels_of_all(connection, [(ORGANIZATION, PROJECT, KEY)])
+        assert len(levels.rules) == 2

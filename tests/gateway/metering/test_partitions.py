@@ -16,6 +16,7 @@ from gateway.metering.ledger.partitions import ensure_days, retire_days
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.ledger.verification import verify
 from tests.database import as_owner
+from tests.gateway.metering.ledger_rows import find
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened
 
@@ -80,7 +81,7 @@ async def test_ids_that_carry_no_day_have_a_place_too(pool: asyncpg.Pool[Any], n
     assert request_id.day_of(name) is None
     assert await ledger.insert([at(0, name=name)], "g") == 1
     assert await ledger.insert([at(0, name=name)], "g") == 0
-    [found] = await ledger.find(name)
+    [found] = await find(pool, name)
     assert found.requested_at == found.opened_at
 
 

@@ -1,4 +1,4 @@
-"""What must hold in the core after every event. Walks everything: for tests and for the simulator, not for service."""
+"""What must hold in the core after every event. Walks everything."""
 
 from __future__ import annotations
 
