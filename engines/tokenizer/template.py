@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -24,6 +24,8 @@ from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_b
 
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
+Check = Callable[[Sequence[JsonObject]], None]
+"""Looks at messages whose calls' arguments are parsed; raises what it will."""
 REFUSAL_CHARACTERS = 300
 ARGUMENTS_DEPTH = 5
 """Lists and objects around the arguments of a call: the messages, the message, its calls, the call, its function."""
@@ -50,14 +52,18 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{origin}: chat_template does not parse, line {error.lineno}: {error.message}") from None
 
-    def prepared(self, messages: Sequence[JsonObject], bounds: JsonBounds) -> list[JsonObject]:
+    def prepared(
+        self, messages: Sequence[JsonObject], bounds: JsonBounds, check: Check | None = None
+    ) -> list[JsonObject]:
         """The messages as the template expects them, which is not quite as they come over the wire.
 
         Arguments of tool calls are objects, not JSON text. A list of text parts becomes one text, joined by spaces as
-        SGLang joins them, unless the template looks into the parts itself. Raises InvalidField for more than a template
-        can be trusted to walk through.
+        SGLang joins them, unless the template looks into the parts itself. check: sees them before that. Raises
+        InvalidField for more than a template can be trusted to walk through.
         """
         messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
+        if check is not None:
+            check(messages)
         # they were text until now, whose own depth counts
         parsed = msgspec.structs.replace(bounds, max_depth=bounds.max_depth + ARGUMENTS_DEPTH)
         require_bounded(messages, "messages", parsed)

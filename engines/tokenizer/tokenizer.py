@@ -22,7 +22,7 @@ from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.sound import require_sound
-from engines.tokenizer.template import ChatTemplate
+from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
 from engines.tokenizer.token_bytes import token_bytes
 
@@ -117,8 +117,9 @@ class Tokenizer:
         messages: Sequence[JsonObject],
         tools: Sequence[JsonObject] | None = None,
         limit_tokens: int | None = None,
+        check: Check | None = None,
     ) -> list[int]:
-        """The ids of a conversation with the assistant's turn opened.
+        """The ids of a conversation with the assistant's turn opened. check: as of `ChatTemplate.prepared`.
 
         Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
         holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,
@@ -129,7 +130,7 @@ class Tokenizer:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
         require_bounded(tools, "tools", self.bounds)
         # before the escape: JSON text can spell a control string in ways that only parsing reveals
-        messages = template.prepared(messages, self.bounds)
+        messages = template.prepared(messages, self.bounds, check)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
             return self._encode(self._parsing, template.render(messages, tools), limit_tokens)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Generic
 
@@ -123,48 +123,40 @@ class InferenceEndpoint(Generic[AskedT]):
         """Small bodies need none."""
         length = headers.get(b"content-length", b"")
         size_bytes = int(length) if length.isdigit() else self._max_body_bytes
-        if size_bytes < LARGE_BYTES or size_bytes > self._max_body_bytes:
-            return contextlib.nullcontext()
-        return self._room.of(organization_id, size_bytes)
+        if LARGE_BYTES <= size_bytes <= self._max_body_bytes:
+            return self._room.of(organization_id, size_bytes)
+        return contextlib.nullcontext()
+
+    def _charged(self, size_bytes: int, organization_id: str) -> contextlib.AbstractContextManager[None]:
+        """Work on a large body is charged to the organization's share of the event loop."""
+        if size_bytes >= LARGE_BYTES:
+            return self._shares.charged(organization_id)
+        return contextlib.nullcontext()
 
     async def _body(
         self, headers: Mapping[bytes, bytes], receive: Receive, connection: ClientConnection, organization_id: str
     ) -> bytes:
-        """The body's bytes, their structure within bounds. Reading is charged to the organization's share of the event
-        loop."""
-        shares, feed, spent_s = self._shares, BodyShape(self._config).feed, 0.0
-        await shares.turn(organization_id)
+        """The body's bytes, their structure within bounds."""
+        feed, turn = BodyShape(self._config).feed, functools.partial(self._shares.turn, organization_id)
+        size_bytes = 0
 
         def check(piece: bytes) -> None:
-            nonlocal spent_s
-            began_s = time.perf_counter()
-            try:
+            nonlocal size_bytes
+            size_bytes += len(piece)
+            with self._charged(size_bytes, organization_id):
                 feed(piece)
-            finally:
-                spent_s += time.perf_counter() - began_s
 
-        async def pause() -> None:
-            nonlocal spent_s
-            shares.spend(organization_id, spent_s)
-            spent_s = 0.0
-            await shares.turn(organization_id)
-
-        body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
+        await turn()
+        body = await whole_body(headers, receive, self._max_body_bytes, check, turn)
         connection.listen()
-        if len(body) >= LARGE_BYTES:
-            shares.spend(organization_id, spent_s)
         return body
 
     async def _asked(self, body: bytes, organization_id: str) -> AskedT:
-        """The decoded body; decoding a large one is charged likewise."""
-        if len(body) < LARGE_BYTES:
+        """The decoded body."""
+        if len(body) >= LARGE_BYTES:
+            await self._shares.turn(organization_id)
+        with self._charged(len(body), organization_id):
             return self._format.decode(body)
-        await self._shares.turn(organization_id)
-        began_s = time.perf_counter()
-        try:
-            return self._format.decode(body)
-        finally:
-            self._shares.spend(organization_id, time.perf_counter() - began_s)
 
     @contextlib.asynccontextmanager
     async def _deadline(self) -> AsyncIterator[None]:

@@ -8,9 +8,10 @@ turn (a generic cell rate algorithm, in seconds of the loop). Nobody else waits 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 SHARE = 0.05
 """Of the loop's time, for one organization's large bodies and refused requests."""
@@ -53,6 +54,15 @@ class LoopShares:
         if len(self._even_at) >= ORGANIZATIONS_KEPT:
             self._even_at = {name: even_at for name, even_at in self._even_at.items() if even_at > now}
         self._even_at[organization_id] = max(self._even_at.get(organization_id, now), now) + seconds / SHARE
+
+    @contextlib.contextmanager
+    def charged(self, organization_id: str) -> Iterator[None]:
+        """It takes the loop within this block."""
+        began_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spend(organization_id, time.perf_counter() - began_s)
 
     def _wait_s(self, organization_id: str) -> float:
         even_at = self._even_at.get(organization_id)

@@ -13,6 +13,9 @@ from engines.drivers.error_bodies import event_error
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
 
+TEXTS = ("reasoning_content", "content", "refusal")
+"""The texts of a chat event's `delta`; a completion's is the choice's own `text`."""
+
 
 def decoded(payload: bytes) -> dict[str, Any]:
     """An event's JSON object. Raises EngineFailed when it is none."""
@@ -32,28 +35,63 @@ def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
     return None
 
 
-def has_text(chunk: dict[str, Any]) -> bool:
-    """Whether an event carries anything the model generated, as opposed to only a role or a finish."""
-    for choice in chunk.get("choices") or ():
-        if choice.get("text"):
-            return True
-        delta = choice.get("delta") or {}
-        if delta.get("content") or delta.get("tool_calls") or delta.get("reasoning_content") or delta.get("refusal"):
-            return True
-    return False
-
-
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
     """(choice, what the model wrote) for every choice that an event lets grow: text, reasoning, refusal, calls."""
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
-        text = "".join(
-            str(part)
-            for part in (choice.get("text"), delta.get("reasoning_content"), delta.get("content"), delta.get("refusal"))
-            if part
-        )
+        text = str(choice.get("text") or "") + "".join([str(delta[name]) for name in TEXTS if delta.get(name)])
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             text += f"{function.get('name') or ''}{function.get('arguments') or ''}"
         if text:
             yield int(choice.get("index") or 0), text
+
+
+def has_text(chunk: dict[str, Any]) -> bool:
+    """Whether an event carries anything the model generated, as opposed to only a role or a finish."""
+    return next(texts_of(chunk), None) is not None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    text: str | None = None
+    delta: _Delta | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """The usual event, at a third of the price of a whole JSON object."""
+
+    choices: list[_Choice]
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+def texts_in(payload: bytes) -> list[tuple[int, str]]:
+    """As `texts_of`. An event that was passed on without being read, and cannot be, was still something."""
+    try:
+        [choice] = _decode_event(payload).choices
+        delta = choice.delta
+        if delta is None:
+            text = choice.text
+        elif delta.tool_calls is None and delta.reasoning_content is None and delta.refusal is None:
+            text = delta.content
+        else:
+            return _unusual_texts_in(payload)
+        return [(choice.index, text)] if text else []
+    except (msgspec.DecodeError, ValueError):
+        return _unusual_texts_in(payload)
+
+
+def _unusual_texts_in(payload: bytes) -> list[tuple[int, str]]:
+    try:
+        return list(texts_of(msgspec.json.decode(payload)))
+    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
+        return [(0, "")]

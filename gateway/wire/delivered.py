@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from engines.tokenizer.off_loop import OffLoopTokenizer
-from gateway.wire.chunk import texts_of
+from gateway.wire.chunk import texts_in, texts_of
 
 UNREAD_BYTES = 65_536
 """Events put aside before their text is taken out of them."""
@@ -70,7 +68,7 @@ class Delivered:
         unread, self._unread, self._size = self._unread, [], 0
         for event in unread:
             if isinstance(event, bytes):
-                for index, text in _texts_in(event):
+                for index, text in texts_in(event):
                     self._grow(index, text)
             else:
                 self._grow(*event)
@@ -83,48 +81,3 @@ class Delivered:
             text = text[:room]
         self._kept += len(text)
         self._texts.setdefault(index, []).append(text)
-
-
-class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
-    reasoning_content: str | None = None
-    refusal: str | None = None
-    tool_calls: msgspec.Raw | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: int = 0
-    text: str | None = None
-    delta: _Delta | None = None
-
-
-class _Event(msgspec.Struct, gc=False):
-    """The usual event, at a third of the price of a whole JSON object."""
-
-    choices: list[_Choice]
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
-
-
-def _texts_in(payload: bytes) -> list[tuple[int, str]]:
-    """As `texts_of`. An event that was passed on without being read, and cannot be, was still something."""
-    try:
-        [choice] = _decode_event(payload).choices
-        delta = choice.delta
-        if delta is None:
-            text = choice.text
-        elif delta.tool_calls is None and delta.reasoning_content is None and delta.refusal is None:
-            text = delta.content
-        else:
-            return _unusual_texts_in(payload)
-        return [(choice.index, text)] if text else []
-    except (msgspec.DecodeError, ValueError):
-        return _unusual_texts_in(payload)
-
-
-def _unusual_texts_in(payload: bytes) -> list[tuple[int, str]]:
-    try:
-        return list(texts_of(msgspec.json.decode(payload)))
-    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
-        return [(0, "")]

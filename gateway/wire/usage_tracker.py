@@ -9,7 +9,7 @@ import msgspec
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.chunk import texts_of
+from gateway.wire.chunk import has_text
 from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
@@ -71,7 +71,7 @@ class UsageTracker:
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         if not isinstance(usage, dict):
             self.delivered.chunk(chunk)
-            self.final = self.final and next(texts_of(chunk), None) is None
+            self.final = self.final and not has_text(chunk)
             return
         told = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:

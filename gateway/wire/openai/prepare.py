@@ -15,7 +15,6 @@ from contracts.errors import ContextTooLong, InvalidField, SpecialToken, Unsuppo
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
 from contracts.prefix import holds_more_than_text, of_generation
 from engines.drivers.base import Capabilities
-from engines.tokenizer.json_value import JsonBounds, parsed_arguments
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.schema import (
@@ -230,18 +229,22 @@ async def _encode_chat(
     if not tokenizer.has_chat_template:
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
 
+    def require_plain(parsed: Sequence[dict[str, Any]]) -> None:
+        # as templates see them: JSON's escapes are undone by then
+        for index, (message, seen) in enumerate(zip(messages, parsed, strict=True)):
+            for name, value in message.items():
+                both = value if seen[name] is value else (value, seen[name])
+                _require_no_special(tokenizer, both, f"messages[{index}].{name}")
+        _require_no_special(tokenizer, tools, "tools")
+
     def ids() -> list[int]:
-        if not target.capabilities.literal_text:
-            for index, message in enumerate(messages):
-                for name, value in message.items():
-                    _require_no_special(tokenizer, value, f"messages[{index}].{name}")
-            _require_no_special(tokenizer, tools, "tools")
-        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens)
+        check = None if target.capabilities.literal_text else require_plain
+        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens, check)
 
     return await target.tokenizer.run(organization_id, (messages, tools), ids)
 
 
-def _texts(value: Any, param: str, bounds: JsonBounds) -> list[str]:
+def _texts(value: Any) -> list[str]:
     """Every text in a JSON value that a chat template may put into the prompt; text parts also as one, joined."""
     found: list[str] = []
     left = [value]
@@ -251,9 +254,6 @@ def _texts(value: Any, param: str, bounds: JsonBounds) -> list[str]:
             found.append(inner)
         elif isinstance(inner, dict):
             left += [part for name, held in inner.items() if name != "image_url" for part in (name, held)]
-            # as templates see them: JSON's escapes are undone by then
-            if isinstance(arguments := inner.get("arguments"), str):
-                left.append(parsed_arguments(arguments, param, bounds))
         elif isinstance(inner, list | tuple):
             parts = [part.get("text") for part in inner if isinstance(part, dict)]
             found.append("".join(part for part in parts if isinstance(part, str)))
@@ -350,7 +350,7 @@ def _require_known_ids(prompts: list[str | tuple[int, ...]], tokenizer: Tokenize
 
 
 def _require_no_special(tokenizer: Tokenizer, value: Any, param: str) -> None:
-    for text in _texts(value, param, tokenizer.bounds):
+    for text in _texts(value):
         found = tokenizer.special_in(text)
         if found is not None:
             raise SpecialToken(

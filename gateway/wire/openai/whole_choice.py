@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from contracts.errors import EngineFailed
+from gateway.wire.chunk import TEXTS
 from gateway.wire.openai.schema import MAX_CALLS
-
-TEXTS = ("content", "reasoning_content", "refusal")
 
 
 class JsonArray:
