@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from contracts.generation import Caller, Tier
@@ -59,12 +60,8 @@ class Router(Protocol):
         ...
 
 
-class Drivers(Protocol):
-    """Finds the driver of a granted engine, with its pool's options (`gateway.serving.models.Fleet.driver`)."""
-
-    def __call__(self, engine: Engine) -> Driver:
-        """Raises ConfigError for an unknown name."""
-        ...
+Drivers = Callable[[Engine], Driver]
+"""Finds the driver of a granted engine, with its pool's options (`gateway.serving.models.Fleet.driver`)."""
 
 
 class TraceLog(Protocol):

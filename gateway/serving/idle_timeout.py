@@ -6,9 +6,10 @@ second looks for the ones that waited too long.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
+
+from contracts.background_task import BackgroundTask
 
 
 class Wait:
@@ -36,20 +37,16 @@ class IdleTimeouts:
     """Holds the waits of all live requests."""
 
     def __init__(self, period_s: float = 1.0) -> None:
-        self._period_s = period_s
         self._waits: set[Wait] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask.every(period_s, lambda: self.sweep(time.monotonic()), "idle timeouts")
 
     def start(self) -> None:
         """Begin sweeping on the running loop."""
-        self._task = asyncio.create_task(self._run())
+        self._task.start()
 
     async def stop(self) -> None:
         """End sweeping."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
 
     def add(self, wait: Wait) -> None:
         """Watch a request's waits."""
@@ -65,8 +62,3 @@ class IdleTimeouts:
             if wait.since_s and now_s - wait.since_s > wait.limit_s and wait.on_stall is not None:
                 on_stall, wait.on_stall = wait.on_stall, None
                 on_stall()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._period_s)
-            self.sweep(time.monotonic())

@@ -6,13 +6,13 @@ oldest are dropped and counted.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 
 import asyncpg
 import msgspec
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
@@ -47,26 +47,8 @@ INSERT = """
 TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
 """Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
 REASON_CHARACTERS = 500
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """One request's row."""
-
-    request_id: str
-    organization_id: str
-    project_id: str
-    key_id: str
-    client_request_id: str | None
-    endpoint: str
-    model: str | None
-    tier: str | None
-    status: int
-    error_code: str | None
-    reason: str | None
-    rule: str | None
-    counters: str | None
-    total_ms: float
-    phases_ms: str
+Row = tuple[str | float | None, ...]
+"""One request, in the order of INSERT's columns."""
 
 
 class Traces:
@@ -75,53 +57,44 @@ class Traces:
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
         self._pool = pool
         self._metrics = metrics
-        self._flush_s = flush_s
-        self._served: deque[Trace] = deque()
-        self._refused: deque[Trace] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._served: deque[Row] = deque()
+        self._refused: deque[Row] = deque()
+        self._task = BackgroundTask.every(flush_s, self._flush, "traces")
 
     def start(self) -> None:
         """Begin writing on the running loop."""
-        self._task = asyncio.create_task(self._run())
+        self._task.start()
 
     async def stop(self) -> None:
         """Write what is left and end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._task.stop()
         await self._flush()
 
     def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """Remember one request that was prepared, whether it was served or refused by a limit."""
         # Taken away: its traceback holds the response, a cycle that would wait for the collector.
         error, response.error = response.error, None
-        trace = _trace(request, request.caller, response.status or 499, response.error_code, error)
+        row = _row(request, request.caller, response.status or 499, response.error_code, error)
         if isinstance(error, LimitError):
-            self._put(self._refused, MAX_REFUSALS_WAITING, trace)
+            self._put(self._refused, MAX_REFUSALS_WAITING, row)
         else:
-            self._put(self._served, MAX_WAITING, trace)
+            self._put(self._served, MAX_WAITING, row)
 
     def refused(self, arrival: Arrival, caller: Caller, status: int, error: SlipstreamError) -> None:
         """Remember a request of a known caller that was refused before it was prepared."""
-        self._put(self._refused, MAX_REFUSALS_WAITING, _trace(arrival, caller, status, error.code, error))
+        self._put(self._refused, MAX_REFUSALS_WAITING, _row(arrival, caller, status, error.code, error))
 
-    def _put(self, queue: deque[Trace], most: int, trace: Trace) -> None:
+    def _put(self, queue: deque[Row], most: int, row: Row) -> None:
         if len(queue) >= most:
             queue.popleft()
             self._metrics.traces_dropped.inc()
-        queue.append(trace)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._flush_s)
-            await self._flush()
+        queue.append(row)
 
     async def _flush(self) -> None:
         for queue in (self._served, self._refused):
             while queue:
                 batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
-                rows = list(zip(*(msgspec.structs.astuple(trace) for trace in batch), strict=True))
+                rows = list(zip(*batch, strict=True))
                 try:
                     await self._pool.execute(INSERT, *rows)
                 except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
@@ -130,17 +103,17 @@ class Traces:
                     return
 
 
-def _trace(
+def _row(
     request: Arrival | InferenceRequest,
     caller: Caller,
     status: int,
     error_code: str | None,
     error: SlipstreamError | None,
-) -> Trace:
+) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
     state = getattr(error, "state", None) if rule is not None else None
     model = request.model
-    return Trace(
+    return (
         request.request_id,
         caller.organization_id,
         caller.project_id,
