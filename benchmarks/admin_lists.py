@@ -24,8 +24,8 @@ import asyncpg
 from benchmarks.admin_ledger import fill
 from benchmarks.scratch_servers import scratch_servers
 from gateway.admin.bodies import PageQuery
+from gateway.admin.controllers import ENDPOINTS
 from gateway.admin.endpoint import Endpoint
-from gateway.admin.endpoints import ENDPOINTS
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import Client, People
 

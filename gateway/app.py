@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, Request, Response
+from litestar.datastructures import State
 from litestar.di import Provide
-from litestar.exceptions import HTTPException, MethodNotAllowedException
+from litestar.exceptions import HTTPException, MethodNotAllowedException, ValidationException
 
 from contracts.errors import (
     BodyTooLarge,
@@ -18,7 +19,9 @@ from contracts.errors import (
     NotFound,
     SlipstreamError,
 )
-from gateway.admin.handlers import admin_router
+from gateway.admin.controllers import PREFIX, admin_operations
+from gateway.admin.openapi import admin_document
+from gateway.admin.request import refusal_of
 from gateway.auth.scopes import Scope
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
@@ -58,12 +61,14 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             InferenceController,
             SystemController,
             document_route("/openapi.json", document()),
-            admin_router(requests),
+            document_route(f"{PREFIX}/openapi.json", admin_document()),
+            admin_operations(requests),
         ],
         dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,
         openapi_config=None,
+        state=State({"services": services}, deep_copy=False),
         logging_config=None,
         debug=False,
     )
@@ -88,6 +93,8 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
             return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}.")
         if error.status_code == 413:
             return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
+        if isinstance(error, ValidationException):
+            return refusal_of(error, request.path_params)
         if error.status_code < 500:
             return InvalidField(error.detail)
     request_id = mint()

@@ -8,9 +8,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from gateway.admin.controllers import ENDPOINTS, PREFIX
 from gateway.admin.endpoint import Endpoint
-from gateway.admin.endpoints import ENDPOINTS
-from gateway.admin.handlers import PREFIX
 from gateway.tenants.roles import PERMISSIONS, Permission, Role
 
 ROLES = """# Roles of the admin API

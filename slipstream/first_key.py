@@ -50,7 +50,7 @@ async def _demo_key(call: AdminCall) -> str | None:
     project_id, made = await ensure_project(call, organization_id, PROJECT)
     if not made:
         return None
-    secret: str = (await create_key.handler(call, project_id, NewKey(name=KEY))).secret
+    secret: str = (await create_key(call, project_id, NewKey(name=KEY))).secret
     return secret
 
 
@@ -66,7 +66,7 @@ async def _owner_key(call: AdminCall) -> str | None:
         "SELECT EXISTS (SELECT FROM gateway.principals WHERE organization_id = $1)", organization_id
     ):
         return None
-    owner = await create_member.handler(call, organization_id, converted({**OWNER}, NewMember))
+    owner = await create_member(call, organization_id, converted({**OWNER}, NewMember))
     body = NewAdminKey(principal_id=owner.id, name=OWNER_KEY)
-    secret: str = (await create_admin_key.handler(call, organization_id, body)).secret
+    secret: str = (await create_admin_key(call, organization_id, body)).secret
     return secret

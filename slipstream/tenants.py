@@ -66,7 +66,7 @@ async def ensure_organization(call: AdminCall, which: str) -> UUID:
     found = await organizations_named(call.connection, which)
     if found:
         return _only("organization", which, found)
-    made: UUID = (await create_organization.handler(call, converted({"name": which}, NewOrganization))).id
+    made: UUID = (await create_organization(call, converted({"name": which}, NewOrganization))).id
     return made
 
 
@@ -78,7 +78,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
         return _only("project", which, [row["id"] for row in found]), False
-    made: UUID = (await create_project.handler(call, organization_id, converted({"name": which}, NewProject))).id
+    made: UUID = (await create_project(call, organization_id, converted({"name": which}, NewProject))).id
     return made, True
 
 

@@ -1,6 +1,8 @@
 """Runs one request of the admin API. The same steps for every endpoint, in this order:
 
-    who asks → may the role → what is asked → kept answer? → the handler, in a transaction → audit rows → answer
+    who asks → may the role → kept answer? → the service, in a transaction → audit rows → answer
+
+Litestar has read what is asked by then (gateway/admin/operation.py).
 
 Errors become OpenAI-shaped bodies in gateway/app.py, as everywhere.
 """
@@ -10,20 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
 
-from contracts.errors import (
-    BodyTooLarge,
-    IdempotencyInFlight,
-    InternalError,
-    ServiceError,
-    SlipstreamError,
-)
-from gateway.admin.arguments import Arguments
+from contracts.errors import IdempotencyInFlight, InternalError, ServiceError, SlipstreamError
 from gateway.admin.audit.log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
@@ -59,11 +54,11 @@ class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     url: str
     """Path and query as sent, for comparing requests."""
-    path: Mapping[str, str]
-    query: list[tuple[str, str]]
     body: bytes
-    content_type: str
+    """As sent, for the same."""
     idempotency_key: str | None
+    arguments: dict[str, Any]
+    """What the endpoint takes."""
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):
@@ -87,7 +82,6 @@ class AdminApi:
         self._fleet = fleet
         self._counters = counters or NoCounters()
         self._pool: asyncpg.Pool[Any] | None = None
-        self._arguments: dict[str, Arguments] = {}
 
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
@@ -105,31 +99,27 @@ class AdminApi:
 
     @property
     def max_body_bytes(self) -> int:
-        """Largest body `run` takes."""
+        """Largest body a request may have."""
         return self._config.max_body_bytes
 
-    async def admit(self, endpoint: Endpoint, secret: str, request_id: str) -> None:
+    async def admit(self, endpoint: Endpoint, secret: str) -> None:
         """Raise as `run` would when this key may not do this at all. Asked before a body is waited for, which must not
         cost a connection to the database; `run` asks again."""
 
         async def ask(connection: asyncpg.Connection[Any]) -> None:
             await self._principal(connection, endpoint, secret)
 
-        await self._connected(request_id, ask)
+        await self._connected(endpoint.name, ask)
 
     async def run(self, endpoint: Endpoint, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; ServiceError while the database is away."""
-        if len(request.body) > self._config.max_body_bytes:
-            raise BodyTooLarge(f"The request body is larger than {self._config.max_body_bytes} bytes.")
 
         async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
             return await self._answer(connection, endpoint, request)
 
         return await self._connected(request.request_id, answer)
 
-    async def _connected(
-        self, request_id: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]
-    ) -> ResultT:
+    async def _connected(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """`work` on a connection of the pool, within the time a request may take."""
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
@@ -141,7 +131,7 @@ class AdminApi:
                 except SlipstreamError as error:
                     failure = error  # raised below: `borrow` would throw a healthy connection away
         except AWAY as error:
-            _log.warning("admin request %s: the database does not answer: %r", request_id, error)
+            _log.warning("admin request %s: the database does not answer: %r", what, error)
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure
 
@@ -154,7 +144,6 @@ class AdminApi:
         self, connection: asyncpg.Connection[Any], endpoint: Endpoint, request: AdminRequest
     ) -> AdminAnswer:
         principal = await self._principal(connection, endpoint, request.secret)
-        arguments = self._arguments_of(endpoint).of(request.path, request.query, request.body, request.content_type)
         call = AdminCall(
             connection,
             principal,
@@ -165,14 +154,14 @@ class AdminApi:
             self._counters,
         )
         if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are
-            return await self._work(endpoint, call, arguments, None)
+            return await self._work(endpoint, call, request.arguments, None)
         key = Idempotency.check(request.idempotency_key)
         claim = Idempotency(principal.id, key, self._pepper, (endpoint.method, request.url, request.body))
         kept = await claim.claim(connection)
         if kept is not None:
             return AdminAnswer(kept.status, kept.body, replayed=True)
         try:
-            return await self._work(endpoint, call, arguments, claim)
+            return await self._work(endpoint, call, request.arguments, claim)
         except IdempotencyInFlight:
             raise
         except SlipstreamError as error:
@@ -192,19 +181,13 @@ class AdminApi:
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
         async with recorded(call, Actor.of(call.principal, call.request_id)):
-            result = await endpoint.handler(call, **arguments)
+            result = await endpoint.run(call, arguments)
             body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
             if claim is not None:
                 await claim.keep(call.connection, endpoint.status, body)
             if endpoint.method != "GET" and not call.changes:
                 raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
         return AdminAnswer(endpoint.status, body)
-
-    def _arguments_of(self, endpoint: Endpoint) -> Arguments:
-        known = self._arguments.get(endpoint.name)
-        if known is None:
-            known = self._arguments[endpoint.name] = Arguments(endpoint)
-        return known
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:

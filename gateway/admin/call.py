@@ -112,9 +112,9 @@ class AdminCall:
         """The first column of the first row, None without one; also for a statement that returns nothing."""
         return await fetchval(self.connection, statement)
 
-    async def require_organization(self, organization_id: UUID) -> None:
-        """Raises NotFound for an organization that is not, or is somebody else's: nobody learns which."""
-        await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
+    async def require_organization(self, organization_id: UUID) -> UUID:
+        """Its id. Raises NotFound for an organization that is not, or is somebody else's: nobody learns which."""
+        return await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
 
     async def organization_of_project(self, project_id: UUID) -> UUID:
         """Whose project it is. Raises NotFound like `require_organization`."""

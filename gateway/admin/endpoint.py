@@ -1,44 +1,42 @@
-"""One endpoint of the admin API as a value: what it does, what it takes and gives, and who may.
+"""A service function as an operation of the admin API: Litestar's route handler, with who may as a value beside it.
 
-The HTTP routes, the OpenAPI document, the page of roles and the tests of permissions all read these values, so none of
-them can say something else than the others. The pattern of a resource file:
+A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
+one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
 
-    class NewThing(Body): ...
-    class Thing(msgspec.Struct, frozen=True, kw_only=True): ...
-
-    @endpoint("POST", "/projects/{project_id}/things", Permission.PROJECTS_WRITE)
     async def create_thing(call: AdminCall, project_id: UUID, body: NewThing) -> Thing:
         \"\"\"Make a thing.\"\"\"
         organization_id = await call.organization_of_project(project_id)
-        thing = record_of(Thing, await call.connection.fetchrow(INSERT, project_id, body.name))
+        thing = await call.one(Thing, insert(things).values(name=body.name).returning(*columns_of(Thing, things)))
         call.audit("thing.create", thing.id, organization_id=organization_id, after=thing)
         return thing
 
-    ENDPOINTS = (create_thing, ...)
-
-and a line in gateway/admin/endpoints.py. Path parameters are UUIDs or text, `body` is a `Body`, `query` a `Query`; a
-list returns a `Page`. The handler runs inside a transaction, raises contracts' errors, and finds only what `call.scope`
-lets it see.
+A line in `controllers.py` gives it a path and a permission. The command line calls the same function.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
+from contracts.errors import InvalidField
+from gateway.admin.call import AdminCall
 from gateway.tenants.roles import Permission
+from gateway.wire.decode import validation_error
 
-Handler = Callable[..., Awaitable[Any]]
-_PARAMETER = re.compile(r"{(\w+)}")
+Service = Callable[..., Awaitable[Any]]
+IN_QUERY = "query_"
+"""Before the name of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
+PARAMETER = re.compile(r"{(\w+)}")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Made by `endpoint`."""
+    """What the guard, the OpenAPI document, the pages of reference and the tests of permissions read."""
 
+    name: str
+    """OpenAPI's operation id."""
     method: str
     path: str
     """Below /admin/v1, with `{name}` for what varies."""
@@ -46,54 +44,48 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """None: any admin key."""
     deployment: bool
     """Concerns the deployment: only for principals of the operating organization."""
-    handler: Handler
+    service: Service
+    fixed: dict[str, Any]
+    """Arguments of the service that the path decides."""
     parameters: dict[str, type]
     """Path parameters and their types, in order."""
     body: type | None
-    query: type | None
+    query: type[msgspec.Struct] | None
     returns: Any
     status: int
     summary: str
     description: str
 
     @property
-    def name(self) -> str:
-        """The handler's name; OpenAPI's operation id."""
-        return self.handler.__name__
-
-    @property
     def module(self) -> str:
         """The resource file it stands in, without folders; OpenAPI's tag."""
-        return self.handler.__module__.rpartition(".")[2]
+        return self.service.__module__.rpartition(".")[2]
+
+    async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
+        """Call the service. arguments: by the names of `_signature`."""
+        path = [arguments[name] for name in self.parameters]
+        named = dict(self.fixed)
+        if self.body is not None:
+            named["body"] = arguments["data"]
+        if self.query is not None:
+            named["query"] = query_of(self.query, arguments)
+        return await self.service(call, *path, **named)
 
 
-def endpoint(
-    method: str,
-    path: str,
-    permission: Permission | None,
-    *,
-    deployment: bool = False,
-    status: int = 0,
-) -> Callable[[Handler], Endpoint]:
-    """Declare a handler. status: 201 for a POST and 200 for the rest, unless given."""
+def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
+    """The query's struct from its parameters' texts. Raises InvalidField."""
+    values = {name: arguments[IN_QUERY + name] for name in kind.__struct_fields__}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    try:
+        query = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise validation_error(str(error), kind) from None
+    for name in given:
+        if getattr(query, name) is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+            raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+    return query
 
-    def declare(handler: Handler) -> Endpoint:
-        hints = get_type_hints(handler)
-        names = _PARAMETER.findall(path)
-        summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
-        return Endpoint(
-            method=method,
-            path=path,
-            permission=permission,
-            deployment=deployment,
-            handler=handler,
-            parameters={name: hints[name] for name in names},
-            body=hints.get("body"),
-            query=hints.get("query"),
-            returns=hints["return"],
-            status=status or (201 if method == "POST" else 200),
-            summary=summary.replace("\n", " "),
-            description=description,
-        )
 
-    return declare
+def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
+    """Whether a parameter may be given several times."""
+    return "list[" in str(kind.__annotations__.get(name, ""))

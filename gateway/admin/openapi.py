@@ -1,122 +1,101 @@
-"""OpenAPI 3.1 of the admin API, from the endpoints themselves. Schemas are msgspec's, so what they say is what the
-decoder does.
+"""The OpenAPI document of the admin API: Litestar's, with msgspec's schemas, so that what they say is what the decoder
+does, and an example for every operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, get_type_hints
-from uuid import UUID
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+from litestar import Litestar
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, Schema, SecurityScheme
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.typing import FieldDefinition
 
+from gateway.admin.controllers import ENDPOINTS, PREFIX, admin_operations
 from gateway.admin.endpoint import Endpoint
-from gateway.wire.errors import EVERY_OPERATION, ErrorBody
+from gateway.admin.examples import example_of
+from gateway.admin.operation import Documented
+from gateway.wire.config import RequestConfig
 
 TEMPLATE = "#/components/schemas/{name}"
-ERROR = {"$ref": TEMPLATE.format(name="ErrorBody")}
-
 DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks and the audit log.
 
 Send an admin key as `Authorization: Bearer sk-slip-admin-…`. Inference keys are refused here, and admin keys by
 inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cursor` as `cursor`. What belongs to
 another organization is not found (404)."""
 
-REFUSALS = {
-    **EVERY_OPERATION,
-    400: "The request cannot be understood: `error.param` names the field.",
-    401: "No admin key, or one that opens nothing.",
-    403: "The role does not allow it, or the tenant is disabled.",
-    404: "There is no such thing, or it is another organization's.",
-    409: "It contradicts what there is, or the Idempotency-Key was used otherwise.",
-    413: "The body is too large.",
-    503: "The database cannot be reached; try again.",
-}
+
+@dataclass
+class MsgspecSchema(Schema):
+    """A schema as msgspec wrote it."""
+
+    document: dict[str, Any] = field(default_factory=dict)
+
+    def to_schema(self) -> dict[str, Any]:
+        """As it stands."""
+        return self.document
 
 
-def admin_document(endpoints: Iterable[Endpoint], prefix: str) -> bytes:
+class MsgspecSchemas(OpenAPISchemaPlugin):
+    """Litestar's schemas of parameters and bodies, written by msgspec; remembers the types for `components`."""
+
+    def __init__(self) -> None:
+        self._kinds: list[Any] = []
+
+    def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
+        """Every one."""
+        return True
+
+    def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Schema:
+        """Of the type that is documented, without null: a parameter is there or not."""
+        documented = next((each for each in field_definition.metadata if isinstance(each, Documented)), None)
+        kind = field_definition.raw if documented is None else documented.kind
+        self._kinds.append(kind)
+        (document,), _ = msgspec.json.schema_components([kind], ref_template=TEMPLATE)
+        if documented is not None:
+            document = _without_null(document)
+            if documented.default is not None:
+                document["default"] = msgspec.to_builtins(documented.default)
+        return MsgspecSchema(document=document)
+
+    def components(self) -> dict[str, Any]:
+        """All structs and enumerations that were asked for, by name."""
+        return msgspec.json.schema_components(self._kinds, ref_template=TEMPLATE)[1]
+
+
+def admin_document() -> bytes:
     """The document as JSON."""
-    endpoints = list(endpoints)
-    types = [kind for endpoint in endpoints for kind in (endpoint.body, endpoint.returns) if kind is not None]
-    schemas, components = msgspec.json.schema_components([*types, ErrorBody], ref_template=TEMPLATE)
-    schema_of = {_name(kind): schema for kind, schema in zip(types, schemas, strict=False)}
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in endpoints:
-        operation = _operation(endpoint, schema_of)
-        paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = operation
-    return msgspec.json.encode(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "Slipstream admin API", "version": "1", "description": DESCRIPTION},
-            "paths": paths,
-            "components": {
-                "schemas": components,
-                "securitySchemes": {"adminKey": {"type": "http", "scheme": "bearer"}},
-            },
-            "security": [{"adminKey": []}],
-        }
+    schemas = MsgspecSchemas()
+    config = OpenAPIConfig(
+        title="Slipstream admin API",
+        version="1",
+        description=DESCRIPTION,
+        components=Components(security_schemes={"adminKey": SecurityScheme(type="http", scheme="bearer")}),
+        security=[{"adminKey": []}],
     )
+    app = Litestar([admin_operations(RequestConfig())], openapi_config=config, plugins=[schemas], logging_config=None)
+    document = app.openapi_schema.to_schema()
+    document["components"]["schemas"] = schemas.components()
+    for endpoint in ENDPOINTS:
+        _illustrate(document["paths"][PREFIX + endpoint.path][endpoint.method.lower()], endpoint)
+    return msgspec.json.encode(document)
 
 
-def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "operationId": endpoint.name,
-        "tags": [endpoint.module],
-        "summary": endpoint.summary,
-        "description": _description(endpoint),
-        "parameters": list(_parameters(endpoint)),
-        "responses": {
-            str(endpoint.status): {
-                "description": "Done.",
-                "headers": {"x-request-id": {"schema": {"type": "string"}}},
-                "content": {"application/json": {"schema": schema_of[_name(endpoint.returns)]}},
-            },
-            **{
-                str(status): {"description": text, "content": {"application/json": {"schema": ERROR}}}
-                for status, text in REFUSALS.items()
-            },
-        },
-    }
+def _illustrate(operation: dict[str, Any], endpoint: Endpoint) -> None:
+    """Add an example of the answer and of the body, and the answer's header."""
+    answer = operation["responses"][str(endpoint.status)]
+    answer["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(endpoint.returns)}}
     if endpoint.body is not None:
-        body = {"application/json": {"schema": schema_of[_name(endpoint.body)]}}
-        operation["requestBody"] = {"required": True, "content": body}
-    return operation
-
-
-def _description(endpoint: Endpoint) -> str:
-    permission = f"Needs `{endpoint.permission.value}`." if endpoint.permission else "Any admin key."
-    deployment = " Only for the operating organization." if endpoint.deployment else ""
-    return f"{endpoint.description}\n\n{permission}{deployment}".strip()
-
-
-def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
-    for name, kind in endpoint.parameters.items():
-        schema = {"type": "string", "format": "uuid"} if kind is UUID else {"type": "string", "minLength": 1}
-        yield {"name": name, "in": "path", "required": True, "schema": schema}
-    if endpoint.query is not None:
-        hints = get_type_hints(endpoint.query, include_extras=True)
-        for field in msgspec.structs.fields(endpoint.query):
-            schema = _without_null(msgspec.json.schema(hints[field.name]))
-            if field.default is not msgspec.NODEFAULT and field.default is not None:
-                schema["default"] = msgspec.to_builtins(field.default)
-            yield {"name": field.encode_name, "in": "query", "required": field.required, "schema": schema}
-    if endpoint.method == "POST":
-        yield {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "required": False,
-            "description": "Send the same key again to get the first answer again, for 24 hours.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-        }
+        body = operation["requestBody"]["content"]["application/json"]
+        body["examples"] = {"example": {"value": example_of(endpoint.body)}}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: a parameter is there or not."""
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     if not options:
         return schema
     return options[0] if len(options) == 1 else {"anyOf": options}
-
-
-def _name(kind: Any) -> str:
-    return str(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import click
 
@@ -46,9 +47,9 @@ def create(
             email,
         )
         if principal_id is None:
-            principal_id = (await create_member.handler(call, organization_id, member)).id
+            principal_id = (await create_member(call, organization_id, member)).id
         body = converted({"principal_id": principal_id, "name": name}, NewAdminKey)
-        made: AdminKeyWithSecret = await create_admin_key.handler(call, organization_id, body)
+        made: AdminKeyWithSecret = await create_admin_key(call, organization_id, body)
         return made
 
     print(administer(config_file, data, work).secret)
@@ -73,7 +74,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
             organization_id = await organization_named(call.connection, organization)
         if organization_id is None:
             return []
-        page: Page[AdminKey] = await list_admin_keys.handler(call, organization_id, AdminKeyQuery(limit=100))
+        page: Page[AdminKey] = await list_admin_keys(call, organization_id, AdminKeyQuery(limit=100))
         return page.data
 
     found = administer(config_file, data, work)
@@ -88,10 +89,10 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @data_option
 @config_option
 @click.argument("key_id", type=click.UUID)
-def revoke(config_file: Path | None, data: str | None, key_id: object) -> None:
+def revoke(config_file: Path | None, data: str | None, key_id: UUID) -> None:
     """Revoke an admin key, for good and at once."""
     from gateway.admin.resources.admin_keys import revoke_admin_key
     from slipstream.administration import administer
 
-    key = administer(config_file, data, lambda call: revoke_admin_key.handler(call, key_id))
+    key = administer(config_file, data, lambda call: revoke_admin_key(call, key_id))
     print(f"revoked {key.display} ({key.name})")

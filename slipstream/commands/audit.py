@@ -31,7 +31,7 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
-    page = administer(config_file, data, lambda call: list_audit.handler(call, query))
+    page = administer(config_file, data, lambda call: list_audit(call, query))
     print(f"{'row':>8}  {'time':<24}{'who':<36}{'what':<28}which")
     for entry in page.data:
         at = entry.at.isoformat(sep=" ", timespec="milliseconds")[:23]

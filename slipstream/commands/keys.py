@@ -45,7 +45,8 @@ def create(
 ) -> None:
     """Make a key and print it: the only time it is shown."""
     from gateway.admin.resources.keys import KeyWithSecret, NewKey, create_key
-    from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_key_limits
+    from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_limits
+    from gateway.limits.levels import Level
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_organization, ensure_project
 
@@ -61,9 +62,9 @@ def create(
     async def work(call: AdminCall) -> str:
         organization_id = await ensure_organization(call, organization)
         project_id, _ = await ensure_project(call, organization_id, project)
-        made: KeyWithSecret = await create_key.handler(call, project_id, body)
+        made: KeyWithSecret = await create_key(call, project_id, body)
         if limits != NewLimits():
-            await put_key_limits.handler(call, made.key.id, ALL_TIERS, limits)
+            await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
         return made.secret
 
     print(administer(config_file, data, work))
@@ -110,7 +111,7 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
     from slipstream.tenants import key_named
 
     async def work(call: AdminCall) -> Key:
-        revoked: Key = await revoke_key.handler(call, await key_named(call.connection, which))
+        revoked: Key = await revoke_key(call, await key_named(call.connection, which))
         return revoked
 
     key = administer(config_file, data, work)
@@ -138,7 +139,7 @@ def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end
     async def work(call: AdminCall) -> str:
         key = await KEYS.find(call, await key_named(call.connection, which))
         try:
-            secret: str = (await rotate_key.handler(call, key.id, body)).secret
+            secret: str = (await rotate_key(call, key.id, body)).secret
         except Conflict as error:
             if error.param != "end_previous":
                 raise

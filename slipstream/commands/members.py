@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import click
 
@@ -31,7 +32,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 
     async def work(call: AdminCall) -> Page[Member]:
         found = await organization_named(call.connection, organization)
-        page: Page[Member] = await list_members.handler(call, found, MemberQuery(limit=100))
+        page: Page[Member] = await list_members(call, found, MemberQuery(limit=100))
         return page
 
     page = administer(config_file, data, work)
@@ -61,7 +62,7 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
 
     async def work(call: AdminCall) -> Member:
         found = await organization_named(call.connection, organization)
-        member: Member = await create_member.handler(call, found, body)
+        member: Member = await create_member(call, found, body)
         return member
 
     print(administer(config_file, data, work).id)
@@ -71,9 +72,9 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
 @data_option
 @config_option
 @click.argument("member_id", type=click.UUID)
-def remove(config_file: Path | None, data: str | None, member_id: object) -> None:
+def remove(config_file: Path | None, data: str | None, member_id: UUID) -> None:
     """Remove a member and all the member's admin keys."""
     from gateway.admin.resources.members import delete_member
     from slipstream.administration import administer
 
-    print(f"removed {administer(config_file, data, lambda call: delete_member.handler(call, member_id)).id}")
+    print(f"removed {administer(config_file, data, lambda call: delete_member(call, member_id)).id}")

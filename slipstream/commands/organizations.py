@@ -23,7 +23,7 @@ def list_command(config_file: Path | None, data: str | None) -> None:
     from slipstream.administration import administer
 
     query = OrganizationQuery(limit=100)
-    page = administer(config_file, data, lambda call: list_organizations.handler(call, query))
+    page = administer(config_file, data, lambda call: list_organizations(call, query))
     print(f"{'id':<38}{'state':<10}name")
     for each in page.data:
         note = "   (operates the deployment)" if each.operator else ""
@@ -42,7 +42,7 @@ def create(config_file: Path | None, data: str | None, name: str) -> None:
     from slipstream.administration import administer, converted
 
     body = converted({"name": name}, NewOrganization)
-    print(administer(config_file, data, lambda call: create_organization.handler(call, body)).id)
+    print(administer(config_file, data, lambda call: create_organization(call, body)).id)
 
 
 @organizations.command()
@@ -71,7 +71,7 @@ def _switch(config_file: Path | None, data: str | None, which: str, *, disabled:
 
     async def work(call: AdminCall) -> Organization:
         found = await organization_named(call.connection, which)
-        changed: Organization = await update_organization.handler(call, found, OrganizationChanges(disabled=disabled))
+        changed: Organization = await update_organization(call, found, OrganizationChanges(disabled=disabled))
         return changed
 
     after = administer(config_file, data, work)

@@ -30,7 +30,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 
     async def work(call: AdminCall) -> Page[Project]:
         found = await organization_named(call.connection, organization)
-        page: Page[Project] = await list_projects.handler(call, found, ProjectQuery(limit=100))
+        page: Page[Project] = await list_projects(call, found, ProjectQuery(limit=100))
         return page
 
     page = administer(config_file, data, work)
@@ -70,7 +70,7 @@ def create(
 
     async def work(call: AdminCall) -> Project:
         found = await organization_named(call.connection, organization)
-        project: Project = await create_project.handler(call, found, body)
+        project: Project = await create_project(call, found, body)
         return project
 
     print(msgspec.structs.asdict(administer(config_file, data, work))["id"])
@@ -109,7 +109,7 @@ def update(
 
     async def work(call: AdminCall) -> Project:
         found = await project_named(call.connection, organization, which)
-        project: Project = await update_project.handler(call, found, body)
+        project: Project = await update_project(call, found, body)
         return project
 
     after = administer(config_file, data, work)

@@ -15,7 +15,6 @@ from sqlalchemy import exists, select
 from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.bodies import Body, Moment, Name, Page
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.principal import NO_KEY
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.admin.secrets import AnyKey, KeyKind, KeyQuery, Rotation
@@ -63,7 +62,6 @@ class AdminKeyQuery(KeyQuery, frozen=True, kw_only=True):
     principal_id: UUID | None = None
 
 
-@endpoint("GET", "/organizations/{organization_id}/admin-keys", Permission.ADMIN_KEYS_READ)
 async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKeyQuery) -> Page[AdminKey]:
     """List an organization's admin keys, newest first."""
     await call.require_organization(organization_id)
@@ -71,7 +69,6 @@ async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKe
     return await ADMIN_KEYS.page(call, query, of_organization, equal(principals.c.id, query.principal_id))
 
 
-@endpoint("POST", "/organizations/{organization_id}/admin-keys", Permission.ADMIN_KEYS_WRITE)
 async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdminKey) -> AdminKeyWithSecret:
     """Make an admin key for oneself or a service account, or the first one of a new member.
 
@@ -106,13 +103,11 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
     return AdminKeyWithSecret(key=key, secret=secret)
 
 
-@endpoint("GET", "/admin-keys/{admin_key_id}", Permission.ADMIN_KEYS_READ)
 async def get_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     """One admin key."""
     return await ADMIN_KEYS.find(call, admin_key_id)
 
 
-@endpoint("POST", "/admin-keys/{admin_key_id}/rotate", None)
 async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) -> AdminKeyWithSecret:
     """Give an admin key a new secret; the old one opens until the end of the overlap.
 
@@ -129,7 +124,6 @@ async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) 
     return AdminKeyWithSecret(key=key, secret=secret)
 
 
-@endpoint("POST", "/admin-keys/{admin_key_id}/revoke", Permission.ADMIN_KEYS_WRITE, status=200)
 async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
     """End an admin key and all its secrets, for good and at once."""
     before = await ADMIN_KEYS.find(call, admin_key_id, for_update=True)
@@ -140,6 +134,3 @@ async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
 def _may_act_as(call: AdminCall, principal_id: UUID, kind: PrincipalKind) -> bool:
     """Whether the caller may hold a secret of this principal: nobody acts in another person's name."""
     return call.principal.id == principal_id or kind is PrincipalKind.SERVICE_ACCOUNT or call.principal.key_id == NO_KEY
-
-
-ENDPOINTS = (list_admin_keys, create_admin_key, get_admin_key, rotate_admin_key, revoke_admin_key)

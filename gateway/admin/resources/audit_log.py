@@ -11,11 +11,9 @@ from sqlalchemy import func, select, true
 
 from gateway.admin.bodies import Moment, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal
 from gateway.admin.tables import ActorKind, audit_log
-from gateway.tenants.roles import Permission
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +56,6 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
     until: Moment | None = None
 
 
-@endpoint("GET", "/audit", Permission.AUDIT_READ)
 async def list_audit(call: AdminCall, query: AuditQuery) -> Page[AuditEntry]:
     """List changes, newest first. `slipstream audit verify` proves that none was altered or removed."""
     table = audit_log.c
@@ -72,6 +69,3 @@ async def list_audit(call: AdminCall, query: AuditQuery) -> Page[AuditEntry]:
         true() if query.until is None else table.at < query.until,
     )
     return await page_of(call.connection, AuditEntry, statement, query, table.id)
-
-
-ENDPOINTS = (list_audit,)

@@ -12,7 +12,6 @@ from sqlalchemy import and_, select
 
 from gateway.admin.bodies import Body, Moment, Name, Page
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.rows import equal, fetch, sorted_unique
 from gateway.admin.secrets import AnyKey, KeyKind, KeyQuery, Rotation, require_future, state_of
 from gateway.auth.keys import PREFIX
@@ -20,7 +19,6 @@ from gateway.auth.scopes import Scope
 from gateway.db.tables import api_keys, organizations, projects
 from gateway.limits.levels import Level
 from gateway.limits.tables import limits
-from gateway.tenants.roles import Permission
 
 Scopes = Annotated[list[Scope], Meta(max_length=len(Scope))]
 
@@ -88,7 +86,6 @@ async def overview(connection: asyncpg.Connection[Any], organization_id: UUID | 
     )
 
 
-@endpoint("GET", "/projects/{project_id}/keys", Permission.KEYS_READ)
 async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -> Page[Key]:
     """List a project's keys, newest first."""
     await call.organization_of_project(project_id)
@@ -96,7 +93,6 @@ async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -
     return await KEYS.page(call, query, of_project, equal(api_keys.c.name, query.name))
 
 
-@endpoint("POST", "/projects/{project_id}/keys", Permission.KEYS_WRITE)
 async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWithSecret:
     """Make a key. The answer holds its secret, this once."""
     await call.organization_of_project(project_id)
@@ -106,13 +102,11 @@ async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWith
     return KeyWithSecret(key=key, secret=secret)
 
 
-@endpoint("GET", "/keys/{key_id}", Permission.KEYS_READ)
 async def get_key(call: AdminCall, key_id: UUID) -> Key:
     """One key."""
     return await KEYS.find(call, key_id)
 
 
-@endpoint("PATCH", "/keys/{key_id}", Permission.KEYS_WRITE)
 async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
     """Rename a key, change its scopes or its end."""
     before = await KEYS.find(call, key_id, for_update=True)
@@ -128,17 +122,12 @@ async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
     )
 
 
-@endpoint("POST", "/keys/{key_id}/rotate", Permission.KEYS_WRITE)
 async def rotate_key(call: AdminCall, key_id: UUID, body: Rotation) -> KeyWithSecret:
     """Give a key a new secret; the old one opens until the end of the overlap. Limits and usage stay the key's."""
     key, secret = await KEYS.rotate(call, key_id, body)
     return KeyWithSecret(key=key, secret=secret)
 
 
-@endpoint("POST", "/keys/{key_id}/revoke", Permission.KEYS_WRITE, status=200)
 async def revoke_key(call: AdminCall, key_id: UUID) -> Key:
     """End a key and all its secrets, for good; every gateway refuses it within a second."""
     return await KEYS.revoke(call, await KEYS.find(call, key_id, for_update=True))
-
-
-ENDPOINTS = (list_keys, create_key, get_key, update_key, rotate_key, revoke_key)

@@ -13,11 +13,9 @@ from contracts.errors import NotFound
 from contracts.generation import Tier
 from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.limits import store
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Level, Limits, Micro, PerDay, PerMinute, Rule
-from gateway.tenants.roles import Permission
 
 ALL_TIERS = "all"
 
@@ -60,94 +58,15 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     money_counted: bool
 
 
-@endpoint("GET", "/organizations/{organization_id}/limits", Permission.LIMITS_READ)
-async def get_organization_limits(call: AdminCall, organization_id: UUID) -> LimitRules:
-    """An organization's limits."""
-    await call.require_organization(organization_id)
-    return await _rules(call, Level.ORGANIZATION, organization_id)
+async def get_limits(call: AdminCall, subject_id: UUID, *, level: Level) -> LimitRules:
+    """A subject's limits."""
+    await _organization_of(call, level, subject_id)
+    return await _rules(call, level, subject_id)
 
 
-@endpoint("GET", "/organizations/{organization_id}/limits/counters", Permission.LIMITS_READ)
-async def get_organization_counters(call: AdminCall, organization_id: UUID) -> Counters:
-    """What is left of an organization's limits."""
-    await call.require_organization(organization_id)
-    return await _counters(call, organization_id, Level.ORGANIZATION, organization_id)
-
-
-@endpoint("PUT", "/organizations/{organization_id}/limits/{tier_name}", Permission.LIMITS_WRITE, deployment=True)
-async def put_organization_limits(call: AdminCall, organization_id: UUID, tier_name: str, body: NewLimits) -> LimitRule:
-    """Set an organization's limits for a tier, or for `all` together."""
-    await call.require_organization(organization_id)
-    return await _put(call, organization_id, Level.ORGANIZATION, organization_id, tier_name, body)
-
-
-@endpoint("DELETE", "/organizations/{organization_id}/limits/{tier_name}", Permission.LIMITS_WRITE, deployment=True)
-async def delete_organization_limits(call: AdminCall, organization_id: UUID, tier_name: str) -> LimitRules:
-    """Lift an organization's limits for a tier, or those for `all` together. Answers what is left."""
-    await call.require_organization(organization_id)
-    return await _delete(call, organization_id, Level.ORGANIZATION, organization_id, tier_name)
-
-
-@endpoint("GET", "/projects/{project_id}/limits", Permission.LIMITS_READ)
-async def get_project_limits(call: AdminCall, project_id: UUID) -> LimitRules:
-    """A project's limits."""
-    await call.organization_of_project(project_id)
-    return await _rules(call, Level.PROJECT, project_id)
-
-
-@endpoint("GET", "/projects/{project_id}/limits/counters", Permission.LIMITS_READ)
-async def get_project_counters(call: AdminCall, project_id: UUID) -> Counters:
-    """What is left of a project's limits."""
-    return await _counters(call, await call.organization_of_project(project_id), Level.PROJECT, project_id)
-
-
-@endpoint("PUT", "/projects/{project_id}/limits/{tier_name}", Permission.LIMITS_WRITE)
-async def put_project_limits(call: AdminCall, project_id: UUID, tier_name: str, body: NewLimits) -> LimitRule:
-    """Set a project's limits for a tier, or for `all` together."""
-    organization_id = await call.organization_of_project(project_id)
-    return await _put(call, organization_id, Level.PROJECT, project_id, tier_name, body)
-
-
-@endpoint("DELETE", "/projects/{project_id}/limits/{tier_name}", Permission.LIMITS_WRITE)
-async def delete_project_limits(call: AdminCall, project_id: UUID, tier_name: str) -> LimitRules:
-    """Lift a project's limits for a tier, or those for `all` together. Answers what is left."""
-    organization_id = await call.organization_of_project(project_id)
-    return await _delete(call, organization_id, Level.PROJECT, project_id, tier_name)
-
-
-@endpoint("GET", "/keys/{key_id}/limits", Permission.LIMITS_READ)
-async def get_key_limits(call: AdminCall, key_id: UUID) -> LimitRules:
-    """A key's own limits."""
-    await call.organization_of_key(key_id)
-    return await _rules(call, Level.KEY, key_id)
-
-
-@endpoint("GET", "/keys/{key_id}/limits/counters", Permission.LIMITS_READ)
-async def get_key_counters(call: AdminCall, key_id: UUID) -> Counters:
-    """What is left of a key's own limits."""
-    return await _counters(call, await call.organization_of_key(key_id), Level.KEY, key_id)
-
-
-@endpoint("PUT", "/keys/{key_id}/limits/{tier_name}", Permission.LIMITS_WRITE)
-async def put_key_limits(call: AdminCall, key_id: UUID, tier_name: str, body: NewLimits) -> LimitRule:
-    """Set a key's own limits for a tier, or for `all` together."""
-    organization_id = await call.organization_of_key(key_id)
-    return await _put(call, organization_id, Level.KEY, key_id, tier_name, body)
-
-
-@endpoint("DELETE", "/keys/{key_id}/limits/{tier_name}", Permission.LIMITS_WRITE)
-async def delete_key_limits(call: AdminCall, key_id: UUID, tier_name: str) -> LimitRules:
-    """Lift a key's own limits for a tier, or those for `all` together. Answers what is left."""
-    organization_id = await call.organization_of_key(key_id)
-    return await _delete(call, organization_id, Level.KEY, key_id, tier_name)
-
-
-async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
-    rules = await store.rules_of(call.connection, level, subject_id)
-    return LimitRules(data=[_shown(rule) for rule in rules])
-
-
-async def _counters(call: AdminCall, organization_id: UUID, level: Level, subject_id: UUID) -> Counters:
+async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Counters:
+    """What is left of a subject's limits."""
+    organization_id = await _organization_of(call, level, subject_id)
     rules = await store.rules_of(call.connection, level, subject_id)
     if not rules:
         return Counters(data=[], money_counted=True)
@@ -155,9 +74,9 @@ async def _counters(call: AdminCall, organization_id: UUID, level: Level, subjec
     return Counters(data=standings, money_counted=counted)
 
 
-async def _put(
-    call: AdminCall, organization_id: UUID, level: Level, subject_id: UUID, tier_name: str, body: NewLimits
-) -> LimitRule:
+async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: NewLimits, *, level: Level) -> LimitRule:
+    """Set a subject's limits for a tier, or for `all` together."""
+    organization_id = await _organization_of(call, level, subject_id)
     tier = _tier(tier_name)
     before = await _before(call, level, subject_id, tier)
     limits = Limits(*(getattr(body, name) for name in Limits.__struct_fields__))
@@ -166,13 +85,31 @@ async def _put(
     return after
 
 
-async def _delete(call: AdminCall, organization_id: UUID, level: Level, subject_id: UUID, tier_name: str) -> LimitRules:
+async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> LimitRules:
+    """Lift a subject's limits for a tier, or those for `all` together. Answers what is left."""
+    organization_id = await _organization_of(call, level, subject_id)
     tier = _tier(tier_name)
     before = await _before(call, level, subject_id, tier)
     await store.delete_rule(call.connection, level, subject_id, tier)
     after = await _rules(call, level, subject_id)
     call.audit("limits.delete", subject_id, organization_id=organization_id, before=before, after=after)
     return after
+
+
+async def _organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
+    """Whose subject it is. Raises NotFound, for another organization's too."""
+    match level:
+        case Level.ORGANIZATION:
+            return await call.require_organization(subject_id)
+        case Level.PROJECT:
+            return await call.organization_of_project(subject_id)
+        case Level.KEY:
+            return await call.organization_of_key(subject_id)
+
+
+async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
+    rules = await store.rules_of(call.connection, level, subject_id)
+    return LimitRules(data=[_shown(rule) for rule in rules])
 
 
 async def _before(call: AdminCall, level: Level, subject_id: UUID, tier: Tier | None) -> LimitRule | None:
@@ -192,19 +129,3 @@ def _tier(name: str) -> Tier | None:
 
 def _shown(rule: Rule) -> LimitRule:
     return LimitRule(level=rule.level, subject_id=UUID(rule.subject_id), tier=rule.tier, limits=rule.limits)
-
-
-ENDPOINTS = (
-    get_organization_limits,
-    get_organization_counters,
-    put_organization_limits,
-    delete_organization_limits,
-    get_project_limits,
-    get_project_counters,
-    put_project_limits,
-    delete_project_limits,
-    get_key_limits,
-    get_key_counters,
-    put_key_limits,
-    delete_key_limits,
-)

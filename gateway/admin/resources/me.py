@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.tenants.roles import Permission, PrincipalKind, Role
 
 
@@ -25,11 +24,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     permissions: list[Permission]
 
 
-@endpoint("GET", "/me", None)
 async def get_me(call: AdminCall) -> Me:
     """Who the key belongs to and what its role allows."""
     principal = call.principal
     return Me(**msgspec.structs.asdict(principal), permissions=sorted(principal.permissions))
-
-
-ENDPOINTS = (get_me,)

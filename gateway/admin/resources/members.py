@@ -9,7 +9,6 @@ from sqlalchemy import func
 
 from gateway.admin.bodies import Body, Deleted, Email, Name, Page
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.principals import (
     Holder,
     HolderQuery,
@@ -21,7 +20,7 @@ from gateway.admin.principals import (
     update_principal,
 )
 from gateway.admin.rows import equal
-from gateway.tenants.roles import Permission, PrincipalKind, Role
+from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 
 
@@ -50,35 +49,27 @@ class MemberQuery(HolderQuery, frozen=True, kw_only=True):
     email: Email | None = None
 
 
-@endpoint("GET", "/organizations/{organization_id}/members", Permission.MEMBERS_READ)
 async def list_members(call: AdminCall, organization_id: UUID, query: MemberQuery) -> Page[Member]:
     """List an organization's members, newest first."""
     email = None if query.email is None else func.lower(query.email)
     return await list_principals(call, Member, organization_id, query, equal(func.lower(principals.c.email), email))
 
 
-@endpoint("POST", "/organizations/{organization_id}/members", Permission.MEMBERS_WRITE)
 async def create_member(call: AdminCall, organization_id: UUID, body: NewMember) -> Member:
     """Add a member. Nobody can give a role that may do more than their own."""
     return await create_principal(call, Member, organization_id, body.role, email=body.email, name=body.name)
 
 
-@endpoint("GET", "/members/{member_id}", Permission.MEMBERS_READ)
 async def get_member(call: AdminCall, member_id: UUID) -> Member:
     """One member."""
     return await find_principal(call, Member, member_id)
 
 
-@endpoint("PATCH", "/members/{member_id}", Permission.MEMBERS_WRITE)
 async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -> Member:
     """Change a member's name or role, disable or enable the member. The last owner stays one."""
     return await update_principal(call, Member, member_id, body)
 
 
-@endpoint("DELETE", "/members/{member_id}", Permission.MEMBERS_WRITE)
 async def delete_member(call: AdminCall, member_id: UUID) -> Deleted:
     """Remove a member and all the member's admin keys. The last owner stays."""
     return await delete_principal(call, Member, member_id)
-
-
-ENDPOINTS = (list_members, create_member, get_member, update_member, delete_member)

@@ -13,11 +13,9 @@ from sqlalchemy import Select, insert, select, update
 from contracts.errors import Conflict
 from gateway.admin.bodies import Body, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, is_set, set_if
 from gateway.db.tables import organizations
-from gateway.tenants.roles import Permission
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +66,6 @@ async def add_organization(call: AdminCall, name: str, *, operator: bool = False
     return organization
 
 
-@endpoint("GET", "/organizations", Permission.ORGANIZATION_READ)
 async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[Organization]:
     """List the organizations one may see: one's own, or all for the operating organization."""
     table = organizations.c
@@ -76,19 +73,16 @@ async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[
     return await page_of(call.connection, Organization, statement, query, table.created_at, table.id)
 
 
-@endpoint("POST", "/organizations", Permission.ORGANIZATION_WRITE, deployment=True)
 async def create_organization(call: AdminCall, body: NewOrganization) -> Organization:
     """Make an organization. It has no members and no projects yet."""
     return await add_organization(call, body.name)
 
 
-@endpoint("GET", "/organizations/{organization_id}", Permission.ORGANIZATION_READ)
 async def get_organization(call: AdminCall, organization_id: UUID) -> Organization:
     """One organization."""
     return await find_organization(call, organization_id)
 
 
-@endpoint("PATCH", "/organizations/{organization_id}", Permission.ORGANIZATION_WRITE)
 async def update_organization(call: AdminCall, organization_id: UUID, body: OrganizationChanges) -> Organization:
     """Rename, disable or enable an organization.
 
@@ -117,6 +111,3 @@ async def update_organization(call: AdminCall, organization_id: UUID, body: Orga
 
 def _visible(call: AdminCall) -> Select[Any]:
     return select(*COLUMNS).where(call.sees(organizations.c.id))
-
-
-ENDPOINTS = (list_organizations, create_organization, get_organization, update_organization)

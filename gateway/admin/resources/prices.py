@@ -12,13 +12,11 @@ from sqlalchemy import delete, exists, insert, select, update
 from contracts.errors import Conflict, InvalidField
 from gateway.admin.bodies import Body, ModelName, Moment, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.pricing.price import MAX_MICRO
 from gateway.metering.tables import prices
-from gateway.tenants.roles import Permission
 
 NOTICE = timedelta(seconds=60)
 """A change of price, an end too, comes no sooner: every gateway knows it by then, and limits in money with it."""
@@ -72,14 +70,12 @@ class PriceQuery(PageQuery, frozen=True, kw_only=True):
     model: ModelName | None = None
 
 
-@endpoint("GET", "/prices", Permission.PRICES_READ)
 async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
     """List all prices, past ones too, the newest version first."""
     statement = select(*COLUMNS).where(equal(prices.c.model, query.model))  # prices are everybody's
     return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
-@endpoint("POST", "/prices", Permission.PRICES_WRITE, deployment=True)
 async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
     """Set a model's price from a moment on."""
     # One at a time: what is in force at the beginning is read before it is ended.
@@ -124,7 +120,6 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
     return price
 
 
-@endpoint("PATCH", "/prices/{price_version}", Permission.PRICES_WRITE, deployment=True)
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
     """End a price, a minute from now at the earliest, or let it go on."""
     before = await _find(call, price_version)
@@ -149,7 +144,6 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
     return after
 
 
-@endpoint("DELETE", "/prices/{price_version}", Permission.PRICES_WRITE, deployment=True)
 async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     """Take back a price that has not begun; returns what it would have been."""
     before = await _find(call, price_version)
@@ -174,6 +168,3 @@ async def _find(call: AdminCall, version: str) -> ModelPrice:
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
     statement = select(*COLUMNS).where(prices.c.version == number).with_for_update()
     return await call.find(ModelPrice, statement, "price", version[:20])
-
-
-ENDPOINTS = (list_prices, create_price, update_price, delete_price)

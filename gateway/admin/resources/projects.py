@@ -13,11 +13,9 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.bodies import Body, ModelNames, Name, Page, PageQuery, Tiers
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, is_set, set_if, sorted_unique
 from gateway.db.tables import projects
-from gateway.tenants.roles import Permission
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +64,6 @@ async def find_project(call: AdminCall, project_id: UUID, *, for_update: bool = 
     return await call.find(Project, statement, "project", project_id)
 
 
-@endpoint("GET", "/organizations/{organization_id}/projects", Permission.PROJECTS_READ)
 async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQuery) -> Page[Project]:
     """List an organization's projects, newest first."""
     await call.require_organization(organization_id)
@@ -79,7 +76,6 @@ async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQu
     return await page_of(call.connection, Project, statement, query, table.created_at, table.id)
 
 
-@endpoint("POST", "/organizations/{organization_id}/projects", Permission.PROJECTS_WRITE)
 async def create_project(call: AdminCall, organization_id: UUID, body: NewProject) -> Project:
     """Make a project."""
     await call.require_organization(organization_id)
@@ -99,13 +95,11 @@ async def create_project(call: AdminCall, organization_id: UUID, body: NewProjec
     return project
 
 
-@endpoint("GET", "/projects/{project_id}", Permission.PROJECTS_READ)
 async def get_project(call: AdminCall, project_id: UUID) -> Project:
     """One project."""
     return await find_project(call, project_id)
 
 
-@endpoint("PATCH", "/projects/{project_id}", Permission.PROJECTS_WRITE)
 async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges) -> Project:
     """Rename a project, change what its keys may use, disable or enable it. Gateways follow within a second."""
     before = await find_project(call, project_id, for_update=True)
@@ -139,6 +133,3 @@ def _require_models(call: AdminCall, models: list[str] | None) -> None:
                 f"it has: {', '.join(known) or 'none'}.",
                 param=f"models[{number}]",
             )
-
-
-ENDPOINTS = (list_projects, create_project, get_project, update_project)

@@ -9,11 +9,9 @@ from sqlalchemy import or_, select, true
 
 from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal
 from gateway.metering.tables import reconciliations, usage_verifications
-from gateway.tenants.roles import Permission
 
 
 class ReconciledWindow(Struct, frozen=True, kw_only=True):
@@ -58,7 +56,6 @@ class WindowQuery(PageQuery, frozen=True, kw_only=True):
     drift: bool | None = None
 
 
-@endpoint("GET", "/reconciliations", Permission.RECONCILIATION_READ, deployment=True)
 async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[ReconciledWindow]:
     """Engines' counters beside the ledger, newest window first."""
     table = reconciliations.c
@@ -70,11 +67,7 @@ async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[Reco
     return await page_of(call.connection, ReconciledWindow, statement, query, table.window_from, table.replica_id)
 
 
-@endpoint("GET", "/usage-verifications", Permission.RECONCILIATION_READ, deployment=True)
 async def list_usage_verifications(call: AdminCall, query: PageQuery) -> Page[UsageVerification]:
     """Totals beside their events, newest check first."""
     statement = select(*columns_of(UsageVerification, usage_verifications))
     return await page_of(call.connection, UsageVerification, statement, query, usage_verifications.c.checked_at)
-
-
-ENDPOINTS = (list_reconciliations, list_usage_verifications)

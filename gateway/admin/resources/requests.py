@@ -17,12 +17,10 @@ from sqlalchemy import case, select
 
 from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.tables import usage_events
-from gateway.tenants.roles import Permission
 
 
 class Decision(StrEnum):
@@ -122,7 +120,6 @@ class RequestQuery(PageQuery, frozen=True, kw_only=True):
     error_code: Name | None = None
 
 
-@endpoint("GET", "/organizations/{organization_id}/requests", Permission.REQUESTS_READ)
 async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
     """List an organization's requests, refused ones included, newest first. Without any content."""
     await call.require_organization(organization_id)
@@ -137,7 +134,6 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
     return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
 
 
-@endpoint("GET", "/requests/{request_id}", Permission.REQUESTS_READ)
 async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     """Why was it limited, where did its time go, what did it cost? By the id in `x-request-id`."""
     traces, events = request_traces.c, usage_events.c
@@ -182,6 +178,3 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
         amount_micro=cost,
         attempts=attempts,
     )
-
-
-ENDPOINTS = (list_requests, get_request)

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from gateway.admin.bodies import Body, Deleted, Name, Page
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.principals import (
     Holder,
     HolderQuery,
@@ -19,7 +18,7 @@ from gateway.admin.principals import (
     update_principal,
 )
 from gateway.admin.rows import equal
-from gateway.tenants.roles import Permission, PrincipalKind, Role
+from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 
 
@@ -46,7 +45,6 @@ class ServiceAccountQuery(HolderQuery, frozen=True, kw_only=True):
     name: Name | None = None
 
 
-@endpoint("GET", "/organizations/{organization_id}/service-accounts", Permission.MEMBERS_READ)
 async def list_service_accounts(
     call: AdminCall, organization_id: UUID, query: ServiceAccountQuery
 ) -> Page[ServiceAccount]:
@@ -54,19 +52,16 @@ async def list_service_accounts(
     return await list_principals(call, ServiceAccount, organization_id, query, equal(principals.c.name, query.name))
 
 
-@endpoint("POST", "/organizations/{organization_id}/service-accounts", Permission.MEMBERS_WRITE)
 async def create_service_account(call: AdminCall, organization_id: UUID, body: NewServiceAccount) -> ServiceAccount:
     """Add a service account. Nobody can give a role that may do more than their own."""
     return await create_principal(call, ServiceAccount, organization_id, body.role, name=body.name)
 
 
-@endpoint("GET", "/service-accounts/{service_account_id}", Permission.MEMBERS_READ)
 async def get_service_account(call: AdminCall, service_account_id: UUID) -> ServiceAccount:
     """One service account."""
     return await find_principal(call, ServiceAccount, service_account_id)
 
 
-@endpoint("PATCH", "/service-accounts/{service_account_id}", Permission.MEMBERS_WRITE)
 async def update_service_account(
     call: AdminCall, service_account_id: UUID, body: ServiceAccountChanges
 ) -> ServiceAccount:
@@ -74,16 +69,6 @@ async def update_service_account(
     return await update_principal(call, ServiceAccount, service_account_id, body)
 
 
-@endpoint("DELETE", "/service-accounts/{service_account_id}", Permission.MEMBERS_WRITE)
 async def delete_service_account(call: AdminCall, service_account_id: UUID) -> Deleted:
     """Remove a service account and all its admin keys."""
     return await delete_principal(call, ServiceAccount, service_account_id)
-
-
-ENDPOINTS = (
-    list_service_accounts,
-    create_service_account,
-    get_service_account,
-    update_service_account,
-    delete_service_account,
-)

@@ -17,14 +17,12 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.bodies import ModelName, Moment, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
-from gateway.admin.endpoint import endpoint
 from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
 from gateway.metering.tables import usage_daily, usage_events, usage_hourly
-from gateway.tenants.roles import Permission
 
 MOST_HOURS = timedelta(days=32)
 SUMMED = (
@@ -167,20 +165,17 @@ class EventsQuery(Filters, frozen=True, kw_only=True):
     billed: bool | None = None
 
 
-@endpoint("GET", "/organizations/{organization_id}/usage", Permission.USAGE_READ)
 async def get_usage(call: AdminCall, organization_id: UUID, query: TotalsQuery) -> Page[UsageTotals]:
     """An organization's usage by hour or day, newest first, grouped as asked."""
     await call.require_organization(organization_id)
     return await _totals(call, query, organization_id)
 
 
-@endpoint("GET", "/usage", Permission.USAGE_READ, deployment=True)
 async def get_usage_of_all(call: AdminCall, query: TotalsQuery) -> Page[UsageTotals]:
     """The usage of all organizations together, newest first, grouped as asked."""
     return await _totals(call, query, None)
 
 
-@endpoint("GET", "/organizations/{organization_id}/usage/events", Permission.USAGE_READ)
 async def list_usage_events(call: AdminCall, organization_id: UUID, query: EventsQuery) -> Page[UsageEvent]:
     """An organization's attempts, billed or not, newest request first."""
     await call.require_organization(organization_id)
@@ -199,7 +194,6 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
     return await page_of(call.connection, UsageEvent, statement, query, table.request_id, table.attempt)
 
 
-@endpoint("GET", "/organizations/{organization_id}/invoices/{month_name}", Permission.USAGE_READ)
 async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
     """What a month (`2026-11`, UTC) costs, added up from its events by project, key, model, tier and price.
 
@@ -239,6 +233,3 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
         return Page(data=some, has_more=False, next_cursor=None)
     # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
     return await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
-
-
-ENDPOINTS = (get_usage, get_usage_of_all, list_usage_events, get_invoice)

@@ -12,12 +12,10 @@ from sqlalchemy import Select, func, select, update
 from contracts.errors import Conflict
 from gateway.admin.bodies import Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.resources.webhooks import find_webhook
 from gateway.admin.rows import columns_of, equal, fetch, record_of
 from gateway.admin.tables import DeliveryState, webhook_attempts, webhook_deliveries, webhook_events, webhooks
-from gateway.tenants.roles import Permission
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,6 @@ async def find_delivery(call: AdminCall, delivery_id: UUID) -> tuple[Delivery, U
     return delivery, webhook.organization_id
 
 
-@endpoint("GET", "/webhooks/{webhook_id}/deliveries", Permission.WEBHOOKS_READ)
 async def list_deliveries(call: AdminCall, webhook_id: UUID, query: DeliveryQuery) -> Page[Delivery]:
     """List a webhook's deliveries, newest first."""
     await find_webhook(call, webhook_id)
@@ -73,7 +70,6 @@ async def list_deliveries(call: AdminCall, webhook_id: UUID, query: DeliveryQuer
     return await page_of(call.connection, Delivery, statement, query, table.created_at, table.id)
 
 
-@endpoint("GET", "/deliveries/{delivery_id}", Permission.WEBHOOKS_READ)
 async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
     """One delivery with every attempt."""
     delivery, _ = await find_delivery(call, delivery_id)
@@ -86,7 +82,6 @@ async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
     return DeliveryLog(delivery=delivery, attempts=[record_of(DeliveryAttempt, row) for row in rows])
 
 
-@endpoint("POST", "/deliveries/{delivery_id}/retry", Permission.WEBHOOKS_WRITE, status=200)
 async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
     """Send an event once more, with the same id, whether it failed or arrived."""
     before, organization_id = await find_delivery(call, delivery_id)
@@ -106,6 +101,3 @@ def _visible(call: AdminCall) -> Select[Any]:
     columns = columns_of(Delivery, webhook_deliveries, webhook_events)
     joined = webhook_deliveries.join(webhook_events).join(webhooks)
     return select(*columns).select_from(joined).where(call.sees(webhooks.c.organization_id))
-
-
-ENDPOINTS = (list_deliveries, get_delivery, retry_delivery)

@@ -13,7 +13,6 @@ from sqlalchemy import Select, delete, func, insert, select, text, update
 from contracts.errors import Conflict
 from gateway.admin.bodies import Body, Deleted, Description, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.endpoint import endpoint
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, set_if, sorted_unique
 from gateway.admin.sealed import seal
@@ -24,7 +23,6 @@ from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.outbox import EventType
 from gateway.admin.webhooks.signature import new_secret
 from gateway.db.tables import organizations
-from gateway.tenants.roles import Permission
 
 MAX_WEBHOOKS = 20
 
@@ -85,7 +83,6 @@ async def find_webhook(call: AdminCall, webhook_id: UUID, *, for_update: bool = 
     return await call.find(Webhook, statement, "webhook", webhook_id)
 
 
-@endpoint("GET", "/organizations/{organization_id}/webhooks", Permission.WEBHOOKS_READ)
 async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery) -> Page[Webhook]:
     """List an organization's webhooks, newest first."""
     await call.require_organization(organization_id)
@@ -93,7 +90,6 @@ async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery
     return await page_of(call.connection, Webhook, statement, query, webhooks.c.created_at, webhooks.c.id)
 
 
-@endpoint("POST", "/organizations/{organization_id}/webhooks", Permission.WEBHOOKS_WRITE)
 async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhook) -> WebhookWithSecret:
     """Make a webhook. The answer holds its secret, this once."""
     await call.require_organization(organization_id)
@@ -120,13 +116,11 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     return WebhookWithSecret(webhook=webhook, secret=secret)
 
 
-@endpoint("GET", "/webhooks/{webhook_id}", Permission.WEBHOOKS_READ)
 async def get_webhook(call: AdminCall, webhook_id: UUID) -> Webhook:
     """One webhook."""
     return await find_webhook(call, webhook_id)
 
 
-@endpoint("PATCH", "/webhooks/{webhook_id}", Permission.WEBHOOKS_WRITE)
 async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges) -> Webhook:
     """Change a webhook, disable or enable it. What is on its way to a disabled one is given up."""
     before = await find_webhook(call, webhook_id, for_update=True)
@@ -149,7 +143,6 @@ async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges
     return after
 
 
-@endpoint("DELETE", "/webhooks/{webhook_id}", Permission.WEBHOOKS_WRITE)
 async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
     """Remove a webhook and the log of its deliveries."""
     before = await find_webhook(call, webhook_id, for_update=True)
@@ -158,7 +151,6 @@ async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
     return Deleted(id=webhook_id)
 
 
-@endpoint("POST", "/webhooks/{webhook_id}/rotate-secret", Permission.WEBHOOKS_WRITE)
 async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotation) -> WebhookWithSecret:
     """Give a webhook a new secret; until the end of the overlap deliveries carry a signature by each."""
     before = await find_webhook(call, webhook_id, for_update=True)
@@ -179,7 +171,6 @@ async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotatio
     return WebhookWithSecret(webhook=after, secret=secret)
 
 
-@endpoint("POST", "/webhooks/{webhook_id}/test", Permission.WEBHOOKS_WRITE)
 async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     """Send a `webhook.test` event to this webhook alone, whatever types it gets. It is tried once.
 
@@ -219,14 +210,3 @@ def _pending_tests(organization_id: UUID) -> Select[Any]:
             webhook_events.c.type == EventType.TEST.value,
         )
     )
-
-
-ENDPOINTS = (
-    list_webhooks,
-    create_webhook,
-    get_webhook,
-    update_webhook,
-    delete_webhook,
-    rotate_webhook_secret,
-    test_webhook,
-)

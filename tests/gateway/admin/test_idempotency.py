@@ -14,7 +14,8 @@ from gateway.admin.api import AdminAnswer, AdminApi, AdminRequest
 from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
 from gateway.admin.config import AdminConfig
-from gateway.admin.endpoint import Endpoint, endpoint
+from gateway.admin.endpoint import Endpoint
+from gateway.admin.operation import route
 from gateway.serving.models import Fleet
 from gateway.tenants.roles import Permission, Role
 from tests.gateway.admin.people import Client, People
@@ -120,7 +121,6 @@ class Scripted:
         self.secret = secret
         self.script: list[Script] = []
 
-        @endpoint("POST", "/scripted", Permission.PROJECTS_WRITE)
         async def scripted(call: AdminCall, body: Nothing) -> str:
             """Do what comes next."""
             organization = people.organizations["ours"]
@@ -128,18 +128,16 @@ class Scripted:
             call.audit("scripted.run", text, organization_id=organization, after=text)
             return text
 
-        self.endpoint: Endpoint = scripted
+        self.endpoint: Endpoint = route("POST", "/scripted", scripted, Permission.PROJECTS_WRITE).opt["endpoint"]
 
     async def ask(self, key: str) -> AdminAnswer:
         request = AdminRequest(
             request_id="req_x",
             secret=self.secret,
             url="/scripted?",
-            path={},
-            query=[],
             body=b"{}",
-            content_type="application/json",
             idempotency_key=key,
+            arguments={"data": Nothing()},
         )
         return await self.api.run(self.endpoint, request)
 
@@ -219,7 +217,6 @@ async def test_a_kept_refusal_says_what_it_said(scripted: Scripted) -> None:
 async def test_a_change_without_an_audit_row_does_not_happen(people: People, scripted: Scripted) -> None:
     name = uuid4().hex
 
-    @endpoint("POST", "/silent", Permission.PROJECTS_WRITE)
     async def silent(call: AdminCall, body: Nothing) -> str:
         """Change something and keep quiet."""
         await call.connection.execute(
@@ -227,7 +224,7 @@ async def test_a_change_without_an_audit_row_does_not_happen(people: People, scr
         )
         return name
 
-    scripted.endpoint = silent
+    scripted.endpoint = route("POST", "/silent", silent, Permission.PROJECTS_WRITE).opt["endpoint"]
     with pytest.raises(ServiceError, match="audit log nothing"):
         await scripted.ask(uuid4().hex)
     assert await people.database.fetchval("SELECT count(*) FROM gateway.projects WHERE name = $1", name) == 0

@@ -7,10 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import aiohttp
+import jsonschema_rs
+import msgspec
 import pytest
 
-from gateway.admin.endpoints import ENDPOINTS
-from gateway.admin.handlers import PREFIX
+from gateway.admin.controllers import ENDPOINTS, PREFIX
 from gateway.tenants.roles import Role
 from tests.gateway.admin.fuzzing import Tenant, fuzz, fuzz_sequences
 from tests.gateway.admin.people import People
@@ -45,6 +46,31 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
                 reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
                 schema = document["components"]["schemas"][reference.rpartition("/")[2]]
                 assert schema["additionalProperties"] is False
+
+
+async def test_every_operation_has_examples_that_its_schemas_take(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
+        contents = [operation["responses"][str(endpoint.status)]["content"]]
+        if endpoint.body is not None:
+            contents.append(operation["requestBody"]["content"])
+        for content in contents:
+            media = content["application/json"]
+            (example,) = media["examples"].values()
+            schema = {**media["schema"], "components": document["components"]}
+            jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(example["value"])
+        if endpoint.body is not None:  # the decoder takes it too, where a schema cannot say all
+            msgspec.convert(example["value"], endpoint.body)
+
+
+async def test_every_operation_says_what_any_request_may_be_answered(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    common = {"400", "401", "403", "404", "408", "409", "413", "429", "431", "500", "503"}
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
+        assert set(operation["responses"]) == {str(endpoint.status), *common}, endpoint.name
+        assert operation["tags"] == [endpoint.module]
 
 
 async def stranger_of(people: People) -> Tenant:

@@ -1,0 +1,138 @@
+"""Examples of bodies and answers, put together from one value for each field's name or type: none can be forgotten, and
+none goes out of date.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import date, datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgspec
+from msgspec import UnsetType
+
+ID = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"
+VALUES: dict[str, Any] = {
+    "accepted_draft_tokens": 310,
+    "action": "project.update",
+    "actor_name": "ada@example.com",
+    "after": {"name": "Acme editor"},
+    "amount_micro": 840,
+    "attempt": 1,
+    "attempts": 1,
+    "before": {"name": "Acme"},
+    "billed": True,
+    "cached_tokens": 640,
+    "client_request_id": "editor-41",
+    "completion_drift": 0,
+    "counter": "tokens_per_minute",
+    "description": "Budget alerts",
+    "display": "sk-slip-…k3Qd",
+    "driver": "sglang",
+    "email": "ada@example.com",
+    "endpoint": "chat",
+    "engine": "one-0",
+    "finish": "complete",
+    "gateway_id": "gateway-1",
+    "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "key": "editor",
+    "level": "project",
+    "model": "qwen3-8b",
+    "models": ["qwen3-8b"],
+    "money_counted": True,
+    "month": "2026-11",
+    "name": "Acme",
+    "outcome": "exact",
+    "phases_ms": {"queue": 1.5, "first_token": 84.0},
+    "pool": "one",
+    "previous_hash": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+    "price_version": 7,
+    "project": "Acme editor",
+    "prompt_drift": 0,
+    "reasoning_tokens": 0,
+    "remaining": 360,
+    "replica_id": "one-0",
+    "request_id": "req_019aa1b2c3d4e5f60718293a4b5c6d7e",
+    "secret": "shown once",
+    "state": "active",
+    "status": 200,
+    "subject_id": ID,
+    "subject_kind": "project",
+    "tier": "chat",
+    "type": "budget.threshold_reached",
+    "uncertain_attempts": 0,
+    "url": "https://example.com/hooks/slipstream",
+    "version": 7,
+    "wrong_amounts": 0,
+    "wrong_days": 0,
+    "wrong_hours": 0,
+}
+"""By the field's name, where the type alone does not say enough."""
+ABSENT = frozenset(
+    {
+        "counters",
+        "disabled_at",
+        "error",
+        "error_code",
+        "expires_at",
+        "hour",
+        "last_used_at",
+        "next_cursor",
+        "previous_expires_at",
+        "previous_secret_expires_at",
+        "reason",
+        "revoked_at",
+        "rule",
+        "valid_until",
+    }
+)
+"""Fields that may be null, and are in these examples: nothing has ended, and all went well."""
+KINDS: dict[Any, Any] = {
+    UUID: ID,
+    datetime: "2026-11-22T09:30:00Z",
+    date: "2026-11-22",
+    bool: False,
+    int: 1_000,
+    float: 12.5,
+}
+
+
+def example_of(kind: Any, name: str = "") -> Any:
+    """A value of the type as JSON has it. name: of the field it stands in."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return example_of(arguments[0], name)
+    if origin in (Union, UnionType):
+        if NoneType in arguments and name in ABSENT:
+            return None
+        return example_of(next(each for each in arguments if each not in (NoneType, UnsetType)), name)
+    if origin is Literal:
+        return arguments[0]
+    if origin is list:
+        given = VALUES.get(name)
+        return given if isinstance(given, list) else [example_of(arguments[0], name.removesuffix("s"))]
+    if origin is dict:
+        return VALUES[name]
+    struct = origin or kind
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct):
+        hints = get_type_hints(struct, include_extras=True)
+        items = dict(zip(getattr(struct, "__parameters__", ()), arguments, strict=False))
+        return {
+            field.encode_name: example_of(_filled(hints[field.name], items), field.name)
+            for field in msgspec.structs.fields(struct)
+        }
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return next(iter(kind)).value
+    if name not in VALUES and kind not in KINDS:
+        raise LookupError(f"gateway/admin/examples.py: an example for the field {name!r}, please")
+    return VALUES[name] if name in VALUES else KINDS[kind]
+
+
+def _filled(hint: Any, items: dict[Any, Any]) -> Any:
+    """A hint with the generic struct's own items in it: `list[ItemT]`."""
+    arguments = get_args(hint)
+    if any(each in items for each in arguments if not isinstance(each, list | str)):
+        return get_origin(hint)[tuple(items.get(each, each) for each in arguments)]
+    return hint

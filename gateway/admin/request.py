@@ -1,0 +1,131 @@
+"""What a request of the admin API is before its service runs: who asks, whether they may, and a body within its bounds.
+
+Litestar's guards, and its request with a body that is refused while it arrives and decoded strictly.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.exceptions import ValidationException
+from litestar.handlers import BaseRouteHandler
+
+from contracts.errors import InvalidField, InvalidJson, NotFound, SlipstreamError
+from gateway.admin.endpoint import takes_several
+from gateway.services import Services
+from gateway.serving.endpoint import bearer_secret, whole_body
+from gateway.wire.body_shape import Advice, BodyShape
+from gateway.wire.decode import decode, validation_error
+
+ADVICE = Advice("Split it into several requests.", "Split it into several requests.")
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+class BoundedRequest(Request[Any, Any, State]):
+    """A request whose body is bounded in bytes and in structure."""
+
+    __slots__ = ("whole",)
+    whole: bytes
+
+    async def body(self) -> bytes:
+        """Raises BodyTooLarge as soon as it is, and InvalidJson for none where one is expected."""
+        if not hasattr(self, "whole"):
+            services: Services = self.app.state.services
+            shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
+            headers = dict(self.scope["headers"])
+            self.whole = await whole_body(headers, self.receive, services.admin.max_body_bytes, shape.feed)
+            if not self.whole and self._body_kind is not None:
+                await self.json()
+        return self.whole
+
+    async def json(self) -> Any:
+        """The body as the struct that the operation takes. Raises a RequestError that names the field."""
+        kind, given = self._body_kind, self.headers.get("content-type", "")
+        if given and given.partition(";")[0].strip().lower() != "application/json":
+            raise InvalidJson(f"The body must be sent as application/json, not as {given[:100]!r}.")
+        body = decode(_decoder(kind), await self.body(), kind)  # type: ignore[arg-type]
+        _refuse_zero_bytes(msgspec.to_builtins(body), "")
+        return body
+
+    @property
+    def secret(self) -> str:
+        """The admin key that is sent. Raises MissingKey, or Draining."""
+        return secret_of(self)
+
+    @property
+    def _body_kind(self) -> type | None:
+        kind: type | None = self.route_handler.opt["endpoint"].body
+        return kind
+
+
+@cache
+def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def secret_of(connection: AnyConnection) -> str:
+    """The admin key that is sent. Raises MissingKey, or Draining."""
+    return bearer_secret(
+        connection.headers.get("authorization", ""), connection.app.state.services, "sk-slip-admin-..."
+    )
+
+
+async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
+    await connection.app.state.services.admin.admit(handler.opt["endpoint"], secret_of(connection))
+
+
+async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
+    kind = handler.opt["endpoint"].query or msgspec.Struct
+    for name, text in connection.path_params.items():
+        if not _storable(text):
+            raise NotFound(f"There is no such {_noun(name)}.")
+    seen: set[str] = set()
+    for name, text in connection.query_params.multi_items():
+        if name not in kind.__struct_fields__:
+            raise validation_error(f"Object contains unknown field `{name}`", kind)
+        if not _storable(text):
+            raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)
+        if name in seen and not takes_several(kind, name):
+            raise InvalidField(f"Invalid value for '{name}': it is given twice.", param=name)
+        seen.add(name)
+
+
+def refusal_of(error: ValidationException, path: dict[str, Any]) -> SlipstreamError:
+    """Litestar's error for a parameter, as ours: a path names nothing, anything else is a bad value."""
+    problem: Any = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
+    name = problem.get("key", "")
+    if name in path:
+        return NotFound(f"There is no {_noun(name)} {path[name]!r}: ids are UUIDs.")
+    return validation_error(f"{problem.get('message', error.detail)} - at `$.{name}`", msgspec.Struct)
+
+
+def _noun(parameter: str) -> str:
+    return parameter.removesuffix("_id").replace("_", " ")
+
+
+def _storable(text: str) -> bool:
+    """Whether PostgreSQL's text can hold it."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _refuse_zero_bytes(value: object, path: str) -> None:
+    """PostgreSQL's text cannot hold one; free-form objects are not covered by a pattern."""
+    match value:
+        case str() if "\0" in value:
+            raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)
+        case dict():
+            for name, item in value.items():
+                _refuse_zero_bytes(name, path)
+                _refuse_zero_bytes(item, f"{path}.{name}" if path else str(name))
+        case list():
+            for number, item in enumerate(value):
+                _refuse_zero_bytes(item, f"{path}[{number}]")
+        case _:
+            return
