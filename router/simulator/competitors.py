@@ -7,8 +7,12 @@ from collections.abc import Callable
 from contracts.errors import ConfigError
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
+from router.policies.base import Policy
 from router.policies.registry import create
-from router.simulator.baselines.dynamo_cost import DynamoCost
+from router.simulator.baselines.capped import Capped
+from router.simulator.baselines.dynamo_cost import DynamoCost, DynamoRejecting
+from router.simulator.baselines.inside import MostCached, SmgInside
+from router.simulator.baselines.llm_d import LlmD
 from router.simulator.baselines.plain import PlainConsistentHash, PlainLeastLoad, PlainRoundRobin
 from router.simulator.baselines.rule import Rule, RuleRouter
 from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgKvEvents
@@ -17,6 +21,7 @@ from router.simulator.under_test import RouterUnderTest
 
 OURS = "ours"
 OUR_POLICY = "prefix"
+INSIDE = "core:"
 
 
 def rules() -> dict[str, Callable[[], Rule]]:
@@ -28,20 +33,37 @@ def rules() -> dict[str, Callable[[], Rule]]:
         "smg": SmgCacheAware,
         "smg_events": SmgKvEvents,
         "dynamo": DynamoCost,
+        "llm_d": LlmD,
     }
 
 
 def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
-    """A fresh router: `ours`, one of `rules`, or `core:POLICY` for our core with another of its policies.
+    """A fresh router: `ours`, one of `rules`, `smg:N` and `dynamo:N` for these with their documented limits on, or
+    `core:POLICY` for our core with another policy, one of its own or of baselines/inside.py.
 
     Raises ConfigError for an unknown name.
     """
+    if name == OURS or name.startswith(INSIDE):
+        policy = _policy(OUR_POLICY if name == OURS else name.removeprefix(INSIDE), config)
+        return Dispatcher(RouterConfig(poll_interval_s=config.poll_interval_s), policy)
+    rule, colon, limit = name.partition(":")
+    if colon and limit.isdecimal() and int(limit):
+        if rule == "smg":
+            return Capped(_router(SmgCacheAware(), config), int(limit) * config.replicas)
+        if rule == "dynamo":
+            return _router(DynamoRejecting(int(limit)), config)
     made = rules().get(name)
     if made is not None:
-        return RuleRouter(made(), config.seed, config.limits.block_tokens)
-    if name == OURS or name.startswith("core:"):
-        policy = OUR_POLICY if name == OURS else name.removeprefix("core:")
-        settings = RouterConfig(policy=policy, poll_interval_s=config.poll_interval_s)
-        return Dispatcher(settings, create(policy))
-    known = ", ".join([OURS, *rules(), "core:POLICY"])
+        return _router(made(), config)
+    known = ", ".join([OURS, *rules(), "smg:PLACES_PER_ENGINE", "dynamo:PREFILL_TOKENS", "core:POLICY"])
     raise ConfigError(f"no router named {name!r}; known: {known}", param="policy")
+
+
+def _router(rule: Rule, config: SimulatorConfig) -> RuleRouter:
+    return RuleRouter(rule, config.seed, config.limits.block_tokens)
+
+
+def _policy(name: str, config: SimulatorConfig) -> Policy:
+    if name == SmgInside.name:
+        return SmgInside(config.limits.block_tokens)
+    return MostCached() if name == MostCached.name else create(name)

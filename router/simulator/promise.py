@@ -25,9 +25,13 @@ class Promise(msgspec.Struct, frozen=True):
     tpot_s: float = 0.040
     """Mean time per token after the first."""
 
-    def ttft_s(self, prompt_tokens: int) -> float:
-        """Until the first token, from the moment the router is asked."""
+    def stratum(self, prompt_tokens: int) -> Stratum:
+        """That of a prompt."""
         for stratum in self.strata:
             if prompt_tokens <= stratum.prompt_tokens:
-                return stratum.ttft_s
-        return self.strata[-1].ttft_s
+                return stratum
+        return self.strata[-1]
+
+    def ttft_s(self, prompt_tokens: int) -> float:
+        """Until the first token, from the moment the router is asked."""
+        return self.stratum(prompt_tokens).ttft_s

@@ -13,6 +13,16 @@ from router.simulator.outcome import Outcome
 from router.simulator.replica import ModelledReplica
 
 
+class LengthClass(msgspec.Struct, frozen=True):
+    """The requests of one stratum of the promise: those with a prompt of at most so many tokens, and more than the
+    stratum before."""
+
+    prompt_tokens: int
+    requests: int
+    kept: int
+    """Of them those that kept both promises."""
+
+
 class Summary(msgspec.Struct, frozen=True):
     """Over the requests that arrived after the warm-up. Rates are per second and replica."""
 
@@ -20,6 +30,12 @@ class Summary(msgspec.Struct, frozen=True):
     offered: float
     goodput: float
     """Requests that kept both promises."""
+    kept_prompt_tokens: float
+    """Their part of all prompt tokens that were asked: one long prompt weighs as much as many short ones."""
+    kept_output_tokens: float
+    """Their part of all tokens that were to be generated."""
+    length_classes: tuple[LengthClass, ...]
+    """By stratum, empty ones included."""
     shed: float
     """Share of the requests that were refused."""
     late: float
@@ -46,17 +62,20 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
     counted = [outcome for outcome in outcomes if outcome.arrival.at_s >= begin]
     window = max(times[-1] - begin, 1e-9) * config.replicas
     served = [outcome for outcome in counted if outcome.ended_at is not None]
-    kept = sum(outcome.kept(config.promise) for outcome in served)
-    prompts = sum(outcome.arrival.prompt_tokens for outcome in served)
+    kept = [outcome for outcome in served if outcome.kept(config.promise)]
+    prompts = _prompt_tokens(served)
     ttft = sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
     tpot = sorted(outcome.tpot_s * 1e3 for outcome in served if outcome.arrival.output_tokens > 1)
     busy = [replica.engine.busy_s for replica in replicas]
     return Summary(
         requests=len(counted),
         offered=len(counted) / window,
-        goodput=kept / window,
+        goodput=len(kept) / window,
+        kept_prompt_tokens=_prompt_tokens(kept) / max(_prompt_tokens(counted), 1),
+        kept_output_tokens=_output_tokens(kept) / max(_output_tokens(counted), 1),
+        length_classes=_length_classes(config, counted, kept),
         shed=1 - len(served) / len(counted),
-        late=(len(served) - kept) / len(counted),
+        late=(len(served) - len(kept)) / len(counted),
         hit_rate=sum(outcome.cached_tokens for outcome in served) / prompts if prompts else 0.0,
         ttft_p50_ms=quantile(ttft, 0.50),
         ttft_p99_ms=quantile(ttft, 0.99),
@@ -64,10 +83,26 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
         tpot_p99_ms=quantile(tpot, 0.99),
         imbalance=max(busy) * len(busy) / sum(busy) if sum(busy) else 1.0,
         retractions=sum(outcome.retractions for outcome in counted),
-        output_tokens_per_s=sum(outcome.arrival.output_tokens for outcome in served) / window,
+        output_tokens_per_s=_output_tokens(served) / window,
         refusals=dict(Counter(outcome.code for outcome in counted if outcome.refused_at is not None)),
         course=course(config, outcomes),
     )
+
+
+def _prompt_tokens(outcomes: Sequence[Outcome]) -> int:
+    return sum(outcome.arrival.prompt_tokens for outcome in outcomes)
+
+
+def _output_tokens(outcomes: Sequence[Outcome]) -> int:
+    return sum(outcome.arrival.output_tokens for outcome in outcomes)
+
+
+def _length_classes(
+    config: SimulatorConfig, counted: Sequence[Outcome], kept: Sequence[Outcome]
+) -> tuple[LengthClass, ...]:
+    promise = config.promise
+    asked, met = (Counter(promise.stratum(one.arrival.prompt_tokens) for one in some) for some in (counted, kept))
+    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in promise.strata)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

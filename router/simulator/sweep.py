@@ -26,6 +26,20 @@ class Row(msgspec.Struct, frozen=True):
         """Of a field of `Summary` over the seeds."""
         return sum(float(getattr(run, field)) for run in self.runs) / len(self.runs)
 
+    @property
+    def kept(self) -> float:
+        """Part of the requests that kept both promises."""
+        return self.mean("goodput") / self.mean("offered")
+
+    @property
+    def kept_by_length(self) -> tuple[float, ...]:
+        """The same of every length class, all seeds' requests together; 1 for a class without any."""
+        classes = zip(*(run.length_classes for run in self.runs), strict=True)
+        return tuple(
+            sum(each.kept for each in one) / asked if (asked := sum(each.requests for each in one)) else 1.0
+            for one in classes
+        )
+
     def error(self, field: str) -> float:
         """Half the width of the 95 % interval of that mean, by the t distribution; 0 for one seed."""
         count = len(self.runs)

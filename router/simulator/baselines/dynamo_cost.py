@@ -5,14 +5,20 @@ and docs/components/router).
 
 Defaults: scale 1, device overlap credit 1, temperature 0 (exact ties at random), queue off, output blocks not counted.
 Booked when chosen: prefill tokens not cached count until the first token, blocks until the end, shared blocks once.
-The index is fed by KV events; here none is late or lost.
+The index is fed by KV events; here none is late or lost. Queue off is the default of the current documentation
+(057096c3); release 1.1 and 0243c51b held requests back beyond a threshold of prefill tokens, which is not restated.
+
+`DynamoRejecting` has its documented request rejection on (docs/fault-tolerance/request-rejection.md at 0aa1dccb): a
+worker is busy above either threshold; a request goes to one that is not, and is refused where all are.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
+from engines.drivers.base import Load
 from router.simulator.baselines.rule import Books, Request
 
 
@@ -29,11 +35,16 @@ class DynamoCost(Books):
         self._prefill_tokens = [0.0] * workers
         self._booked: dict[Request, float] = {}
 
-    def choose(self, request: Request, now: float) -> int:
+    def choose(self, request: Request, now: float) -> int | None:
+        return self.cheapest(request, range(len(self._index)))
+
+    def cheapest(self, request: Request, allowed: Sequence[int]) -> int:
+        """Of the allowed workers the one of the lowest cost, booked."""
         size = request.block_tokens
         lowest = float("inf")
         ties: list[tuple[int, int]] = []
-        for worker, index in enumerate(self._index):
+        for worker in allowed:
+            index = self._index[worker]
             overlap = 0
             for block in request.blocks:
                 if block not in index:
@@ -74,3 +85,29 @@ class DynamoCost(Books):
             self._index[worker].add(block)
         else:
             self._index[worker].discard(block)
+
+
+BUSY_DECODE_BLOCKS = 0.85
+"""--active-decode-blocks-threshold of its documentation's example: part of the KV memory that requests hold."""
+
+
+class DynamoRejecting(DynamoCost):
+    """busy_prefill_tokens: --active-prefill-tokens-threshold, of its own books; decode blocks are the last poll's."""
+
+    def __init__(self, busy_prefill_tokens: float) -> None:
+        self._busy_prefill_tokens = busy_prefill_tokens
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        super().prepare(workers, source)
+        self._used = [0.0] * workers
+
+    def choose(self, request: Request, now: float) -> int | None:
+        idle = [
+            worker
+            for worker, tokens in enumerate(self._prefill_tokens)
+            if tokens <= self._busy_prefill_tokens and self._used[worker] <= BUSY_DECODE_BLOCKS
+        ]
+        return self.cheapest(request, idle) if idle else None
+
+    def polled(self, worker: int, load: Load) -> None:
+        self._used[worker] = load.used_tokens / load.capacity_tokens if load.capacity_tokens else 0.0

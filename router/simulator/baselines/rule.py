@@ -1,17 +1,22 @@
 """A placement rule of another router, and the shell that drives it by the core's events.
 
 These routers have no queue of their own by default: every request is sent to an engine at once and waits there. The
-shell therefore grants in the moment of the ask, refuses nothing, and tells the rule what its original would see.
+shell therefore grants in the moment of the ask, refuses only where the rule does, and tells the rule what its original
+would see. `capped.py` puts a queue before it.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
+from contracts.errors import Overloaded
 from contracts.lease import Engine, Lease, LeaseRequest
-from router.core.decisions import Decision, Granted, Welcomed
+from engines.drivers.base import Load
+from router.core.decisions import Decision, Granted, Refused, Welcomed
 from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
+from router.core.reasons import Reason
 
 HASH_BYTES = 16
 
@@ -37,8 +42,8 @@ class Rule(Protocol):
         """Called once, before everything else."""
         ...
 
-    def choose(self, request: Request, now: float) -> int:
-        """The worker; the request goes there at once, so a rule that counts load counts it here."""
+    def choose(self, request: Request, now: float) -> int | None:
+        """The worker; the request goes there at once, so a rule that counts load counts it here. None: refused."""
         ...
 
     def first_token(self, worker: int, request: Request) -> None:
@@ -51,6 +56,10 @@ class Rule(Protocol):
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
         """A worker's cache has changed. Rules without an index ignore it."""
+        ...
+
+    def polled(self, worker: int, load: Load) -> None:
+        """A worker's own report, at the simulation's poll interval. Rules that count for themselves ignore it."""
         ...
 
 
@@ -69,6 +78,8 @@ class RuleRouter:
         if isinstance(event, Acquire):
             request = Request(event.ask, self._block_tokens)
             worker = self._rule.choose(request, now)
+            if worker is None:
+                return [refused(event, "every worker is busy")]
             self._placed[event.ask.lease_id] = (worker, request)
             return [Granted(event.connection, Lease(event.ask.lease_id, self._engines[worker]))]
         if isinstance(event, FirstToken):
@@ -84,7 +95,7 @@ class RuleRouter:
         elif isinstance(event, GatewayConnected):
             return [Welcomed(event.connection, 0)]
         elif isinstance(event, ReplicaPolled):
-            pass  # none of the rules restated here uses polled load by default
+            self._rule.polled(self._numbers[event.replica_id], event.load)
         return []
 
     def next_wakeup(self) -> float | None:
@@ -94,6 +105,11 @@ class RuleRouter:
     def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
         """From the simulation, as the engines publish them; no event is ever lost or late here."""
         self._rule.kv_event(self._numbers[replica_id], stored, block)
+
+
+def refused(event: Acquire, reason: str) -> Refused:
+    """A no without a time to come back: these routers tell none."""
+    return Refused(event.connection, event.ask.lease_id, Overloaded.code, reason, None, Reason.PLACES_TAKEN)
 
 
 class Books:
@@ -119,7 +135,11 @@ class Books:
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
         pass
 
-    def least(self) -> int:
-        """Fewest in flight, then fewest ever, then the first."""
+    def polled(self, worker: int, load: Load) -> None:
+        pass
+
+    def least(self, allowed: Sequence[int] | None = None) -> int:
+        """Of the allowed ones, or of all: fewest in flight, then fewest ever, then the first."""
         in_flight, processed = self.in_flight, self.processed
-        return min(range(len(in_flight)), key=lambda worker: (in_flight[worker], processed[worker], worker))
+        among = range(len(in_flight)) if allowed is None else allowed
+        return min(among, key=lambda worker: (in_flight[worker], processed[worker], worker))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from router.simulator.baselines.rule import Books, Request
 
@@ -43,13 +44,17 @@ class SmgCacheAware(_Balanced):
         self._evict_at = EVICTION_S
 
     def choose(self, request: Request, now: float) -> int:
+        return self.choose_among(request, range(len(self.in_flight)), now)
+
+    def choose_among(self, request: Request, allowed: Sequence[int], now: float) -> int:
+        """The rule where only some workers may have it; a warm one that may not is passed over."""
         self._evict(now)
-        if self.imbalanced():
-            worker = self.least()
-        else:
+        worker = self.least(allowed)
+        if not self.imbalanced():
             matched, tenant = self._match(request)
             rate = matched * request.block_tokens / request.prompt_tokens if request.prompt_tokens else 0.0
-            worker = tenant if rate > CACHE_THRESHOLD and tenant is not None else self.least()
+            if rate > CACHE_THRESHOLD and tenant is not None and tenant in allowed:
+                worker = tenant
         self._insert(worker, request)
         return self.take(worker)
 

@@ -9,11 +9,16 @@ import pytest
 
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.simulator.arrival import block_id
-from router.simulator.baselines.dynamo_cost import DynamoCost
+from engines.drivers.base import Load
+from router.simulator.arrival import Arrival, block_id
+from router.simulator.baselines.dynamo_cost import DynamoCost, DynamoRejecting
+from router.simulator.baselines.llm_d import LlmD
 from router.simulator.baselines.plain import PlainConsistentHash
 from router.simulator.baselines.rule import Books, Request
 from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgKvEvents
+from router.simulator.competitors import competitor
+from router.simulator.config import SimulatorConfig
+from router.simulator.simulation import Simulation
 
 SIZE = 100
 AnyRule = TypeVar("AnyRule", bound=Books)
@@ -94,7 +99,47 @@ def test_dynamo_releases_prefill_at_the_first_token_and_blocks_at_the_end() -> N
     assert (rule._prefill_tokens, len(rule._active[0]), rule._tails, rule.in_flight) == ([0.0], 0, [0], [0])
 
 
-@pytest.mark.parametrize("rule", [SmgCacheAware, SmgKvEvents, DynamoCost, PlainConsistentHash])
+def test_smg_passes_a_warm_worker_over_that_may_not_have_it() -> None:
+    rule = prepared(SmgCacheAware(), 3)
+    assert rule.choose(asking(1, 2, 3), 0.0) == 0
+    assert rule.choose_among(asking(1, 2, 3), [1, 2], 0.0) == 1
+    assert rule.choose_among(asking(1, 2, 3), [0, 2], 0.0) == 0, "it brought the prefix first"
+
+
+def test_dynamo_rejects_where_every_worker_is_above_a_threshold_and_avoids_those_that_are() -> None:
+    rule = prepared(DynamoRejecting(250), 2)
+    rule.kv_event(0, True, block_id(1))
+    assert rule.choose(asking(1, 2, 3, 4), 0.0) == 0  # warm; 300 tokens to compute from now on
+    assert rule.choose(asking(1), 0.0) == 1, "warm, but busy"
+    rule.polled(1, Load(used_tokens=86, capacity_tokens=100))
+    assert rule.choose(asking(1), 0.0) is None
+    rule.polled(1, Load(used_tokens=85, capacity_tokens=100))
+    assert rule.choose(asking(1), 0.0) == 1
+
+
+def test_llm_d_adds_its_scores() -> None:
+    rule = prepared(LlmD(), 3)
+    for worker, blocks in ((0, (1, 2, 3)), (1, (1,)), (2, (1, 2))):
+        for block in blocks:
+            rule.kv_event(worker, True, block_id(block))
+    # of those that hold any the least gets 0, the most 1: 2 * (1, 0, 0.5), the rest equal
+    assert rule.choose(asking(1, 2, 3), 0.0) == 0
+    rule.polled(0, Load(waiting=4, used_tokens=50, capacity_tokens=100))
+    rule.polled(1, Load(waiting=4))
+    # worker 0: 2 + 0.5 + 0 + 0; worker 2: 1 + 1 + 1 + 1
+    assert rule.choose(asking(1, 2, 3), 0.0) == 2
+
+
+def test_a_cap_refuses_who_finds_no_place_and_gives_it_back_when_an_answer_ends() -> None:
+    config = SimulatorConfig(replicas=2)
+    arrivals = [Arrival(0.0, 1_000, 50), *(Arrival(0.001, 1_000, 500) for _ in range(6)), Arrival(5.0, 1_000, 50)]
+    simulation = Simulation(config, competitor("smg:2", config), arrivals)
+    simulation.run()
+    assert [one.refused_at is None for one in simulation.outcomes] == [True] * 4 + [False] * 3 + [True]
+    assert {one.code for one in simulation.outcomes[4:7]} == {"overloaded"}
+
+
+@pytest.mark.parametrize("rule", [SmgCacheAware, SmgKvEvents, DynamoCost, LlmD, PlainConsistentHash])
 def test_books_are_empty_when_everything_has_ended(rule: type[Books]) -> None:
     source, made = random.Random(2), prepared(rule(), 4)
     live = []

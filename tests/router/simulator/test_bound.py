@@ -58,7 +58,7 @@ def test_it_equals_exhaustive_search(seed: int) -> None:
         assert found == pytest.approx(10 * best_by_search(requests, capacity) / tokens)
 
 
-@pytest.mark.parametrize("policy", ["core:least_load", *rules()])
+@pytest.mark.parametrize("policy", ["ours", "core:least_load", "core:smg", "core:most_cached", *rules()])
 def test_no_policy_beats_it(policy: str) -> None:
     config = SimulatorConfig(replicas=2, max_concurrency=1_000)
     arrivals = sessions(6.0, 60.0, 1, SessionsConfig(tenants=4, block_tokens=512))

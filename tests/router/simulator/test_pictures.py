@@ -41,6 +41,24 @@ def test_the_table_has_a_line_per_policy_and_load(rows: list[Row]) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_kept_by_length_and_by_token_adds_up_to_what_is_kept(rows: list[Row]) -> None:
+    for row in rows:
+        for run in row.runs:
+            assert sum(each.requests for each in run.length_classes) == run.requests
+            kept = sum(each.kept for each in run.length_classes)
+            assert kept / run.requests == pytest.approx(run.goodput / run.offered)
+            assert 0 <= run.kept_prompt_tokens <= 1
+            assert 0 <= run.kept_output_tokens <= 1
+    head, line = table(rows).splitlines()[:2]
+    assert head.split()[-4:] == ["<=4k", "<=16k", "<=64k", ">64k"]
+    shown = [float(part.rstrip("%")) / 100 for part in line.split()[-7:]]
+    row = rows[0]
+    assert shown[:3] == pytest.approx(
+        [row.kept, row.mean("kept_prompt_tokens"), row.mean("kept_output_tokens")], abs=1e-3
+    )
+    assert shown[3:] == pytest.approx(row.kept_by_length, abs=1e-3)
+
+
 def curves_of(picture: str) -> dict[str, list[tuple[float, float]]]:
     """Every curve's points on the paper, by `panel/name`."""
     found = {}

@@ -20,7 +20,9 @@ from router.simulator.summary import summarize
 from router.simulator.under_test import RouterUnderTest
 
 SMALL = SimulatorConfig(replicas=3, max_concurrency=32)
-POLICIES = ["core:least_load", "core:round_robin", *rules()]
+POLICIES = [
+    "ours", "core:least_load", "core:round_robin", "core:smg", "core:most_cached", "smg:4", "dynamo:2000", *rules(),
+]  # fmt: skip
 
 
 def traffic(seed: int = 1, per_s: float = 12.0, seconds: float = 25.0) -> list[Arrival]:
