@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -80,9 +81,14 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
         query = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise validation_error(str(error), kind) from None
-    for name in given:
-        if getattr(query, name) is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+    for name, text in given.items():
+        value = getattr(query, name)
+        if value is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
             raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+        if isinstance(value, datetime) and ":" not in text:  # and numbers as seconds since 1970
+            raise InvalidField(
+                f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
+            )
     return query
 
 

@@ -151,7 +151,12 @@ async def billing_deployment(records: int) -> AsyncIterator[tuple[Deployment, li
             Pool(ABORTED, "sglang", (Replica("aborted-0", engines[2].url),), 1_000),
             Pool(CLOSED_ONLY, "openai", (Replica("closed-0", engines[3].url),), 1_000),
             Pool(
-                TELLING, "openai", (Replica("telling-0", engines[4].url),), 1_000, continuous_usage_stats=True, cache_salt=True
+                TELLING,
+                "openai",
+                (Replica("telling-0", engines[4].url),),
+                1_000,
+                continuous_usage_stats=True,
+                cache_salt=True,
             ),
         ]
         models = [Model(pool.name, Tier.CHAT, pool.name, 4_096) for pool in pools]

@@ -94,7 +94,7 @@ class RuleRouter:
             self._rule.prepare(len(self._engines), random.Random(f"{self._seed} rule"))
         elif isinstance(event, GatewayConnected):
             return [Welcomed(event.connection, 0)]
-        elif isinstance(event, ReplicaPolled):
+        elif isinstance(event, ReplicaPolled) and event.load is not None:
             self._rule.polled(self._numbers[event.replica_id], event.load)
         return []
 

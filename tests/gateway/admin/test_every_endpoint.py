@@ -167,3 +167,17 @@ async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
                 assert answer.body["error"]["param"].partition("[")[0] == field.encode_name
                 asked += 1
     assert asked > 60
+
+
+async def test_a_number_is_no_moment(people: People) -> None:
+    operator, values, asked = await people.operator(), await things_of(people, "operator"), 0
+    for endpoint in ENDPOINTS:
+        for field in msgspec.structs.fields(endpoint.query) if endpoint.query is not None else ():
+            if "date-time" not in str(msgspec.json.schema(field.type)):
+                continue
+            for text in ("0", "-1", "1e3", "1767225600.5"):
+                answer = await operator.ask("GET", f"{path_of(endpoint, values)}?{field.encode_name}={text}")
+                assert answer.status == 400, (endpoint.name, field.encode_name, text)
+                assert answer.body["error"]["param"] == field.encode_name
+                asked += 1
+    assert asked > 20
