@@ -150,10 +150,7 @@ def index_memory(shape: str) -> dict[str, float]:
         while index.blocks < MILLION * 0.99:
             index.hold(dice.randrange(100), index.match(dice.randbytes(16)))
             prompts += 1
-    return {
-        "megabytes": (rss_bytes() - before) / 1e6,
-        "us_per_prompt": 1e6 * (time.process_time() - began) / prompts,
-    }
+    return {"megabytes": (rss_bytes() - before) / 1e6, "us_per_prompt": 1e6 * (time.process_time() - began) / prompts}
 
 
 def main() -> None:

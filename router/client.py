@@ -16,13 +16,7 @@ from collections import deque
 from contracts.background_task import BackgroundTask
 from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
-from contracts.errors import (
-    ModelNotFound,
-    NoEngine,
-    Overloaded,
-    RouterUnavailable,
-    SlipstreamError,
-)
+from contracts.errors import ModelNotFound, NoEngine, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from router.book import Crossing, Ending, LeaseBook

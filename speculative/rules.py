@@ -74,10 +74,7 @@ def inverse(weights: Sequence[NumberT], coin: NumberT) -> int:
 
 
 def chain(
-    p: Sequence[Sequence[NumberT]],
-    q: Sequence[Sequence[NumberT]],
-    drafts: Sequence[int],
-    coins: Sequence[NumberT],
+    p: Sequence[Sequence[NumberT]], q: Sequence[Sequence[NumberT]], drafts: Sequence[int], coins: Sequence[NumberT]
 ) -> tuple[int, int]:
     """Drafts kept, and the token after them.
 

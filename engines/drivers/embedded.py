@@ -18,11 +18,7 @@ class EmbeddedDriver(SGLangDriver):
 
     name = "embedded"
     capabilities = Capabilities(
-        running_count=True,
-        token_prompts=True,
-        literal_text=True,
-        usage_by_id=True,
-        tools_in_prompt="callable",
+        running_count=True, token_prompts=True, literal_text=True, usage_by_id=True, tools_in_prompt="callable"
     )
     fills_gaps = True
     scores_prompts = True

@@ -43,12 +43,7 @@ class Scheduler:
     """Owns the queue, the running list and the pages of both."""
 
     def __init__(
-        self,
-        config: SchedulerConfig,
-        pages: PagePool,
-        cache: RadixCache,
-        page_tokens: int,
-        clock: Callable[[], float],
+        self, config: SchedulerConfig, pages: PagePool, cache: RadixCache, page_tokens: int, clock: Callable[[], float]
     ) -> None:
         """clock: monotonic seconds."""
         self.waiting = WaitingQueue(config.ageing_s)

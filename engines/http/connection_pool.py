@@ -176,10 +176,7 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self),
-                    self.origin.host,
-                    self.origin.port,
-                    ssl=self._tls,
+                    lambda: Connection(self), self.origin.host, self.origin.port, ssl=self._tls
                 )
         except TimeoutError:
             raise EngineFailed(

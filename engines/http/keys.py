@@ -57,10 +57,7 @@ class EngineKeys:
     """The keys of a fleet's engines. `follow` tells which engines there are; nothing else is sent any key."""
 
     def __init__(
-        self,
-        token: Callable[[], str],
-        environ: Mapping[str, str],
-        metrics_token: Callable[[], str] | None = None,
+        self, token: Callable[[], str], environ: Mapping[str, str], metrics_token: Callable[[], str] | None = None
     ) -> None:
         """token: read once a pool without a key of its own needs it. metrics_token: for embedded engines in its place,
         where the caller only reads counters and load."""

@@ -32,12 +32,7 @@ class Fp8Linear:
     """y = x W^T + b with weights, and if wished activations, rounded to E4M3."""
 
     def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None,
-        weights: Weights,
-        activations: Activations,
-        amax: float | None = None,
+        self, weight: Tensor, bias: Tensor | None, weights: Weights, activations: Activations, amax: float | None = None
     ) -> None:
         """weight: (out, in) float32. weights: one scale for all, or one per output channel. activations: not rounded,
         one scale per token as it comes, or one scale known before, made of `amax`."""

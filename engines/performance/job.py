@@ -15,23 +15,10 @@ class Job:
     """
 
     __slots__ = (
-        "answer_blocks",
-        "blocks",
-        "cached_tokens",
-        "ended",
-        "ends_at_step",
-        "generated",
-        "held_blocks",
-        "id",
-        "output_tokens",
-        "prefilled",
-        "private_tokens",
-        "prompt_tokens",
-        "retractions",
-        "running",
-        "started_at_step",
+        "answer_blocks", "blocks", "cached_tokens", "ended", "ends_at_step", "generated", "held_blocks", "id",
+        "output_tokens", "prefilled", "private_tokens", "prompt_tokens", "retractions", "running", "started_at_step",
         "to_prefill",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

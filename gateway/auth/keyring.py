@@ -22,15 +22,7 @@ from typing import Any
 import asyncpg
 
 from contracts.background_task import BackgroundTask
-from contracts.errors import (
-    AuthError,
-    AuthUnavailable,
-    ConfigError,
-    ExpiredKey,
-    InvalidKey,
-    RevokedKey,
-    TenantDisabled,
-)
+from contracts.errors import AuthError, AuthUnavailable, ConfigError, ExpiredKey, InvalidKey, RevokedKey, TenantDisabled
 from gateway.auth import keys
 from gateway.auth.cache import KeyCache
 from gateway.auth.config import AuthConfig

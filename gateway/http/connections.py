@@ -93,10 +93,7 @@ class ConnectionTable:
     """All connections of this process."""
 
     def __init__(
-        self,
-        config: ConnectionsConfig,
-        observer: Observer,
-        clock: Callable[[], float] = time.monotonic,
+        self, config: ConnectionsConfig, observer: Observer, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Raises ConfigError when a trusted proxy is no address."""
         self.config = config

@@ -63,7 +63,7 @@ class BudgetThresholds:
                 )
                 if self._spending is not None:
                     await self._spending.crossed(crossing)
-            self._valkey.send(self._script.upkeep("told", [rule.key], reached, month), lambda _: None)
+            self._valkey.send(self._script.upkeep("told", [rule.key], reached, month))
             self._metrics.crossings.labels(str(reached)).inc()
             logger.info("budget of %s: %d %% of %s spent", rule.name, reached, rule.limits[MONEY])
         except ConnectionLost:

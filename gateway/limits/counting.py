@@ -269,10 +269,6 @@ class Counting:
 
     def _send(self, *words: str | int | bytes) -> None:
         try:
-            self._valkey.send(pack(words), _ignore)
+            self._valkey.send(pack(words))
         except ConnectionLost:
             logger.debug("not sent: %s", words[0])
-
-
-def _ignore(_: object) -> None:
-    pass

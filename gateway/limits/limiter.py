@@ -36,7 +36,7 @@ from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
 from gateway.limits.spending import Spending
-from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
+from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey, ignored
 
 PLANS_KEPT = 10_000
 BEATS_PER_LEASE = 3
@@ -130,7 +130,7 @@ class Limiter:
                 logger.warning("stopped with settlements that did not reach Valkey")
             self._settlements.close()
         await self._crossings.stop()
-        self._valkey.on_change = _ignore  # leaving is not losing
+        self._valkey.on_change = ignored  # leaving is not losing
         await self._valkey.stop()
         if self._settlements is not None:
             self._settlements.close()
@@ -286,11 +286,7 @@ class Limiter:
             self._metrics.unavailable.labels("refused").inc()
             raise LimiterUnavailable("Limits cannot be counted at the moment. Try again shortly.", retry_after_s=1.0)
         plan = plan_of(
-            config.key_prefix,
-            levels,
-            tier,
-            share=config.expected_instances,
-            money_percent=config.local_money_percent,
+            config.key_prefix, levels, tier, share=config.expected_instances, money_percent=config.local_money_percent
         )
         assert plan is not None
         if plan.too_expensive(cost) is not None:
@@ -372,7 +368,7 @@ class Limiter:
         """Money was spent from these budgets that Valkey does not know of: have it counted."""
         for key in keys:
             try:
-                self._valkey.send(self._script.upkeep("unseed", [key]), _ignore)
+                self._valkey.send(self._script.upkeep("unseed", [key]))
             except ConnectionLost:
                 return  # what is counted is counted anew anyway after a loss of the store, else by the next settlement
 
@@ -411,7 +407,3 @@ class Limiter:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _ignore(_: object) -> None:
-    pass

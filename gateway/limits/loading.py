@@ -19,7 +19,7 @@ def forgotten(reply: object) -> bool:
 def send_again(valkey: Valkey, loads: Sequence[bytes]) -> None:
     """loads: packed, as `Script.loads`. Raises ConnectionLost."""
     for load in loads:
-        valkey.send(load, _ignore)
+        valkey.send(load)
 
 
 async def call(valkey: Valkey, loads: Sequence[bytes], command: bytes) -> Any:
@@ -31,7 +31,3 @@ async def call(valkey: Valkey, loads: Sequence[bytes], command: bytes) -> Any:
             raise
         send_again(valkey, loads)
         return await valkey.call(command)
-
-
-def _ignore(_: object) -> None:
-    pass

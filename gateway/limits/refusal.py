@@ -5,16 +5,7 @@ from __future__ import annotations
 from contracts.errors import InsufficientQuota, LimitDetail, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
 from gateway.limits.headers import RateState, go_duration, rfc3339
-from gateway.limits.plan import (
-    CONCURRENCY,
-    COUNTERS,
-    MINUTE_MS,
-    MONEY,
-    Decision,
-    Plan,
-    PlannedRule,
-    amounts_of,
-)
+from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, MONEY, Decision, Plan, PlannedRule, amounts_of
 
 _UNITS = (
     "requests per minute",

@@ -109,7 +109,7 @@ class OpenReservations:
 
     def _note(self, organization_id: str) -> None:
         key = self._epoch.organizations_key(self._key_prefix)
-        self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")), _ignore)
+        self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")))
         self._noted.add(organization_id)
 
     def _join_rule(self, reservation: Reservation, rule: PlannedRule) -> None:
@@ -141,7 +141,3 @@ class OpenReservations:
     def _reloaded(self, reply: object) -> None:
         if loading.forgotten(reply) and self._valkey.connected:
             loading.send_again(self._valkey, self._script.loads)
-
-
-def _ignore(_: object) -> None:
-    pass

@@ -135,7 +135,3 @@ class Settlements:
 def _tell(told: asyncio.Future[None] | None) -> None:
     if told is not None and not told.done():
         told.set_result(None)
-
-
-def _ignore(reply: object) -> None:
-    pass

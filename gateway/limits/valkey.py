@@ -33,6 +33,10 @@ _NOTHING = object()
 _WHO = pack(("INFO", "server"))
 
 
+def ignored(_: object) -> None:
+    """For replies and changes that nobody waits for."""
+
+
 class ConnectionLost(Exception):
     """There is no connection, or it ended before the answer came: the command may or may not have run."""
 
@@ -58,7 +62,7 @@ class Valkey:
         self._ready = asyncio.Event()
         self.incarnation = ""
         """Of the server that is connected, or was last: another after every restart of it."""
-        self.on_change: Callable[[bool], None] = _nothing
+        self.on_change: Callable[[bool], None] = ignored
         """Called with True when a connection has become usable, with False when it is lost."""
 
     @property
@@ -84,7 +88,7 @@ class Valkey:
         if link is not None:
             await link.lost.wait()
 
-    def send(self, command: bytes, done: Done) -> None:
+    def send(self, command: bytes, done: Done = ignored) -> None:
         """Queue a packed command for this tick's write. Raises ConnectionLost at once while there is no connection."""
         if self._link is None:
             raise ConnectionLost
@@ -270,7 +274,3 @@ def _run_id(information: object) -> str:
 def _without_password(url: str) -> str:
     head, at, tail = url.rpartition("@")
     return f"{head.split('//')[0]}//…@{tail}" if at else url
-
-
-def _nothing(connected: bool) -> None:
-    pass

@@ -27,12 +27,7 @@ HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", 
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
 def fleet(
-    context: click.Context,
-    config_file: Path | None,
-    data: str | None,
-    address: str | None,
-    watch: bool,
-    as_json: bool,
+    context: click.Context, config_file: Path | None, data: str | None, address: str | None, watch: bool, as_json: bool
 ) -> None:
     """Show every pool and replica: health, leases, queues, breakers. Exit code 1 when a replica is not usable.
 

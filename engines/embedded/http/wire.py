@@ -72,7 +72,4 @@ def logprobs_of(deltas: Sequence[Delta]) -> list[TokenLogprob]:
 
 def finish_fields(finish: Finish | None) -> dict[str, Any]:
     """Both are null while it goes on."""
-    return {
-        "finish_reason": finish.reason if finish else None,
-        "matched_stop": finish.matched if finish else None,
-    }
+    return {"finish_reason": finish.reason if finish else None, "matched_stop": finish.matched if finish else None}

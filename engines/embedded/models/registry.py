@@ -57,10 +57,7 @@ class Model(Protocol):
 
 
 def load_model(
-    folder: Path,
-    dtype: str,
-    linears: Callable[[torch.dtype], Linears] | None = None,
-    device: torch.device = CPU,
+    folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] | None = None, device: torch.device = CPU
 ) -> Model:
     """Load a model folder. dtype: `auto`, `float32` or `bfloat16`. linears: what it is built of, given its number
     format; None: plain layers.

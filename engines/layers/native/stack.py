@@ -12,16 +12,7 @@ from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
 from engines.layers.native.int8 import through_codes
 from engines.layers.native.matmul import MOST_ROWS, through
-from engines.layers.native.pointwise import (
-    add,
-    copy,
-    embed,
-    gate,
-    normalise,
-    normalise_heads,
-    rotate,
-    round_all,
-)
+from engines.layers.native.pointwise import add, copy, embed, gate, normalise, normalise_heads, rotate, round_all
 from engines.layers.native.vectors import LANES
 
 Array = Any
