@@ -34,5 +34,4 @@ class Capped:
         return None
 
     def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
-        """See RuleRouter."""
         self._inner.kv_event(replica_id, stored, block)
