@@ -1,12 +1,13 @@
-"""What a request has become once its model is known and its prompt is counted, whichever format it came in."""
+"""What a request becomes once its model is known and its prompt is counted, whichever format it came in."""
 
 from __future__ import annotations
 
 import msgspec
 
 from contracts.desired_state import Model
-from contracts.generation import Generation
-from contracts.prefix import PrefixChain
+from contracts.errors import ContextTooLong
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
+from contracts.prefix import PrefixChain, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
 
@@ -17,6 +18,21 @@ class Target(msgspec.Struct, frozen=True):
     model: Model
     capabilities: Capabilities
     tokenizer: OffLoopTokenizer | None
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """A prompt as the engine shall get it, and its tokens."""
+
+    prompt: ChatPrompt | TextPrompt
+    tokens: int
+    """All prompts together."""
+    longest: int
+    """Of the longest one."""
+    exact: bool
+    bound: int
+    """The most that the engine can count for all of them."""
+    ids: list[int] | None = None
+    """Of a conversation, where the target has a tokenizer."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -37,3 +53,56 @@ class Prepared(msgspec.Struct, frozen=True):
     def cost_tokens(self) -> int:
         """What is reserved: all prompts, and the output limit for every choice."""
         return self.prompt_tokens + self.generation.choices * self.generation.sampling.max_tokens
+
+
+def prepared(
+    counted: Counted,
+    sampling: Sampling,
+    request_id: str,
+    caller: Caller,
+    salt: str,
+    target: Target,
+    *,
+    stream: bool,
+    include_usage: bool = False,
+    session: str = "",
+) -> Prepared:
+    """The Generation that a format's request comes to, with its price."""
+    model = target.model
+    generation = Generation(
+        request_id=request_id,
+        caller=caller,
+        tier=model.tier,
+        model=model.name,
+        prompt=counted.prompt,
+        sampling=sampling,
+        stream=stream,
+        include_usage=include_usage,
+        cache_salt=salt,
+    )
+    chain = of_generation(generation, counted.ids)
+    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain)
+
+
+def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:
+    """The output limit that is reserved and written into the engine's request.
+
+    Without a tokenizer the prompt's count is an estimate, so the engine's own check decides instead of ours.
+    """
+    limit = target.model.context_tokens
+    room = limit - prompt_tokens
+    if target.tokenizer is None:
+        return min(asked or default, limit)
+    if room < 1 or (asked is not None and asked > room):
+        raise ContextTooLong(
+            limit_tokens=limit,
+            prompt_tokens=prompt_tokens,
+            output_tokens=asked or 1,
+            param=param if asked else "prompt",
+        )
+    return asked if asked is not None else min(default, room)
+
+
+def estimate(length_bytes: int) -> int:
+    """Tokens of a text nobody can count here: three bytes each, on the high side for English and code."""
+    return length_bytes // 3 + 4

@@ -64,7 +64,7 @@ class Doors:
 
 
 class Endless(ChatFormat):
-    """A preparation that waits for what never comes: `gateway.wire.openai.prepare` behind a tokenizer that has died."""
+    """A preparation that waits for what never comes: `gateway.wire.chat_prompt` behind a tokenizer that has died."""
 
     def __init__(self) -> None:
         super().__init__(RequestConfig())

@@ -19,7 +19,8 @@ from gateway.wire.chunk import ReadError, decoded, error_in, texts_of
 from gateway.wire.decode import decode
 from gateway.wire.errors import Headers, status_of
 from gateway.wire.format import RateState
-from gateway.wire.prepared import Prepared, Target
+from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.text_prompt import counted_texts
 from gateway.wire.usage_tracker import UsageTracker
 
 BUSY = 529
@@ -52,17 +53,9 @@ class LineFormat:
         return decode(self._decoder, body, Complete, {"temperature"})
 
     async def prepare(self, asked: Complete, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        generation = Generation(
-            request_id,
-            caller,
-            target.model.tier,
-            target.model.name,
-            TextPrompt((asked.text,)),
-            Sampling(asked.tokens),
-            stream=asked.lines,
-            cache_salt=salt,
-        )
-        return Prepared(generation, len(asked.text), False, len(asked.text))
+        counted = await counted_texts(TextPrompt((asked.text,)), target, caller.organization_id)
+        max_tokens = output_limit(asked.tokens, 4, counted.longest, target, "tokens")
+        return prepared(counted, Sampling(max_tokens), request_id, caller, salt, target, stream=asked.lines)
 
     def headers(self, request_id: str) -> Headers:
         return [(b"line-id", request_id.encode())]

@@ -1,0 +1,82 @@
+"""Counts a conversation as the engine will render it, whichever format it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from contracts.errors import WrongEndpoint
+from contracts.generation import ChatPrompt
+from contracts.prefix import holds_more_than_text
+from engines.drivers.base import Capabilities
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.control_tokens import require_plain
+from gateway.wire.prepared import Counted, Target, estimate
+
+
+async def counted_chat(prompt: ChatPrompt, target: Target, organization_id: str) -> Counted:
+    """Raises RequestError naming the field, WrongEndpoint for a model without a chat template."""
+    ids = await _ids(prompt, target, organization_id)
+    tokens = estimate(_json_bytes(prompt)) if ids is None else len(ids)
+    exact = target.tokenizer is not None and not any(map(holds_more_than_text, prompt.messages))
+    # What a template, an image or an engine's own way with tools adds is unknown here, but no engine takes more than
+    # the model's context.
+    bound = max(tokens, target.model.context_tokens)
+    if target.tokenizer is None:
+        bound = max(bound, _json_bytes(prompt))
+    elif exact and _renders_all(prompt, target.tokenizer.tokenizer, target.capabilities):
+        bound = tokens
+    return Counted(prompt, tokens, tokens, exact, bound, ids)
+
+
+def _tools_in_prompt(prompt: ChatPrompt, capabilities: Capabilities) -> tuple[dict[str, Any], ...] | None:
+    tools, choice = prompt.tools, prompt.tool_choice
+    if tools is None or capabilities.tools_in_prompt == "all":
+        return tools
+    if isinstance(choice, dict) and capabilities.tools_in_prompt == "chosen":
+        return tuple(tool for tool in tools if tool["function"]["name"] == choice["function"]["name"])
+    return None if choice == "none" else tools
+
+
+def _renders_all(prompt: ChatPrompt, tokenizer: Tokenizer, capabilities: Capabilities) -> bool:
+    """Whether the conversation as counted holds all that the engine may put into its prompt.
+
+    The embedded engine renders the same template from the same folder. Others have ways of their own with tools for
+    which the template has no place, and with a schema or a reasoning effort, which the count leaves out.
+    """
+    if capabilities.literal_text:
+        return True
+    if prompt.reasoning_effort is not None or prompt.response_format is not None:
+        return False
+    return not prompt.tools or "tools" in (tokenizer.tool_template_source or "")
+
+
+async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list[int] | None:
+    """The conversation's ids, or None where there is no tokenizer."""
+    if target.tokenizer is None:
+        return None
+    tokenizer = target.tokenizer.tokenizer
+    if not tokenizer.has_chat_template:
+        raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
+
+    messages, tools = prompt.messages, _tools_in_prompt(prompt, target.capabilities)
+
+    def require_plain_messages(parsed: Sequence[dict[str, Any]]) -> None:
+        # as templates see them: JSON's escapes are undone by then
+        for index, (message, seen) in enumerate(zip(messages, parsed, strict=True)):
+            for name, value in message.items():
+                both = value if seen[name] is value else (value, seen[name])
+                require_plain(tokenizer, both, f"messages[{index}].{name}")
+        require_plain(tokenizer, tools, "tools")
+
+    def ids() -> list[int]:
+        check = None if target.capabilities.literal_text else require_plain_messages
+        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens, check)
+
+    return await target.tokenizer.run(organization_id, (messages, tools), ids)
+
+
+def _json_bytes(prompt: ChatPrompt) -> int:
+    return len(msgspec.json.encode(prompt.messages)) + len(msgspec.json.encode(prompt.tools or ()))

@@ -1,0 +1,74 @@
+"""Counts texts to continue, and gaps to fill, as the engine will encode them, whichever format they came in."""
+
+from __future__ import annotations
+
+from contracts.errors import InvalidField, UnsupportedField
+from contracts.generation import TextPrompt
+from engines.tokenizer.sound import require_sound
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.control_tokens import require_plain
+from gateway.wire.prepared import Counted, Target, estimate
+
+MARKS = 16
+"""Most control tokens that a driver or an engine puts around a text: beginning, end, and the four of a gap."""
+
+
+async def counted_texts(asked: TextPrompt, target: Target, organization_id: str) -> Counted:
+    """asked: as the client gave it; the result's prompt is as the engine shall get it. Raises RequestError naming the
+    field."""
+    prompts, suffix, echo, tokenizer = asked.prompts, asked.suffix, asked.echo, target.tokenizer
+    if suffix is not None and (len(prompts) != 1 or not isinstance(prompts[0], str)):
+        raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
+    if tokenizer is None:
+        if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
+            raise UnsupportedField(
+                "Token ids are not taken for this model here: it has no tokenizer configured to check them.",
+                param="prompt",
+            )
+        counts = [len(p) if not isinstance(p, str) else estimate(len(p.encode())) for p in prompts]
+        counts[0] += estimate(len((suffix or "").encode()))
+        return Counted(asked, sum(counts), max(counts), False, _bound(asked))
+    _require_known_ids(prompts, tokenizer.tokenizer)
+    if suffix is not None and echo:
+        raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
+    # before it takes a turn: what cannot fit need not wait
+    texts = [text for text in (*prompts, suffix) if isinstance(text, str)]
+    for text in texts:
+        tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
+    encoded = await tokenizer.run(organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer))
+    counts = [len(ids) for ids in encoded]
+    prompt = asked
+    if target.capabilities.token_prompts:
+        prompt = TextPrompt(tuple(encoded), echo=echo, filled_gap=suffix is not None)
+    return Counted(prompt, sum(counts), max(counts), True, sum(counts))
+
+
+def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """Each prompt's ids, the gap's if there is one."""
+    prompts, suffix, limit = asked.prompts, asked.suffix, target.model.context_tokens
+    if suffix is not None:
+        assert isinstance(prompts[0], str)
+        encoded = [tuple(tokenizer.fill_ids(prompts[0], suffix, limit))]
+    else:
+        encoded = [tuple(tokenizer.encode(p, limit)) if isinstance(p, str) else p for p in prompts]
+    if not target.capabilities.token_prompts:
+        require_plain(tokenizer, [prompt for prompt in prompts if isinstance(prompt, str)], "prompt")
+        require_plain(tokenizer, suffix, "suffix")
+    return encoded
+
+
+def _require_known_ids(prompts: tuple[str | tuple[int, ...], ...], tokenizer: Tokenizer) -> None:
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, str) and max(prompt, default=0) >= tokenizer.vocabulary_size:
+            raise InvalidField(
+                f"Token id {max(prompt)} is outside this model's vocabulary of {tokenizer.vocabulary_size}.",
+                param=f"prompt[{index}]" if len(prompts) > 1 else "prompt",
+            )
+
+
+def _bound(asked: TextPrompt) -> int:
+    """The most tokens the prompts can be: a token stands for at least one byte, and an engine may put a few marks
+    around a text or a gap."""
+    suffix_bytes = len((asked.suffix or "").encode())
+    lengths = [len(prompt) if not isinstance(prompt, str) else len(prompt.encode()) for prompt in asked.prompts]
+    return sum(length + suffix_bytes + MARKS for length in lengths)
