@@ -9,13 +9,13 @@ import asyncpg
 
 from contracts.errors import InvalidField, NotFound
 from gateway.admin.call import AdminCall
-from gateway.admin.resources.organizations import NewOrganization, add_organization, create_organization
+from gateway.admin.resources.organizations import ORGANIZATIONS, NewOrganization, create_organization
 from gateway.admin.resources.projects import NewProject, create_project
 from slipstream.administration import converted
 
 OPERATOR = "operator"
 # An id is believed before a name: owners choose names, and one may be another organization's id.
-ORGANIZATIONS = """
+ORGANIZATIONS_NAMED = """
 SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
  ORDER BY by_id DESC, created_at, id
 """
@@ -38,7 +38,7 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
 
 async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
     """The one with this id, else all with this name, the oldest first."""
-    rows = await connection.fetch(ORGANIZATIONS, which)
+    rows = await connection.fetch(ORGANIZATIONS_NAMED, which)
     return [row["id"] for row in rows[: 1 if rows and rows[0]["by_id"] else None]]
 
 
@@ -95,8 +95,8 @@ async def ensure_operating_organization(call: AdminCall) -> UUID:
     if found is not None:
         return found
     taken = await call.connection.fetchval("SELECT true FROM gateway.organizations WHERE name = $1", OPERATOR)
-    made = await add_organization(call, f"{OPERATOR} {uuid4().hex[:8]}" if taken else OPERATOR, operator=True)
-    return made.id
+    name = f"{OPERATOR} {uuid4().hex[:8]}" if taken else OPERATOR
+    return (await ORGANIZATIONS.create(call, name=name, operator=True)).id
 
 
 def _only(what: str, which: str, ids: list[UUID]) -> UUID:

@@ -18,6 +18,7 @@ from msgspec import Meta
 from gateway.admin.api import AdminApi, AdminRequest
 from gateway.admin.endpoint import IN_QUERY, PARAMETER, Endpoint, Service, takes_several
 from gateway.admin.request import BoundedRequest
+from gateway.limits.levels import Level
 from gateway.metering.journal.request_id import mint
 from gateway.tenants.roles import Permission
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
@@ -51,24 +52,23 @@ def route(
     *,
     deployment: bool = False,
     status: int = 0,
-    name: str = "",
+    level: Level | None = None,
     of: str = "",
-    **fixed: Any,
 ) -> HTTPRouteHandler:
-    """Litestar's handler for a service. status: 201 for a POST and 200 for the rest, unless given. name: the service's
-    unless given. of: whose, where the service's docstring says `a subject's`. fixed: further arguments of the service.
+    """Litestar's handler for a service. status: 201 for a POST and 200 for the rest, unless given. level: for a service
+    of every level, the one of this path; of: whose, where such a service's docstring says `a subject's`.
     """
     hints = get_type_hints(service, include_extras=True)
     positional = list(inspect.signature(service).parameters)[1:]
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
     endpoint = Endpoint(
-        name=name or service.__name__,
+        name=service.__name__ if level is None else service.__name__.replace("_", f"_{level}_"),
         method=method,
         path=path,
         permission=permission,
         deployment=deployment,
         service=service,
-        fixed=fixed,
+        fixed={} if level is None else {"level": level},
         parameters={
             parameter: hints[argument] for parameter, argument in zip(PARAMETER.findall(path), positional, strict=False)
         },

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
-from sqlalchemy import ClauseElement, ColumnElement, FromClause, case, func, literal, true
+from sqlalchemy import ClauseElement, ColumnElement, FromClause, true
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
 ItemT = TypeVar("ItemT")
@@ -39,11 +39,6 @@ def equal(column: ColumnElement[Any], value: object | None) -> ColumnElement[boo
 def is_set(column: ColumnElement[Any], wanted: bool | None) -> ColumnElement[bool]:
     """A filter of a list: the column holds something, or nothing, if either is wanted."""
     return true() if wanted is None else column.is_not(None) if wanted else column.is_(None)
-
-
-def set_if(condition: bool, column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """For an UPDATE of `disabled_at`: now, unless it holds a moment already; null without the condition."""
-    return case((literal(condition), func.coalesce(column, func.now())))
 
 
 def sorted_unique(values: Iterable[str] | None) -> list[str] | None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from sqlalchemy import ColumnElement, Select, Table, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Table, case, func
 
 from contracts.errors import Conflict, InvalidField
-from gateway.admin.bodies import Body, Page, PageQuery
+from gateway.admin.bodies import Body, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal
+from gateway.admin.resource import Resource
 from gateway.auth.keys import mint
 
 MAX_OVERLAP_S = 30 * 86_400
@@ -94,43 +92,17 @@ def state_of(table: Table) -> ColumnElement[str]:
     )
 
 
-class KeyKind(NamedTuple, Generic[KeyT]):
-    """One of both. noun: as people call it; owners: the table that says whose it is; prefix: of its secrets; computed:
-    fields of `shown` that are no columns of the same name."""
+@dataclass(frozen=True, kw_only=True)
+class SecretResource(Resource[KeyT]):
+    """Keys of one kind, whose secrets begin with `prefix`."""
 
-    noun: str
-    shown: type[KeyT]
-    table: Table
-    owners: Table
     prefix: str
-    computed: Mapping[str, ColumnElement[Any]] = MappingProxyType({})
 
-    async def page(self, call: AdminCall, query: KeyQuery, *narrower: ColumnElement[bool]) -> Page[KeyT]:
-        """Newest first."""
-        statement = self._visible(call).where(equal(state_of(self.table), query.state), *narrower)
-        return await page_of(call.connection, self.shown, statement, query, self.table.c.created_at, self.table.c.id)
-
-    async def find(self, call: AdminCall, key_id: UUID, *, for_update: bool = False) -> KeyT:
-        """Raises NotFound, for another organization's principal too."""
-        statement = self._visible(call).where(self.table.c.id == key_id)
-        statement = statement.with_for_update(of=self.table) if for_update else statement
-        return await call.find(self.shown, statement, self.noun, key_id)
-
-    async def create(self, call: AdminCall, **values: Any) -> tuple[KeyT, str]:
-        """The new one and its secret. Raises InvalidField for an `expires_at` that has passed."""
+    async def make(self, call: AdminCall, **values: Any) -> tuple[KeyT, str]:
+        """A new one and its secret. Raises InvalidField for an `expires_at` that has passed."""
         require_future(values["expires_at"])
         minted = mint(call.pepper, self.prefix)
-        new = insert(self.table).values(hash=minted.hash, display=minted.display, **values)
-        key = await self.find(call, await call.value(new.returning(self.table.c.id)))
-        self._audit(call, "create", after=key)
-        return key, minted.secret
-
-    async def update(self, call: AdminCall, before: KeyT, action: str, **values: Any) -> KeyT:
-        """The changed one. action: for the audit log."""
-        await call.value(update(self.table).where(self.table.c.id == before.id).values(**values))
-        after = await self.find(call, before.id)
-        self._audit(call, action, before=before, after=after)
-        return after
+        return await self.create(call, hash=minted.hash, display=minted.display, **values), minted.secret
 
     async def rotate(self, call: AdminCall, key_id: UUID, rotation: Rotation) -> tuple[KeyT, str]:
         """Put a new secret in the first place and the one so far in the second.
@@ -143,19 +115,10 @@ class KeyKind(NamedTuple, Generic[KeyT]):
         rotation.require_room(before.previous_expires_at, "opens")
         minted = mint(call.pepper, self.prefix)
         second = {"previous_hash": self.table.c.hash, "previous_expires_at": rotation.until}
-        after = await self.update(call, before, "rotate", hash=minted.hash, display=minted.display, **second)
-        return after, minted.secret
+        first = {"hash": minted.hash, "display": minted.display}
+        return await self.update(call, before, {**first, **second}, "rotate"), minted.secret
 
     async def revoke(self, call: AdminCall, before: KeyT) -> KeyT:
         """End it and all its secrets, for good; what was revoked before keeps its moment."""
-        return await self.update(call, before, "revoke", revoked_at=func.coalesce(self.table.c.revoked_at, func.now()))
-
-    def _visible(self, call: AdminCall) -> Select[Any]:
-        states = {"state": state_of(self.table), **self.computed}
-        columns = columns_of(self.shown, self.table, self.owners, **states)
-        joined = self.table.join(self.owners)
-        return select(*columns).select_from(joined).where(call.sees(self.owners.c.organization_id))
-
-    def _audit(self, call: AdminCall, action: str, *, after: KeyT, before: KeyT | None = None) -> None:
-        subject = f"{self.noun.replace(' ', '_')}.{action}"
-        call.audit(subject, after.id, organization_id=after.organization_id, before=before, after=after)
+        since = func.coalesce(self.table.c.revoked_at, func.now())
+        return await self.update(call, before, {"revoked_at": since}, "revoke")

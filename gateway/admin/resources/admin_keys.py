@@ -17,7 +17,7 @@ from gateway.admin.bodies import Body, Moment, Name, Page
 from gateway.admin.call import AdminCall
 from gateway.admin.principal import NO_KEY
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
-from gateway.admin.secrets import AnyKey, KeyKind, KeyQuery, Rotation
+from gateway.admin.secrets import AnyKey, KeyQuery, Rotation, SecretResource, state_of
 from gateway.auth.keys import ADMIN_PREFIX
 from gateway.tenants.roles import Permission, PrincipalKind, Role
 from gateway.tenants.tables import admin_keys, principals
@@ -31,7 +31,14 @@ class AdminKey(AnyKey, frozen=True, kw_only=True):
     role: Role
 
 
-ADMIN_KEYS = KeyKind("admin key", AdminKey, admin_keys, principals, ADMIN_PREFIX, {"principal_kind": principals.c.kind})
+ADMIN_KEYS = SecretResource(
+    "admin key",
+    AdminKey,
+    admin_keys,
+    principals,
+    computed={"state": state_of(admin_keys), "principal_kind": principals.c.kind},
+    prefix=ADMIN_PREFIX,
+)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -66,7 +73,8 @@ async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKe
     """List an organization's admin keys, newest first."""
     await call.require_organization(organization_id)
     of_organization = principals.c.organization_id == organization_id
-    return await ADMIN_KEYS.page(call, query, of_organization, equal(principals.c.id, query.principal_id))
+    matching = (equal(principals.c.id, query.principal_id), equal(state_of(admin_keys), query.state))
+    return await ADMIN_KEYS.page(call, query, of_organization, *matching)
 
 
 async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdminKey) -> AdminKeyWithSecret:
@@ -97,9 +105,7 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
             "member's name. For somebody who lost every key, remove the member and add them again.",
             param="principal_id",
         )
-    key, secret = await ADMIN_KEYS.create(
-        call, principal_id=body.principal_id, name=body.name, expires_at=body.expires_at
-    )
+    key, secret = await ADMIN_KEYS.make(call, **ADMIN_KEYS.values_of(body))
     return AdminKeyWithSecret(key=key, secret=secret)
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import and_, select
 
 from gateway.admin.bodies import Body, Moment, Name, Page
 from gateway.admin.call import AdminCall
-from gateway.admin.rows import equal, fetch, sorted_unique
-from gateway.admin.secrets import AnyKey, KeyKind, KeyQuery, Rotation, require_future, state_of
+from gateway.admin.rows import equal, fetch
+from gateway.admin.secrets import AnyKey, KeyQuery, Rotation, SecretResource, require_future, state_of
 from gateway.auth.keys import PREFIX
 from gateway.auth.scopes import Scope
 from gateway.db.tables import api_keys, organizations, projects
@@ -31,7 +31,7 @@ class Key(AnyKey, frozen=True, kw_only=True):
     scopes: list[Scope] | None
 
 
-KEYS = KeyKind("key", Key, api_keys, projects, PREFIX)
+KEYS = SecretResource("key", Key, api_keys, projects, computed={"state": state_of(api_keys)}, prefix=PREFIX)
 
 
 class KeyWithSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,15 +90,14 @@ async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -
     """List a project's keys, newest first."""
     await call.organization_of_project(project_id)
     of_project = api_keys.c.project_id == project_id
-    return await KEYS.page(call, query, of_project, equal(api_keys.c.name, query.name))
+    matching = (equal(api_keys.c.name, query.name), equal(state_of(api_keys), query.state))
+    return await KEYS.page(call, query, of_project, *matching)
 
 
 async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWithSecret:
     """Make a key. The answer holds its secret, this once."""
     await call.organization_of_project(project_id)
-    key, secret = await KEYS.create(
-        call, project_id=project_id, name=body.name, scopes=sorted_unique(body.scopes), expires_at=body.expires_at
-    )
+    key, secret = await KEYS.make(call, project_id=project_id, **KEYS.values_of(body))
     return KeyWithSecret(key=key, secret=secret)
 
 
@@ -112,14 +111,7 @@ async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
     before = await KEYS.find(call, key_id, for_update=True)
     if body.expires_at is not UNSET:
         require_future(body.expires_at)
-    return await KEYS.update(
-        call,
-        before,
-        "update",
-        name=before.name if body.name is UNSET else body.name,
-        scopes=sorted_unique(before.scopes if body.scopes is UNSET else body.scopes),
-        expires_at=before.expires_at if body.expires_at is UNSET else body.expires_at,
-    )
+    return await KEYS.update(call, before, KEYS.values_of(body))
 
 
 async def rotate_key(call: AdminCall, key_id: UUID, body: Rotation) -> KeyWithSecret:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
 from uuid import UUID
 
 from sqlalchemy import func
@@ -15,7 +14,7 @@ from gateway.admin.principals import (
     PrincipalChanges,
     create_principal,
     delete_principal,
-    find_principal,
+    holders,
     list_principals,
     update_principal,
 )
@@ -27,8 +26,10 @@ from gateway.tenants.tables import principals
 class Member(Holder, frozen=True, kw_only=True):
     """A member. disabled_at: since when the member's admin keys are refused."""
 
-    kind: ClassVar = PrincipalKind.MEMBER
     email: str
+
+
+MEMBERS = holders(PrincipalKind.MEMBER, Member)
 
 
 class NewMember(Body, frozen=True, kw_only=True):
@@ -52,24 +53,24 @@ class MemberQuery(HolderQuery, frozen=True, kw_only=True):
 async def list_members(call: AdminCall, organization_id: UUID, query: MemberQuery) -> Page[Member]:
     """List an organization's members, newest first."""
     email = None if query.email is None else func.lower(query.email)
-    return await list_principals(call, Member, organization_id, query, equal(func.lower(principals.c.email), email))
+    return await list_principals(call, MEMBERS, organization_id, query, equal(func.lower(principals.c.email), email))
 
 
 async def create_member(call: AdminCall, organization_id: UUID, body: NewMember) -> Member:
     """Add a member. Nobody can give a role that may do more than their own."""
-    return await create_principal(call, Member, organization_id, body.role, email=body.email, name=body.name)
+    return await create_principal(call, MEMBERS, organization_id, body.role, body)
 
 
 async def get_member(call: AdminCall, member_id: UUID) -> Member:
     """One member."""
-    return await find_principal(call, Member, member_id)
+    return await MEMBERS.find(call, member_id)
 
 
 async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -> Member:
     """Change a member's name or role, disable or enable the member. The last owner stays one."""
-    return await update_principal(call, Member, member_id, body)
+    return await update_principal(call, MEMBERS, member_id, body)
 
 
 async def delete_member(call: AdminCall, member_id: UUID) -> Deleted:
     """Remove a member and all the member's admin keys. The last owner stays."""
-    return await delete_principal(call, Member, member_id)
+    return await delete_principal(call, MEMBERS, member_id)

@@ -7,14 +7,13 @@ from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from sqlalchemy import insert, select, update
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.bodies import Body, ModelNames, Name, Page, PageQuery, Tiers
 from gateway.admin.call import AdminCall
-from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal, is_set, set_if, sorted_unique
+from gateway.admin.resource import Resource
+from gateway.admin.rows import equal, is_set
 from gateway.db.tables import projects
 
 
@@ -54,73 +53,35 @@ class ProjectQuery(PageQuery, frozen=True, kw_only=True):
     disabled: bool | None = None
 
 
-COLUMNS = columns_of(Project, projects)
-
-
-async def find_project(call: AdminCall, project_id: UUID, *, for_update: bool = False) -> Project:
-    """Raises NotFound, for another organization's principal too."""
-    statement = select(*COLUMNS).where(projects.c.id == project_id, call.sees(projects.c.organization_id))
-    statement = statement.with_for_update() if for_update else statement
-    return await call.find(Project, statement, "project", project_id)
+PROJECTS = Resource("project", Project, projects, projects)
 
 
 async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQuery) -> Page[Project]:
     """List an organization's projects, newest first."""
     await call.require_organization(organization_id)
     table = projects.c
-    statement = select(*COLUMNS).where(
-        table.organization_id == organization_id,
-        equal(table.name, query.name),
-        is_set(table.disabled_at, query.disabled),
-    )
-    return await page_of(call.connection, Project, statement, query, table.created_at, table.id)
+    matching = (equal(table.name, query.name), is_set(table.disabled_at, query.disabled))
+    return await PROJECTS.page(call, query, table.organization_id == organization_id, *matching)
 
 
 async def create_project(call: AdminCall, organization_id: UUID, body: NewProject) -> Project:
     """Make a project."""
     await call.require_organization(organization_id)
     _require_models(call, body.models)
-    project = await call.one(
-        Project,
-        insert(projects)
-        .values(
-            organization_id=organization_id,
-            name=body.name,
-            models=sorted_unique(body.models),
-            tiers=sorted_unique(body.tiers),
-        )
-        .returning(*COLUMNS),
-    )
-    call.audit("project.create", project.id, organization_id=organization_id, after=project)
-    return project
+    return await PROJECTS.create(call, organization_id=organization_id, **PROJECTS.values_of(body))
 
 
 async def get_project(call: AdminCall, project_id: UUID) -> Project:
     """One project."""
-    return await find_project(call, project_id)
+    return await PROJECTS.find(call, project_id)
 
 
 async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges) -> Project:
     """Rename a project, change what its keys may use, disable or enable it. Gateways follow within a second."""
-    before = await find_project(call, project_id, for_update=True)
-    models = before.models if body.models is UNSET else body.models
+    before = await PROJECTS.find(call, project_id, for_update=True)
     if body.models is not UNSET:
         _require_models(call, body.models)
-    disabled = before.disabled_at is not None if body.disabled is UNSET else body.disabled
-    after = await call.one(
-        Project,
-        update(projects)
-        .where(projects.c.id == project_id)
-        .values(
-            name=before.name if body.name is UNSET else body.name,
-            models=sorted_unique(models),
-            tiers=sorted_unique(before.tiers if body.tiers is UNSET else body.tiers),
-            disabled_at=set_if(disabled, projects.c.disabled_at),
-        )
-        .returning(*COLUMNS),
-    )
-    call.audit("project.update", after.id, organization_id=after.organization_id, before=before, after=after)
-    return after
+    return await PROJECTS.update(call, before, PROJECTS.values_of(body))
 
 
 def _require_models(call: AdminCall, models: list[str] | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
 from uuid import UUID
 
 from gateway.admin.bodies import Body, Deleted, Name, Page
@@ -13,7 +12,7 @@ from gateway.admin.principals import (
     PrincipalChanges,
     create_principal,
     delete_principal,
-    find_principal,
+    holders,
     list_principals,
     update_principal,
 )
@@ -25,7 +24,8 @@ from gateway.tenants.tables import principals
 class ServiceAccount(Holder, frozen=True, kw_only=True):
     """A service account. disabled_at: since when its admin keys are refused."""
 
-    kind: ClassVar = PrincipalKind.SERVICE_ACCOUNT
+
+SERVICE_ACCOUNTS = holders(PrincipalKind.SERVICE_ACCOUNT, ServiceAccount)
 
 
 class NewServiceAccount(Body, frozen=True, kw_only=True):
@@ -49,26 +49,26 @@ async def list_service_accounts(
     call: AdminCall, organization_id: UUID, query: ServiceAccountQuery
 ) -> Page[ServiceAccount]:
     """List an organization's service accounts, newest first."""
-    return await list_principals(call, ServiceAccount, organization_id, query, equal(principals.c.name, query.name))
+    return await list_principals(call, SERVICE_ACCOUNTS, organization_id, query, equal(principals.c.name, query.name))
 
 
 async def create_service_account(call: AdminCall, organization_id: UUID, body: NewServiceAccount) -> ServiceAccount:
     """Add a service account. Nobody can give a role that may do more than their own."""
-    return await create_principal(call, ServiceAccount, organization_id, body.role, name=body.name)
+    return await create_principal(call, SERVICE_ACCOUNTS, organization_id, body.role, body)
 
 
 async def get_service_account(call: AdminCall, service_account_id: UUID) -> ServiceAccount:
     """One service account."""
-    return await find_principal(call, ServiceAccount, service_account_id)
+    return await SERVICE_ACCOUNTS.find(call, service_account_id)
 
 
 async def update_service_account(
     call: AdminCall, service_account_id: UUID, body: ServiceAccountChanges
 ) -> ServiceAccount:
     """Change a service account's name or role, disable or enable it."""
-    return await update_principal(call, ServiceAccount, service_account_id, body)
+    return await update_principal(call, SERVICE_ACCOUNTS, service_account_id, body)
 
 
 async def delete_service_account(call: AdminCall, service_account_id: UUID) -> Deleted:
     """Remove a service account and all its admin keys."""
-    return await delete_principal(call, ServiceAccount, service_account_id)
+    return await delete_principal(call, SERVICE_ACCOUNTS, service_account_id)

@@ -8,13 +8,12 @@ from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from sqlalchemy import Select, delete, func, insert, select, text, update
+from sqlalchemy import Select, func, insert, select, text
 
 from contracts.errors import Conflict
 from gateway.admin.bodies import Body, Deleted, Description, Page, PageQuery
 from gateway.admin.call import AdminCall
-from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, set_if, sorted_unique
+from gateway.admin.resource import Resource
 from gateway.admin.sealed import seal
 from gateway.admin.secrets import Rotation
 from gateway.admin.tables import DeliveryState, webhook_deliveries, webhook_events, webhooks
@@ -73,21 +72,13 @@ class WebhookTest(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID
 
 
-COLUMNS = columns_of(Webhook, webhooks)
-
-
-async def find_webhook(call: AdminCall, webhook_id: UUID, *, for_update: bool = False) -> Webhook:
-    """Raises NotFound, for another organization's principal too."""
-    statement = select(*COLUMNS).where(webhooks.c.id == webhook_id, call.sees(webhooks.c.organization_id))
-    statement = statement.with_for_update() if for_update else statement
-    return await call.find(Webhook, statement, "webhook", webhook_id)
+WEBHOOKS = Resource("webhook", Webhook, webhooks, webhooks)
 
 
 async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery) -> Page[Webhook]:
     """List an organization's webhooks, newest first."""
     await call.require_organization(organization_id)
-    statement = select(*COLUMNS).where(webhooks.c.organization_id == organization_id)
-    return await page_of(call.connection, Webhook, statement, query, webhooks.c.created_at, webhooks.c.id)
+    return await WEBHOOKS.page(call, query, webhooks.c.organization_id == organization_id)
 
 
 async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhook) -> WebhookWithSecret:
@@ -99,75 +90,45 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     if count >= MAX_WEBHOOKS:
         raise Conflict(f"An organization has at most {MAX_WEBHOOKS} webhooks; delete one first.")
     webhook_id, secret = uuid4(), new_secret()
-    webhook = await call.one(
-        Webhook,
-        insert(webhooks)
-        .values(
-            id=webhook_id,
-            organization_id=organization_id,
-            url=body.url,
-            description=body.description,
-            events=sorted_unique(body.events),
-            secret=seal(call.pepper, use_of(webhook_id), secret.encode()),
-        )
-        .returning(*COLUMNS),
+    webhook = await WEBHOOKS.create(
+        call,
+        id=webhook_id,
+        organization_id=organization_id,
+        secret=seal(call.pepper, use_of(webhook_id), secret.encode()),
+        **WEBHOOKS.values_of(body),
     )
-    call.audit("webhook.create", webhook.id, organization_id=organization_id, after=webhook)
     return WebhookWithSecret(webhook=webhook, secret=secret)
 
 
 async def get_webhook(call: AdminCall, webhook_id: UUID) -> Webhook:
     """One webhook."""
-    return await find_webhook(call, webhook_id)
+    return await WEBHOOKS.find(call, webhook_id)
 
 
 async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges) -> Webhook:
     """Change a webhook, disable or enable it. What is on its way to a disabled one is given up."""
-    before = await find_webhook(call, webhook_id, for_update=True)
+    before = await WEBHOOKS.find(call, webhook_id, for_update=True)
     if body.url is not UNSET:
         check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
-    disabled = before.disabled_at is not None if body.disabled is UNSET else body.disabled
-    after = await call.one(
-        Webhook,
-        update(webhooks)
-        .where(webhooks.c.id == webhook_id)
-        .values(
-            url=before.url if body.url is UNSET else body.url,
-            description=before.description if body.description is UNSET else body.description,
-            events=sorted_unique(before.events if body.events is UNSET else body.events),
-            disabled_at=set_if(disabled, webhooks.c.disabled_at),
-        )
-        .returning(*COLUMNS),
-    )
-    call.audit("webhook.update", after.id, organization_id=after.organization_id, before=before, after=after)
-    return after
+    return await WEBHOOKS.update(call, before, WEBHOOKS.values_of(body))
 
 
 async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
     """Remove a webhook and the log of its deliveries."""
-    before = await find_webhook(call, webhook_id, for_update=True)
-    await call.value(delete(webhooks).where(webhooks.c.id == webhook_id))
-    call.audit("webhook.delete", webhook_id, organization_id=before.organization_id, before=before)
-    return Deleted(id=webhook_id)
+    return await WEBHOOKS.delete(call, await WEBHOOKS.find(call, webhook_id, for_update=True))
 
 
 async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotation) -> WebhookWithSecret:
     """Give a webhook a new secret; until the end of the overlap deliveries carry a signature by each."""
-    before = await find_webhook(call, webhook_id, for_update=True)
+    before = await WEBHOOKS.find(call, webhook_id, for_update=True)
     body.require_room(before.previous_secret_expires_at, "signs")
     secret = new_secret()
-    after = await call.one(
-        Webhook,
-        update(webhooks)
-        .where(webhooks.c.id == webhook_id)
-        .values(
-            previous_secret=webhooks.c.secret,
-            previous_secret_expires_at=body.until,
-            secret=seal(call.pepper, use_of(webhook_id), secret.encode()),
-        )
-        .returning(*COLUMNS),
-    )
-    call.audit("webhook.rotate_secret", after.id, organization_id=after.organization_id, before=before, after=after)
+    values = {
+        "previous_secret": webhooks.c.secret,
+        "previous_secret_expires_at": body.until,
+        "secret": seal(call.pepper, use_of(webhook_id), secret.encode()),
+    }
+    after = await WEBHOOKS.update(call, before, values, "rotate_secret")
     return WebhookWithSecret(webhook=after, secret=secret)
 
 
@@ -176,7 +137,7 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
 
     A setting of the deployment bounds how many tests of an organization may wait for their delivery.
     """
-    webhook = await find_webhook(call, webhook_id)
+    webhook = await WEBHOOKS.find(call, webhook_id)
     await _lock_organization(call, webhook.organization_id)
     waiting, most = await call.value(_pending_tests(webhook.organization_id)), call.webhooks.pending_tests
     if waiting >= most:

@@ -1,0 +1,101 @@
+"""What the rows of one table are to the admin API: found, listed, made, changed and deleted, each change with its audit
+row, and nothing of another organization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET
+from sqlalchemy import ColumnElement, FromClause, Select, Table, delete, func, insert, select, true, update
+
+from gateway.admin.bodies import Deleted, Page, PageQuery
+from gateway.admin.call import AdminCall
+from gateway.admin.pages import page_of
+from gateway.admin.rows import columns_of, sorted_unique
+
+
+class Item(Protocol):
+    """A row as it is shown."""
+
+    @property
+    def id(self) -> UUID:
+        """Its primary key."""
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+@dataclass(frozen=True)
+class Resource(Generic[ItemT]):
+    """One kind of thing that organizations have. Its struct's fields are the one list of its columns."""
+
+    noun: str
+    """As people call it; with `_`, before the action in the audit log."""
+    shown: type[ItemT]
+    table: Table
+    owners: Table
+    """Says in `organization_id` whose it is; organizations are their own."""
+    joined: FromClause | None = None
+    """What fields and owner are found in; None: the table, with its owners' if that is another."""
+    computed: Mapping[str, ColumnElement[Any]] = field(default_factory=dict)
+    """Fields of `shown` that are no columns of the same name."""
+    only: ColumnElement[bool] = field(default_factory=true)
+    """Which rows of the table."""
+
+    async def find(self, call: AdminCall, item_id: UUID, *, for_update: bool = False) -> ItemT:
+        """The one with this id. Raises NotFound, for another organization's too."""
+        statement = self._visible(call).where(self.table.c.id == item_id)
+        statement = statement.with_for_update(of=self.table) if for_update else statement
+        return await call.find(self.shown, statement, self.noun, item_id)
+
+    async def page(self, call: AdminCall, query: PageQuery, *narrower: ColumnElement[bool]) -> Page[ItemT]:
+        """A page of those that are visible and fulfil all of `narrower`, newest first."""
+        statement = self._visible(call).where(*narrower)
+        return await page_of(call.connection, self.shown, statement, query, self.table.c.created_at, self.table.c.id)
+
+    async def create(self, call: AdminCall, **values: Any) -> ItemT:
+        """Make one of these values."""
+        made = await call.value(insert(self.table).values(**values).returning(self.table.c.id))
+        after = await self.find(call, made)
+        self._audit(call, "create", after, after=after)
+        return after
+
+    async def update(self, call: AdminCall, before: ItemT, values: Mapping[str, Any], action: str = "update") -> ItemT:
+        """Set these columns. before: as it was found, for update."""
+        if values:
+            await call.value(update(self.table).where(self.table.c.id == before.id).values(**values))
+        after = await self.find(call, before.id)
+        self._audit(call, action, after, before=before, after=after)
+        return after
+
+    async def delete(self, call: AdminCall, before: ItemT) -> Deleted:
+        """Remove it. before: as it was found, for update."""
+        await call.value(delete(self.table).where(self.table.c.id == before.id))
+        self._audit(call, "delete", before, before=before)
+        return Deleted(id=before.id)
+
+    def values_of(self, body: msgspec.Struct) -> dict[str, Any]:
+        """The columns that a body sets; what it leaves out is not among them. `disabled` is a moment in its column."""
+        given = {name: getattr(body, name) for name in body.__struct_fields__}
+        values = {name: value for name, value in given.items() if value is not UNSET}
+        if "disabled" in values:
+            since = func.coalesce(self.table.c.disabled_at, func.now())
+            values["disabled_at"] = since if values.pop("disabled") else None
+        return {name: sorted_unique(value) if isinstance(value, list) else value for name, value in values.items()}
+
+    def _visible(self, call: AdminCall) -> Select[Any]:
+        owner = self.owners.c.get("organization_id", self.owners.c.id)
+        joined = self.joined
+        if joined is None:
+            joined = self.table if self.owners is self.table else self.table.join(self.owners)
+        columns = columns_of(self.shown, self.table, self.owners, **self.computed)
+        return select(*columns).select_from(joined).where(call.sees(owner), self.only)
+
+    def _audit(self, call: AdminCall, action: str, item: ItemT, **states: ItemT) -> None:
+        organization_id = getattr(item, "organization_id", item.id)
+        call.audit(f"{self.noun.replace(' ', '_')}.{action}", item.id, organization_id=organization_id, **states)
