@@ -1,7 +1,7 @@
 """Held-out accuracy by slice of whatever answers at an address: `python -m evals.table URL --model NAME`.
 
 Prints the table of docs/concepts/models.md and, as its last line, the same as JSON. `slipstream engine --model
-models/slipstream-chat --port 8300` starts something to ask.
+models/slipstream-chat --port 8300` starts something to ask. `--reserved` asks items that nothing was chosen by.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import click
 from evals.endpoint import Endpoint, answer_all
 from evals.score import Score, table
 from evals.slices.registry import SLICES, find
-from evals.slices.split import Split
+from evals.slices.split import RESERVED_FROM_SEED, Split
 
 LONG = frozenset({"retrieval-2000", "retrieval-4000"})
 _MOST_LONG = 100
 
 
-async def measure(endpoint: Endpoint, names: list[str], items: int, wrong: Path | None = None) -> list[Score]:
-    """Ask the first so many held-out items of each slice. wrong: a file for the questions answered wrongly."""
+async def measure(
+    endpoint: Endpoint, names: list[str], items: int, wrong: Path | None = None, first_seed: int = 0
+) -> list[Score]:
+    """Ask so many held-out items of each slice from a seed on. wrong: a file for the questions answered wrongly."""
     scores = []
     for name in names:
         one = find(name)
         count = min(items, _MOST_LONG) if name in LONG else items
-        asked = [one.item(seed, Split.HELD_OUT) for seed in range(count)]
+        asked = [one.item(seed, Split.HELD_OUT) for seed in range(first_seed, first_seed + count)]
         answers = await answer_all(endpoint, asked)
         right = [item.check(answer) for item, answer in zip(asked, answers, strict=True)]
         scores.append(Score(name, one.about, sum(right), count, one.goal))
@@ -49,10 +51,16 @@ async def measure(endpoint: Endpoint, names: list[str], items: int, wrong: Path 
 @click.option("--at-once", default=8, show_default=True, help="Requests in flight.")
 @click.option("--slices", default="", help="With commas; all if not given.")
 @click.option("--wrong", type=click.Path(path_type=Path), help="File for questions answered wrongly, one JSON a line.")
-def main(url: str, model: str, key: str, items: int, at_once: int, slices: str, wrong: Path | None) -> None:
+@click.option("--reserved", is_flag=True, help="Items for final figures, whose wrong answers are not to be read.")
+def main(
+    url: str, model: str, key: str, items: int, at_once: int, slices: str, wrong: Path | None, reserved: bool
+) -> None:
     """Held-out accuracy by slice of the model behind URL (with /v1)."""
+    if reserved and wrong is not None:
+        raise click.UsageError("--wrong with --reserved: wrong answers that are read are no reserve any more")
     names = slices.split(",") if slices else [one.name for one in SLICES]
-    scores = asyncio.run(measure(Endpoint(url.rstrip("/"), key, model, at_once), names, items, wrong))
+    endpoint = Endpoint(url.rstrip("/"), key, model, at_once)
+    scores = asyncio.run(measure(endpoint, names, items, wrong, RESERVED_FROM_SEED if reserved else 0))
     click.echo(table(scores))
     click.echo(json.dumps({score.slice: [score.right, score.items] for score in scores}))
 

@@ -8,6 +8,10 @@ import hashlib
 HELD_OUT_SHARE = 8
 """One value in this many is held out."""
 
+RESERVED_FROM_SEED = 1_000_000
+"""Held-out items of this seed and later ones are asked for final figures only: their wrong answers are not read, and
+nothing is chosen by them. Those before have served as a development set."""
+
 _EDITION = "slipstream-slices-1"
 
 

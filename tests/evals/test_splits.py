@@ -1,4 +1,6 @@
-"""Training and held-out items cannot meet: not in a word, a number, a pair, a phrase, nor by what their texts show."""
+"""What is drawn for training and for held-out items cannot meet: not in a word, a number, a pair, a phrase. What the
+texts show besides is read from the texts: sentences that are the same for everybody hold some of the known words.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals.slices.draw import Draw
+from evals.slices.draw import FIRST_SYLLABLES, NEXT_SYLLABLES, Draw
 from evals.slices.item import Item, Slice
 from evals.slices.registry import SLICES, find
 from evals.slices.split import Split, side
+from evals.slices.vocabulary import CITIES, COMMON, NAMES
 
 LONG = ("retrieval-500", "retrieval-2000", "retrieval-4000")
 QUICK = tuple(one for one in SLICES if one.name not in LONG)
 
+INVENTED = re.compile(rf"(?:{'|'.join(FIRST_SYLLABLES)})(?:{'|'.join(NEXT_SYLLABLES)}){{1,2}}")
+REAL_WORDS = {"move", "banana", "more", "nine", "lune", "luna"}
+"""Of fixed sentences, and by chance made of the syllables of invented ones."""
+MET_IN_TRAINING = set(
+    "Ankara Lima Moscow Rome age array car chair cow flat flower link milk move news oil onion person real red short "
+    "size spider token turn web".split()
+)
+"""Known words of the held-out side that training's sentences hold all the same: as facts, translations, refusals and
+their twins, keys of JSON and what the model says about itself. docs/concepts/models.md says so."""
+
 
 def items(one: Slice, split: Split, count: int, *, for_training: bool = False) -> list[Item]:
     return [one.item(seed, split, for_training=for_training) for seed in range(count)]
+
+
+def words_of(split: Split) -> set[str]:
+    """Of all that a model reads of a side: questions, answers between them, references."""
+    found: set[str] = set()
+    for one in SLICES:
+        for item in items(one, split, 400 if one in QUICK else 10, for_training=split is Split.TRAIN):
+            for text in (*(message["content"] for message in item.messages), item.reference):
+                found.update(re.findall(r"[A-Za-z]+", text))
+    return found
 
 
 def asked(item: Item) -> str:
@@ -70,6 +93,23 @@ def test_keys_and_values_of_a_text_are_on_one_side() -> None:
     train, held_out = words(Split.TRAIN), words(Split.HELD_OUT)
     assert min(len(train), len(held_out)) > 1000
     assert not train & held_out
+
+
+@pytest.mark.parametrize("split", Split)
+def test_no_invented_word_of_the_other_side_is_in_any_text(split: Split) -> None:
+    """Read from the texts of all slices."""
+    invented = {word for word in words_of(split) if INVENTED.fullmatch(word)} - REAL_WORDS
+    assert len(invented) > 5000
+    assert {word for word in invented if side("word", word) is not split} == set()
+
+
+def test_the_known_held_out_words_that_training_reads_are_named() -> None:
+    """Read from the texts of all slices: what is drawn is held out, not what a sentence always says."""
+    held_out = {word for word in (*COMMON, *NAMES, *CITIES) if side("word", word) is Split.HELD_OUT}
+    assert (len(held_out), len(MET_IN_TRAINING)) == (98, 26), "the figures of docs/concepts/models.md"
+    met = words_of(Split.TRAIN) & held_out
+    assert met <= MET_IN_TRAINING
+    assert len(met) >= 20, "the texts were read"
 
 
 def test_the_side_of_a_value_is_the_same_in_every_process() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from click.testing import CliRunner
 
 from evals.chats import CHATS, transcript
 from evals.endpoint import Endpoint
 from evals.slices.registry import find
-from evals.slices.split import Split
-from evals.table import measure
+from evals.slices.split import RESERVED_FROM_SEED, Split
+from evals.table import main, measure
 
 ITEMS = 8
 
@@ -59,6 +60,16 @@ async def test_an_endpoint_that_fails_makes_no_table(endpoint: Endpoint) -> None
     missing = Endpoint(endpoint.url, "key", "missing")
     with pytest.raises(aiohttp.ClientError, match=r"404.*no such model"):
         await measure(missing, ["facts"], ITEMS)
+
+
+async def test_reserved_items_are_others_and_their_wrong_answers_are_not_kept(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    (facts,) = await measure(endpoint, ["facts"], ITEMS, first_seed=RESERVED_FROM_SEED)
+    assert (facts.right, facts.items) == (0, ITEMS), "the endpoint knows the first items only"
+    asked = CliRunner().invoke(main, [endpoint.url, "--reserved", "--wrong", str(tmp_path / "wrong.jsonl")])
+    assert asked.exit_code == 2
+    assert "--wrong" in asked.output
 
 
 async def test_a_conversation_goes_on_from_its_answers(endpoint: Endpoint) -> None:
