@@ -3,12 +3,12 @@
 A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
 one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
 
+    THINGS = Resource("thing", Thing, things, projects)
+
     async def create_thing(call: AdminCall, project_id: UUID, body: NewThing) -> Thing:
         \"\"\"Make a thing.\"\"\"
-        organization_id = await call.organization_of_project(project_id)
-        thing = await call.one(Thing, insert(things).values(name=body.name).returning(*columns_of(Thing, things)))
-        call.audit("thing.create", thing.id, organization_id=organization_id, after=thing)
-        return thing
+        await call.organization_of_project(project_id)
+        return await THINGS.create(call, project_id=project_id, **THINGS.values_of(body))
 
 A line in `controllers.py` gives it a path and a permission. The command line calls the same function.
 """

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Tab
 from sqlalchemy.dialects.postgresql import UUID
 
 from gateway.db.tables import metadata
-from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE
+from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Limits
 
 # No foreign keys: a subject may be an organization, a project or a key.
 limits = Table(
@@ -15,26 +15,15 @@ limits = Table(
     Column("level", Text, nullable=False),
     Column("subject_id", UUID(), nullable=False),
     Column("tier", Text),
-    Column("requests_per_minute", BigInteger),
-    Column("input_tokens_per_minute", BigInteger),
-    Column("output_tokens_per_minute", BigInteger),
-    Column("tokens_per_minute", BigInteger),
-    Column("max_concurrency", BigInteger),
-    Column("tokens_per_day", BigInteger),
-    Column("money_micro_per_month", BigInteger),
+    *(Column(name, BigInteger) for name in Limits.__struct_fields__),
     Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     UniqueConstraint("subject_id", "level", "tier", postgresql_nulls_not_distinct=True),
     CheckConstraint("level IN ('organization', 'project', 'key')", name="level"),
     CheckConstraint("tier IN ('autocomplete', 'chat')", name="tier"),
     *(
         CheckConstraint(f"{column} BETWEEN 1 AND {MAX_PER_MINUTE}", name=column)
-        for column in (
-            "requests_per_minute",
-            "input_tokens_per_minute",
-            "output_tokens_per_minute",
-            "tokens_per_minute",
-            "max_concurrency",
-        )
+        for column in Limits.__struct_fields__
+        if column not in ("tokens_per_day", "money_micro_per_month")
     ),
     CheckConstraint(f"tokens_per_day BETWEEN 1 AND {MAX_PER_DAY}", name="tokens_per_day"),
     CheckConstraint(f"money_micro_per_month BETWEEN 0 AND {MAX_MICRO}", name="money_micro_per_month"),

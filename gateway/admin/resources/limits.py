@@ -11,26 +11,17 @@ import msgspec
 
 from contracts.errors import NotFound
 from contracts.generation import Tier
-from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
 from gateway.limits import store
 from gateway.limits.counter_snapshot import CounterSnapshot
-from gateway.limits.levels import Level, Limits, Micro, PerDay, PerMinute, Rule
+from gateway.limits.levels import Level, Limits, Rule
 
 ALL_TIERS = "all"
 
 
-class NewLimits(Body, frozen=True, kw_only=True):
+class NewLimits(Limits, frozen=True):
     """What the rule allows from now on; what is left out or null is not limited. Money is in millionths of the
     deployment's currency, days and months are UTC's."""
-
-    requests_per_minute: PerMinute | None = None
-    input_tokens_per_minute: PerMinute | None = None
-    output_tokens_per_minute: PerMinute | None = None
-    tokens_per_minute: PerMinute | None = None
-    max_concurrency: PerMinute | None = None
-    tokens_per_day: PerDay | None = None
-    money_micro_per_month: Micro | None = None
 
 
 class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +70,7 @@ async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: Ne
     organization_id = await _organization_of(call, level, subject_id)
     tier = _tier(tier_name)
     before = await _before(call, level, subject_id, tier)
-    limits = Limits(*(getattr(body, name) for name in Limits.__struct_fields__))
+    limits = Limits(*msgspec.structs.astuple(body))
     after = _shown(await store.put_rule(call.connection, level, subject_id, tier, limits))
     call.audit("limits.put", subject_id, organization_id=organization_id, before=before, after=after)
     return after

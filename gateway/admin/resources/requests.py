@@ -143,7 +143,9 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
             traces.request_id == request_id, call.sees(traces.organization_id)
         ),
     )
-    whose = (events.organization_id, events.project_id, events.key_id, events.endpoint, events.model, events.tier)
+    whose = (
+        events[name] for name in ("request_id", "organization_id", "project_id", "key_id", "endpoint", "model", "tier")
+    )
     rows = await fetch(
         call.connection,
         select(*columns_of(Attempt, usage_events, engine=events.replica_id), *whose)
@@ -154,27 +156,6 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
         raise not_found("request", request_id[:100])
     attempts = [record_of(Attempt, row) for row in rows]
     cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
-    if trace is not None:
-        return msgspec.convert({**trace, "amount_micro": cost, "attempts": attempts}, RequestDetail)
-    first = rows[0]
-    return RequestDetail(
-        request_id=request_id,
-        organization_id=first["organization_id"],
-        project_id=first["project_id"],
-        key_id=first["key_id"],
-        client_request_id=None,
-        decision=None,
-        status=attempts[-1].status,
-        error_code=attempts[-1].error_code,
-        reason=None,
-        rule=None,
-        counters=None,
-        endpoint=first["endpoint"],
-        model=first["model"],
-        tier=first["tier"],
-        total_ms=None,
-        phases_ms=attempts[-1].phases_ms,
-        recorded_at=None,
-        amount_micro=cost,
-        attempts=attempts,
-    )
+    source = trace or rows[-1]  # without a trace, which may be lost, what the ledger says of the last attempt
+    found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
+    return msgspec.convert({**found, "amount_micro": cost, "attempts": attempts}, RequestDetail)

@@ -199,3 +199,19 @@ async def test_prices_follow_each_other(people: People) -> None:
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
     assert answer.status == 400
     assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404
+
+
+async def test_a_request_without_a_trace_is_told_from_its_attempts(books: AttemptRecord) -> None:
+    (event,) = (await books.client.get(f"{books.path}/usage/events?{SPAN}&limit=1"))["data"]
+    found = await books.client.get(f"/requests/{event['request_id']}")
+    last = found["attempts"][-1]
+    for name in ("request_id", "organization_id", "project_id", "key_id", "model", "tier", "endpoint"):
+        assert found[name] == event[name]
+    assert (found["status"], found["error_code"], found["phases_ms"]) == (
+        last["status"],
+        last["error_code"],
+        last["phases_ms"],
+    )
+    for name in ("decision", "reason", "rule", "counters", "client_request_id", "total_ms", "recorded_at"):
+        assert found[name] is None
+    assert found["amount_micro"] == sum(each["amount_micro"] for each in found["attempts"] if each["billed"])
