@@ -6,7 +6,8 @@
 Every rival decodes greedily and past its end token, so that all produce as many tokens; all but `transformers` are
 asked through their HTTP server, streamed. They are measured in turns, so that what else the machine does hits all
 alike, and only the one being measured runs. How to install them: docs/guides/benchmarks.md. One that is not installed
-is named. Last line: JSON.
+is named; of those that are, the build is printed. Throughput is the median of the rounds with the slowest and the
+quickest beside it. Last line: JSON.
 
 Threads: every engine computes its model with `--threads` threads. What it has beside them, as an HTTP server, is its
 own affair and may use all cores: vLLM and SGLang have further processes, llama.cpp and ours a thread.
@@ -88,6 +89,7 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
     levels = [int(level) for level in options.concurrency.split(",")]
     prompts = Prompts(model, options.prompt_tokens)
     missing: dict[str, str] = {}
+    builds: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         rivals: dict[str, Rival] = {}
         for name in options.rivals:
@@ -101,6 +103,8 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
                 print(f"MISSING {name}: {reason}", flush=True)
                 continue
             stack.callback(stop, rivals, name)
+            builds[name] = rivals[name].build
+            print(f"build   {name}: {builds[name]}", flush=True)
             # one at a time: their starts would fight for the cores
             try:
                 await rivals[name].ready()
@@ -122,9 +126,9 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
         f"each model, {os.cpu_count()} cores for all else"
     )
     print_tables(found)
-    best = against_best(found["tokens_per_s"], "embedded")
+    best = against_best(found, "embedded")
     print("\nembedded: " + ", ".join(f"x{level}: {text}" for level, text in best.items()))
-    return {"model": model.name, **found, "embedded_against_best": best, "missing": missing}
+    return {"model": model.name, "builds": builds, **found, "embedded_against_best": best, "missing": missing}
 
 
 def stop(rivals: dict[str, Rival], name: str) -> None:

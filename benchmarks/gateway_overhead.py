@@ -2,7 +2,9 @@
 
 A fast fake engine is reached directly and through a whole deployment (keys, limits, journal, ledger, router all on), by
 the same client, in one run. CPU is the gateway process' own, user and kernel, from /proc: steady on a busy machine,
-where wall times are not. Run: `python -m benchmarks.gateway_overhead` [--streams 200] [--requests 3000]. The last line
+where wall times are not. What a request costs grows with its prompt, which is rendered, tokenized and hashed, so it is
+measured at several lengths; `request_cpu_us` is that of the shortest, streams and first tokens have that too. Run:
+`python -m benchmarks.gateway_overhead` [--streams 200] [--requests 3000] [--prompt-tokens 20,2000,10000]. The last line
 is JSON.
 """
 
@@ -11,12 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,28 +28,44 @@ import uvloop
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
+from engines.tokenizer.tokenizer import Tokenizer
+from evals.slices.vocabulary import COMMON
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 TOKENS = 64
 SPACING_S = 0.025
 TOKEN = "benchmark"
+TOKENIZER = Path(__file__).parents[1] / "models" / "slipstream-chat"
+CONTEXT_TOKENS = 16_384
+PROMPTS = 32
+"""Of each length, used in turn: no two neighbours begin alike."""
+FEWEST_REQUESTS = 200
+ENDS = (b'"finish_reason":"', b"data: [DONE]")
+"""What a whole stream ends with; after an error there is no reason, after a cut neither."""
+END_BYTES = 1_024
 TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
 
 
 class Client:
     """Sends one kind of request to one URL and times first tokens."""
 
-    def __init__(self, url: str, key: str, model: str) -> None:
+    def __init__(self, url: str, key: str, model: str, prompts: Sequence[str]) -> None:
         self._url = url
         self._connections = EngineConnections(OneKey(key))
         self._model = model
+        self.use(prompts)
+
+    def use(self, prompts: Sequence[str]) -> None:
+        """Ask these in turn from now on."""
+        self._prompts = itertools.cycle(prompts)
 
     async def stream(self, max_tokens: int) -> float:
-        """One streamed chat; returns the time to its first generated text in seconds."""
+        """One streamed chat; returns the time to its first generated text in seconds. Raises RuntimeError for an answer
+        that is no whole stream."""
         body = {
             "model": self._model,
-            "messages": [{"role": "user", "content": "Write a short poem about the sea and the wind, please."}],
+            "messages": [{"role": "user", "content": next(self._prompts)}],
             "max_tokens": max_tokens,
             "stream": True,
         }
@@ -54,14 +73,15 @@ class Client:
         started_s = time.perf_counter()
         stream = await self._connections.open(self._url, request, 30.0)
         first_s = 0.0
-        seen = b""
+        seen = last = b""
         while data := await stream.read():
+            last = (last + data)[-END_BYTES:]
             if not first_s:
                 seen += data
                 if b'"content":"' in seen.replace(b'"content":""', b""):
                     first_s = time.perf_counter() - started_s
-        if stream.status != 200 or b"[DONE]" not in data + seen[-20:] + b"[DONE]":
-            raise RuntimeError(f"{self._url} answered {stream.status}: {seen[:300]!r}")
+        if stream.status != 200 or any(end not in last for end in ENDS):
+            raise RuntimeError(f"{self._url} answered {stream.status}: {seen[:300]!r} … {last!r}")
         return first_s
 
     async def close(self) -> None:
@@ -101,6 +121,18 @@ async def paced(client: Client, streams: int, rounds: int) -> list[float]:
     return [first_s for firsts in await asyncio.gather(*(one() for _ in range(streams))) for first_s in firsts]
 
 
+def prompts_of(tokenizer: Tokenizer, tokens: int) -> list[str]:
+    """Common words in no order, so many that each prompt has at least so many tokens, and hardly more."""
+    source = random.Random(tokens)
+    made = []
+    for number in range(PROMPTS):
+        words = [str(number)]
+        while (missing := tokens - tokenizer.count(" ".join(words))) > 0:
+            words += source.choices(COMMON, k=max(1, missing // 4))
+        made.append(" ".join(words))
+    return made
+
+
 async def closed_loop(client: Client, requests: int, workers: int) -> None:
     """One-token streams, `workers` at a time."""
 
@@ -111,21 +143,37 @@ async def closed_loop(client: Client, requests: int, workers: int) -> None:
     await asyncio.gather(*(one() for _ in range(workers)))
 
 
-async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: argparse.Namespace) -> dict[str, float]:
+async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: argparse.Namespace) -> dict[str, object]:
     """All figures."""
     key = await platform.make_key(
         "--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000"
     )
-    direct, through = Client(engine.url, TOKEN, "fake"), Client(platform.url, key, "fake")
+    lengths = sorted(int(tokens) for tokens in arguments.prompt_tokens.split(","))
+    tokenizer = Tokenizer.load(TOKENIZER)
+    prompts = {tokens: prompts_of(tokenizer, tokens) for tokens in lengths}
+    shortest = prompts[lengths[0]]
+    direct, through = Client(engine.url, TOKEN, "fake", shortest), Client(platform.url, key, "fake", shortest)
     gateway, router = await platform.pid("gateway-1"), await platform.pid("router")
 
     await engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
     await closed_loop(through, 400, 8)
-    before, before_router, requests = cpu_us(gateway), cpu_us(router), arguments.requests
-    await closed_loop(through, requests, 8)
-    request_cpu_us = (cpu_us(gateway) - before) / requests
-    router_cpu_us = (cpu_us(router) - before_router) / requests
-    print(f"request          {request_cpu_us:8.0f} us CPU in the gateway, {router_cpu_us:.0f} in the router")
+    by_length: dict[str, dict[str, float]] = {}
+    for tokens, asked in prompts.items():
+        through.use(asked)
+        requests = max(int(arguments.requests / (1 + tokens / 500)), FEWEST_REQUESTS)
+        before, before_router = cpu_us(gateway), cpu_us(router)
+        await closed_loop(through, requests, 8)
+        spent = {
+            "gateway": (cpu_us(gateway) - before) / requests,
+            "router": (cpu_us(router) - before_router) / requests,
+        }
+        by_length[str(tokens)] = {name: round(value, 1) for name, value in spent.items()}
+        print(
+            f"request          {spent['gateway']:8.0f} us CPU in the gateway, {spent['router']:.0f} in the router: "
+            f"prompt of {tokens:,} tokens, {requests:,} requests"
+        )
+    request_cpu_us, router_cpu_us = by_length[str(lengths[0])].values()
+    through.use(shortest)
 
     await engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
     await paced(through, arguments.streams, 1)
@@ -135,7 +183,7 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
     spent_us, engine_us = cpu_us(gateway) - before, cpu_us(engine.process.pid) - before_engine
     firsts_direct += await paced(direct, arguments.streams, 1)
     async with bare_relay(engine.port) as (bare_pid, url):
-        bare = Client(url, TOKEN, "fake")
+        bare = Client(url, TOKEN, "fake", shortest)
         await paced(bare, arguments.streams, 1)
         before_bare = cpu_us(bare_pid)
         firsts_bare = await paced(bare, arguments.streams, arguments.rounds)
@@ -156,11 +204,12 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
     await direct.close()
     await through.close()
     return {
-        "request_cpu_us": round(request_cpu_us, 1),
+        "request_cpu_us": request_cpu_us,
+        "request_cpu_us_by_prompt_tokens": by_length,
         "paced_token_cpu_us": round(paced_token_cpu_us, 1),
         "added_ttft_p50_ms": round(p50_ms[0] - p50_ms[1], 2),
         "added_ttft_p99_ms": round(p99_ms[0] - p99_ms[1], 2),
-        "router_request_cpu_us": round(router_cpu_us, 1),
+        "router_request_cpu_us": router_cpu_us,
         "bare_relay_token_cpu_us": round(bare_us / tokens, 1),
         "token_cpu_against_bare": round(spent_us / bare_us, 2),
         "fake_engine_token_cpu_us": round(engine_us / tokens, 1),
@@ -185,10 +234,10 @@ async def main() -> None:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--requests", type=int, default=4_000)
+    parser.add_argument("--prompt-tokens", default="20,2000,10000", help="commas between; the shortest is paced too")
     arguments = parser.parse_args()
-    tokenizer = str(Path(__file__).parents[1] / "models" / "slipstream-chat")
     async with fake_engine(token=TOKEN) as engine:
-        environment = fake_fleet(engine.url, driver="embedded", tokenizer=tokenizer)
+        environment = fake_fleet(engine.url, driver="embedded", tokenizer=str(TOKENIZER), context_tokens=CONTEXT_TOKENS)
         async with deployment(environment=environment, token=TOKEN) as platform:
             figures = await measure(engine, platform, arguments)
     print(msgspec.json.encode(figures).decode())

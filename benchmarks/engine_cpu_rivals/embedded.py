@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from benchmarks.engine_cpu_rivals.build import said, versions
 from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
 from benchmarks.engine_cpu_rivals.process import REPOSITORY, ProcessTree, free_port
 from benchmarks.engine_cpu_rivals.rival import Setup
@@ -23,7 +24,10 @@ class Embedded(HttpRival):
         port = free_port()
         options = ["--model", str(setup.model), "--name", NAME, "--port", str(port), "--data", str(self._data)]
         command = [sys.executable, "-m", "slipstream", "engine", *options]
-        super().__init__(ProcessTree("embedded", command, environment, setup.scratch), port)
+        processor = said(sys.executable, "import llvmlite.binding; print(llvmlite.binding.get_host_cpu_name())")
+        packages = versions(sys.executable, "slipstream", "torch", "numba")
+        build = f"{packages}; kernels for {processor}; {' '.join(settings) or 'default settings'}"
+        super().__init__(ProcessTree("embedded", command, environment, setup.scratch), port, build)
 
     async def ready(self) -> None:
         """See Rival; the token is made when the engine starts."""

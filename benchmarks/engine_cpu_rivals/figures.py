@@ -1,4 +1,4 @@
-"""From samples to figures: medians over rounds for throughput and CPU, pooled times for quantiles."""
+"""From samples to figures: medians and ranges over rounds for throughput and CPU, pooled times for quantiles."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ Table = dict[str, dict[str, float]]
 def tables(cells: Cells) -> dict[str, Table]:
     """Every measure as rival -> concurrency -> figure."""
     return {
-        "tokens_per_s": _table(cells, lambda samples: _median(samples, lambda s: s.tokens / s.elapsed_s), 1),
+        "tokens_per_s": _table(cells, lambda samples: statistics.median(_speeds(samples)), 1),
+        "tokens_per_s_least": _table(cells, lambda samples: min(_speeds(samples)), 1),
+        "tokens_per_s_most": _table(cells, lambda samples: max(_speeds(samples)), 1),
         "ttft_p50_ms": _table(cells, lambda samples: 1e3 * statistics.median(_pooled(samples, "first_s")), 2),
         "itl_p99_ms": _table(cells, lambda samples: 1e3 * _p99(_pooled(samples, "gaps_s")), 2),
-        "cpu_ms_per_token": _table(cells, lambda samples: 1e3 * _median(samples, lambda s: s.cpu_s / s.tokens), 3),
+        "cpu_ms_per_token": _table(
+            cells, lambda samples: 1e3 * statistics.median(one.cpu_s / one.tokens for one in samples), 3
+        ),
     }
 
 
@@ -32,16 +36,19 @@ def print_tables(found: dict[str, Table]) -> None:
             print(f"  {name:18}" + "".join(f"{row[column]:>10.{2 if row[column] < 100 else 0}f}" for column in columns))
 
 
-def against_best(table: Table, ours: str) -> dict[str, str]:
-    """For every concurrency the strongest engine that is not ours, and ours as a multiple of it."""
+def against_best(found: dict[str, Table], ours: str) -> dict[str, str]:
+    """For every concurrency the strongest engine that is not ours, and ours as a multiple of it: of the medians, and
+    from our slowest round against its quickest to the other way round."""
+    table, least, most = found["tokens_per_s"], found["tokens_per_s_least"], found["tokens_per_s_most"]
     others = {name: row for name, row in table.items() if not name.startswith(ours)}
     if ours not in table or not others:
         return {}
-    found = {}
+    compared = {}
     for column, value in table[ours].items():
         best = max(others, key=lambda name: others[name][column])
-        found[column] = f"{value / others[best][column]:.2f} x {best}"
-    return found
+        low, high = least[ours][column] / most[best][column], most[ours][column] / least[best][column]
+        compared[column] = f"{value / others[best][column]:.2f} ({low:.2f} to {high:.2f}) x {best}"
+    return compared
 
 
 def _table(cells: Cells, figure: Callable[[list[Sample]], float], digits: int) -> Table:
@@ -51,8 +58,8 @@ def _table(cells: Cells, figure: Callable[[list[Sample]], float], digits: int) -
     }
 
 
-def _median(samples: list[Sample], figure: Callable[[Sample], float]) -> float:
-    return statistics.median(map(figure, samples))
+def _speeds(samples: list[Sample]) -> list[float]:
+    return [sample.tokens / sample.elapsed_s for sample in samples]
 
 
 def _pooled(samples: list[Sample], times: Literal["first_s", "gaps_s"]) -> list[float]:

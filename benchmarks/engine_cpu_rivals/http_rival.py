@@ -26,10 +26,11 @@ READY_S = 400.0
 class HttpRival:
     """One server and our connections to it."""
 
-    def __init__(self, tree: ProcessTree, port: int, token: str = "") -> None:
+    def __init__(self, tree: ProcessTree, port: int, build: str) -> None:
+        self.build = build
         self._tree = tree
         self._url = f"http://127.0.0.1:{port}"
-        self._token = token
+        self._token = ""
         self._connections: EngineConnections | None = None
 
     async def ready(self) -> None:

@@ -1,4 +1,8 @@
-"""`transformers`, in a process of its own that runs `generate` over whole batches. It has no server, and no HTTP."""
+"""`transformers`, in a process of its own that runs `generate` over whole batches, without HTTP.
+
+That is its oldest and most used way. Version 5 also has `generate_batch` and a server with continuous batching
+(`transformers serve --continuous-batching`); neither is measured here.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.engine_cpu_rivals.build import versions
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Missing, Sample, Setup
 
@@ -31,6 +36,7 @@ class HuggingFace:
             missing = 1
         if missing:
             raise Missing("give SLIPSTREAM_HF_VENV or --hf-venv, an environment with torch and transformers")
+        self.build = f"{versions(python, 'transformers', 'torch')}; generate over static batches, no HTTP"
         environment = {"OMP_NUM_THREADS": str(setup.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         command = [python, str(WORKER), str(setup.model), str(setup.threads)]
         self._tree = ProcessTree("transformers", command, environment, setup.scratch, piped=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from benchmarks.engine_cpu_rivals.build import said, versions
 from benchmarks.engine_cpu_rivals.http_rival import HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree, free_port
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
@@ -29,4 +30,6 @@ class LlamaCpp(HttpRival):
         port = free_port()
         numbers = (port, setup.threads, setup.most_concurrent, setup.context_tokens)
         command = [python, str(WORKERS / "llama_server.py"), str(weights), *map(str, numbers)]
-        super().__init__(ProcessTree(f"llama.cpp-{kind}", command, {}, setup.scratch), port)
+        flags = said(python, "import xllamacpp; print(xllamacpp.get_system_info())")
+        build = f"{versions(python, 'xllamacpp')}; {flags}"
+        super().__init__(ProcessTree(f"llama.cpp-{kind}", command, {}, setup.scratch), port, build)

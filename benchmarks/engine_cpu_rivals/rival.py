@@ -42,6 +42,9 @@ class Sample:
 class Rival(Protocol):
     """One engine. Paused whenever another is measured: some spin while they wait."""
 
+    build: str
+    """Versions and what else decides how fast it can be: instruction sets, flags."""
+
     async def ready(self) -> None:
         """Return when it would answer. Raises RuntimeError with the end of its log when it ended instead."""
         ...

