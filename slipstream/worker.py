@@ -41,6 +41,7 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callab
     app.conf.update(
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # Valkey may be away for long; the worker waits rather than dies
+        broker_channel_error_retry=True,  # so too while it answers, but refuses to write, its disk being full
         broker_transport_options={
             "visibility_timeout": settings.worker.visibility_timeout_s,
             "global_keyprefix": "slipstream-worker:",

@@ -55,6 +55,7 @@ class WorkerProcess:
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
+            quiet=True,  # its banner is printed, not logged: where the log's disk is full, that ends the start
         )
         try:
             worker.start()
