@@ -23,6 +23,7 @@ from gateway.auth.scopes import Scope
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
+from gateway.http.front_page import front_page
 from gateway.metering.journal.request_id import mint
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
 from gateway.services import Services
@@ -57,6 +58,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         route_handlers=[
             InferenceController,
             SystemController,
+            front_page,
             document_route("/openapi.json", document()),
             admin_router(requests),
         ],
