@@ -26,6 +26,7 @@ from gateway.auth.scopes import Scope
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
+from gateway.http.front_page import front_page
 from gateway.metering.journal.request_id import mint
 from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
 from gateway.services import Services
@@ -60,6 +61,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         route_handlers=[
             InferenceController,
             SystemController,
+            front_page,
             document_route("/openapi.json", document()),
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),

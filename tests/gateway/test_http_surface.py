@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from gateway.config import GatewayConfig
+from gateway.http.front_page import LINKS
 from gateway.http.server import HttpServer
 from gateway.main import listen
 from tests.gateway.slow_platform import GUARD_S, SlowPlatform
@@ -49,7 +50,7 @@ def check_error(answer: Answered, status: int, code: str, param: str | None = No
     return message
 
 
-@pytest.mark.parametrize("path", ["/", "/v2/chat/completions", "/v1/embeddings", "/v1/chat", "/admin", "/schema"])
+@pytest.mark.parametrize("path", ["/v2/chat/completions", "/v1/embeddings", "/v1/chat", "/admin", "/schema"])
 async def test_an_unknown_url_is_404(platform: SlowPlatform, path: str) -> None:
     for method in ("GET", "POST"):
         answer = await send(platform, method, path)
@@ -57,9 +58,23 @@ async def test_an_unknown_url_is_404(platform: SlowPlatform, path: str) -> None:
         assert answer.body["error"]["type"] == "invalid_request_error"
 
 
+async def test_a_person_is_told_what_this_is_and_where_to_go(platform: SlowPlatform) -> None:
+    for accept, kind in (("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "text/html"), ("*/*", "text/plain")):
+        answer = await send(platform, "GET", "/", headers={"accept": accept})
+        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, kind)
+        page = answer.body.decode()
+        assert "/v1" in page
+        models = (await send(platform, "GET", "/v1/models", headers={"authorization": f"Bearer {platform.key}"})).body
+        assert not [model["id"] for model in models["data"] if model["id"] in page], "strangers learn no model's name"
+        for path, _ in LINKS:
+            assert path in page
+            assert (await send(platform, "GET", path)).status in (200, 503)
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
+        ("POST", "/"),
         ("GET", "/v1/chat/completions"),
         ("PUT", "/v1/completions"),
         ("DELETE", "/v1/models"),
@@ -71,7 +86,7 @@ async def test_a_wrong_method_is_405_and_says_which_are_right(platform: SlowPlat
     answer = await send(platform, method, path)
     assert check_error(answer, 405, "method_not_allowed") == f"{method} is not allowed for {path}."
     assert method not in answer.headers["allow"]
-    assert ("GET" in answer.headers["allow"]) == (path in ("/v1/models", "/healthz"))
+    assert ("GET" in answer.headers["allow"]) == (path in ("/", "/v1/models", "/healthz"))
 
 
 async def test_a_body_that_is_too_large_is_413(platform: SlowPlatform) -> None:
