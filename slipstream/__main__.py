@@ -12,10 +12,12 @@ from slipstream.commands.audit import audit
 from slipstream.commands.config import config
 from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
+from slipstream.commands.limits import limits
 from slipstream.commands.logs import logs
 from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
 from slipstream.commands.organizations import organizations
+from slipstream.commands.prices import prices
 from slipstream.commands.processes import engine, gateway, worker
 from slipstream.commands.projects import projects
 from slipstream.commands.quantization import quantization
@@ -25,6 +27,7 @@ from slipstream.commands.running import down, status
 from slipstream.commands.simulate import simulate
 from slipstream.commands.up import up
 from slipstream.commands.usage import usage
+from slipstream.commands.webhooks import webhooks
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -35,7 +38,7 @@ def cli() -> None:
 
 for command in (up, status, fleet, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
-for command in (organizations, projects, members, admin_keys, audit, quantization, simulate):
+for command in (organizations, projects, members, admin_keys, limits, prices, webhooks, audit, quantization, simulate):
     cli.add_command(command)
 
 

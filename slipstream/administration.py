@@ -68,9 +68,8 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Any]
             operator=True,
         )
         models = _Models(await _models(connection))
-        call = AdminCall(
-            connection, principal, command, settings.pepper, models, settings.gateway.admin.webhooks, NoCounters()
-        )
+        config = settings.gateway.admin
+        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounters())
         async with recorded(call, Actor.command(principal.name, command)):
             yield call
 

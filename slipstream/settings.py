@@ -56,6 +56,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return DataFolder(Path(self.local.data))
 
     @property
+    def currency(self) -> str:
+        """What prices, budgets and invoices are in."""
+        return self.gateway.admin.currency
+
+    @property
     def database_url(self) -> str:
         """The PostgreSQL to use: the one given, else the embedded one."""
         return self.local.database_url or self.data.database_url

@@ -33,7 +33,7 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
     found = await organizations_named(connection, which)
     if not found:
         raise NotFound(f"organization {which!r}: none has this id or name; `slipstream organizations list` shows them")
-    return _only("organization", which, found)
+    return only("organization", which, found)
 
 
 async def organizations_named(connection: asyncpg.Connection[Any], which: str) -> list[UUID]:
@@ -48,7 +48,7 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
     found = await connection.fetch(PROJECTS, organization_id, which)
     if not found:
         raise NotFound(f"project {which!r}: {organization} has none with this id or name")
-    return _only("project", which, [row["id"] for row in found])
+    return only("project", which, [row["id"] for row in found])
 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
@@ -57,7 +57,7 @@ async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     if not found:
         raise NotFound(f"key {which!r}: none has this id, display form or name; `slipstream keys list` shows them")
     live: list[UUID] = [row["id"] for row in found if row["live"]]
-    return _only("key", which, live or [found[0]["id"]])
+    return only("key", which, live or [found[0]["id"]])
 
 
 async def ensure_organization(call: AdminCall, which: str) -> UUID:
@@ -65,7 +65,7 @@ async def ensure_organization(call: AdminCall, which: str) -> UUID:
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1869768546))", which)
     found = await organizations_named(call.connection, which)
     if found:
-        return _only("organization", which, found)
+        return only("organization", which, found)
     made: UUID = (await create_organization(call, converted({"name": which}, NewOrganization))).id
     return made
 
@@ -77,7 +77,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     )
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
-        return _only("project", which, [row["id"] for row in found]), False
+        return only("project", which, [row["id"] for row in found]), False
     made: UUID = (await create_project(call, organization_id, converted({"name": which}, NewProject))).id
     return made, True
 
@@ -99,7 +99,8 @@ async def ensure_operating_organization(call: AdminCall) -> UUID:
     return (await ORGANIZATIONS.create(call, name=name, operator=True)).id
 
 
-def _only(what: str, which: str, ids: list[UUID]) -> UUID:
+def only(what: str, which: str, ids: list[UUID]) -> UUID:
+    """Raises InvalidField, naming all, when a name is not one's alone."""
     if len(ids) > 1:
         raise InvalidField(
             f"{what} {which!r}: {len(ids)} are called that; name one by its id: {', '.join(map(str, ids))}", param=what

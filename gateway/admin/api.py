@@ -150,7 +150,7 @@ class AdminApi:
             request.request_id,
             self._pepper,
             self._fleet,
-            self._config.webhooks,
+            self._config,
             self._counters,
         )
         if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are

@@ -12,7 +12,7 @@ from sqlalchemy import ClauseElement, ColumnElement, Select, Table, select
 from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
 from gateway.admin.audit.log import Change
-from gateway.admin.config import WebhooksConfig
+from gateway.admin.config import AdminConfig
 from gateway.admin.principal import Principal
 from gateway.admin.rows import equal, fetchrow, fetchval, record_of
 from gateway.db.tables import api_keys, organizations, projects
@@ -54,7 +54,7 @@ class AdminCall:
         request_id: str,
         pepper: bytes,
         fleet: KnownModels,
-        webhooks: WebhooksConfig,
+        config: AdminConfig,
         counters: Counters,
     ) -> None:
         self.connection = connection
@@ -62,7 +62,8 @@ class AdminCall:
         self.request_id = request_id
         self.pepper = pepper
         self.fleet = fleet
-        self.webhooks = webhooks
+        self.webhooks = config.webhooks
+        self.currency = config.currency
         self.counters = counters
         self.changes: list[Change] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -22,6 +22,20 @@ _OF_SUBJECT = f"""
 SELECT level, subject_id::text, tier, {_LIST}
   FROM gateway.limits WHERE level = $1 AND subject_id = $2
  ORDER BY tier NULLS FIRST
+"""  # noqa: S608
+_WITHIN = f"""
+WITH subjects AS (
+    SELECT 'organization' AS level, id, name, id AS organization_id FROM gateway.organizations
+     UNION ALL
+    SELECT 'project', id, name, organization_id FROM gateway.projects
+     UNION ALL
+    SELECT 'key', key.id, key.name, project.organization_id
+      FROM gateway.api_keys AS key JOIN gateway.projects AS project ON project.id = key.project_id
+)
+SELECT subjects.name, level, subject_id::text, tier, {_LIST}
+  FROM gateway.limits JOIN subjects USING (level) WHERE subjects.id = subject_id
+   AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
+ ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
 """  # noqa: S608
 _PUT = f"""
 INSERT INTO gateway.limits (level, subject_id, tier, {_LIST})
@@ -53,6 +67,14 @@ async def levels_of_all(
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:
     """A subject's rules: for all tiers first."""
     return [_rule(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+
+
+async def rules_within(
+    connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
+) -> list[tuple[str, Rule]]:
+    """The rules of an organization and of all its projects and keys, or of one subject alone, each with its name."""
+    rows = await connection.fetch(_WITHIN, organization_id, subject_id)
+    return [(name, _rule(rule)) for name, *rule in rows]
 
 
 async def put_rule(
@@ -90,6 +112,6 @@ def check(limits: Limits) -> None:
         ) from None
 
 
-def _rule(row: asyncpg.Record) -> Rule:
+def _rule(row: Iterable[Any]) -> Rule:
     level, subject_id, tier, *limits = row
     return Rule(Level(level), subject_id, Tier(tier) if tier else None, Limits(*limits))

@@ -11,6 +11,7 @@ import click
 from google.protobuf.json_format import MessageToJson
 
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
+from slipstream.table import table
 
 if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
@@ -79,11 +80,8 @@ def told(fleet: pb.Fleet) -> Iterator[str]:
     for pool in fleet.pools:
         yield ""
         yield f"{pool.name}: {pool.queued} waiting"
-        rows = [HEAD, *(_row(replica) for replica in pool.replicas)]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield ("  " + "  ".join(cells)).rstrip()
+        for line in table(HEAD, map(_row, pool.replicas)):
+            yield f"  {line}"
 
 
 def state(replica: pb.Replica) -> str:

@@ -1,17 +1,23 @@
-"""`slipstream requests`: what the platform knows about one request."""
+"""`slipstream requests`: what the platform knows about requests."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from contracts.phases import Phase
 from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.projects import organization_option
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.requests import RequestSummary
 
 TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
@@ -27,7 +33,66 @@ SELECT attempt, model, tier, endpoint, stream, replica_id, prompt_tokens, cached
 
 @click.group()
 def requests() -> None:
-    """Look at single requests."""
+    """List requests, and look at single ones.
+
+    \b
+    Examples:
+      slipstream requests list --organization acme --status 429
+      slipstream requests show chatcmpl-019ab3…
+    """
+
+
+@requests.command(name="list")
+@data_option
+@config_option
+@organization_option
+@click.option("--project", help="Only this one's: id or name.")
+@click.option("--key", help="Only this one's: its id, its display form or its name.")
+@click.option("--status", type=click.IntRange(100, 599), help="Only these, as 429.")
+@click.option("--error-code", help="Only these, as insufficient_quota.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_command(
+    config_file: Path | None,
+    data: str | None,
+    organization: str,
+    project: str | None,
+    key: str | None,
+    as_json: bool,
+    **given: object,
+) -> None:
+    """List an organization's requests, refused ones too, newest first; never what was in them."""
+    from gateway.admin.resources.requests import RequestQuery, list_requests
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import key_named, organization_named, project_named
+
+    async def work(call: AdminCall) -> list[RequestSummary]:
+        connection = call.connection
+        project_id = None if project is None else await project_named(connection, organization, project)
+        key_id = None if key is None else await key_named(connection, key)
+        query = converted({**given, "project_id": project_id, "key_id": key_id}, RequestQuery)
+        page = await list_requests(call, await organization_named(connection, organization), query)
+        found: list[RequestSummary] = page.data
+        return found
+
+    found = administer(config_file, data, work)
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return
+    rows = [
+        (
+            each.request_id,
+            f"{each.recorded_at:%Y-%m-%d %H:%M:%S}",
+            str(each.status),
+            each.decision.value,
+            each.error_code or "-",
+            each.model or "-",
+            f"{each.total_ms:,.0f} ms",
+        )
+        for each in found
+    ]
+    print("\n".join(table(("request", "at (UTC)", "status", "decision", "error", "model", "took"), rows)))
 
 
 @requests.command()

@@ -31,9 +31,10 @@ from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
 READING = frozenset({
-    "admin-keys list", "audit list", "audit verify", "config check", "config show", "keys list", "logs", "members list",
-    "organizations list", "projects list", "quantization calibrate", "quantization sensitivity", "requests show",
-    "router explain", "router replay", "router watch", "simulate", "status", "usage invoice", "usage verify",
+    "admin-keys list", "audit list", "audit verify", "config check", "config show", "keys list", "limits list", "logs",
+    "members list", "organizations list", "prices list", "projects list", "quantization calibrate",
+    "quantization sensitivity", "requests list", "requests show", "router explain", "router replay", "router watch",
+    "simulate", "status", "usage invoice", "usage verify", "webhooks deliveries", "webhooks list",
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(
@@ -52,6 +53,14 @@ STEPS: tuple[Step, ...] = (
         ("--organization", "new", "--project", "new", "--name", "two", "--tokens-per-minute", "5"),
         {"organization.create", "project.create", "key.create", "limits.put"},
     ),
+    ("limits set", ("--organization", "acme", "--money-per-month", "5"), {"limits.put"}),
+    ("limits remove", ("--organization", "acme"), {"limits.delete"}),
+    ("prices set", ("m1", "--input", "1", "--output", "2"), {"price.create"}),
+    ("prices end", ("m1",), {"price.update"}),
+    ("webhooks create", ("https://example.com/hook", "--organization", "acme"), {"webhook.create"}),
+    ("webhooks test", ("{webhook}", "--wait-s", "0"), {"webhook.test"}),
+    ("webhooks retry", ("{delivery}",), {"delivery.retry"}),
+    ("webhooks remove", ("{webhook}",), {"webhook.delete"}),
     ("projects update", ("web", "--organization", "acme", "--tier", "chat", "--disable"), {"project.update"}),
     ("members add", ("ann@example.com", "--organization", "acme"), {"member.create"}),
     ("admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
@@ -66,6 +75,8 @@ STEPS: tuple[Step, ...] = (
 IDS = {
     "{key}": "SELECT id::text FROM gateway.api_keys WHERE name = 'one'",
     "{member}": "SELECT id::text FROM gateway.principals WHERE email = 'ann@example.com'",
+    "{webhook}": "SELECT id::text FROM gateway.webhooks",
+    "{delivery}": "UPDATE gateway.webhook_deliveries SET state = 'failed' RETURNING id::text",
     "{admin_key}": "SELECT id::text FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 

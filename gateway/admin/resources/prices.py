@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import asyncpg
 import msgspec
-from sqlalchemy import delete, exists, insert, select, update
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, delete, exists, insert, literal, select, update
 
 from contracts.errors import Conflict, InvalidField
 from gateway.admin.bodies import Body, ModelName, Moment, Page, PageQuery
@@ -26,10 +26,15 @@ Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
 
 
 class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever."""
+    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever.
+
+    served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
+    """
 
     version: int
     model: str
+    served: bool
+    currency: str
     valid_from: datetime
     valid_until: datetime | None
     input_micro: int
@@ -37,9 +42,6 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_micro: int
     output_micro: int
     created_at: datetime
-
-
-COLUMNS = columns_of(ModelPrice, prices)
 
 
 class NewPrice(Body, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class PriceQuery(PageQuery, frozen=True, kw_only=True):
 
 async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
     """List all prices, past ones too, the newest version first."""
-    statement = select(*COLUMNS).where(equal(prices.c.model, query.model))  # prices are everybody's
+    statement = select(*_columns(call)).where(equal(prices.c.model, query.model))  # prices are everybody's
     return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
@@ -94,7 +96,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
         update(prices)
         .where(prices.c.model == body.model, prices.c.valid_until.is_(None), prices.c.valid_from < valid_from)
         .values(valid_until=valid_from)
-        .returning(*COLUMNS),
+        .returning(*_columns(call)),
     )
     try:
         price = await call.one(
@@ -111,7 +113,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
                 cache_write_micro=body.input_micro if body.cache_write_micro is None else body.cache_write_micro,
                 output_micro=body.output_micro,
             )
-            .returning(*COLUMNS),
+            .returning(*_columns(call)),
         )
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {body.model!r} already has a price in that period; end it first.") from None
@@ -134,7 +136,7 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
             update(prices)
             .where(prices.c.version == before.version)
             .values(valid_until=valid_until)
-            .returning(*COLUMNS),
+            .returning(*_columns(call)),
         )
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {before.model!r} has another price by then.") from None
@@ -155,6 +157,11 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     return before
 
 
+def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
+    served = prices.c.model == any_(literal([model.name for model in call.fleet.models], ARRAY(Text)))
+    return columns_of(ModelPrice, prices, served=served, currency=literal(call.currency))
+
+
 def _require_notice(at: datetime, field: str) -> None:
     if at < datetime.now(UTC) + NOTICE - ON_ITS_WAY:
         raise InvalidField(
@@ -166,5 +173,5 @@ def _require_notice(at: datetime, field: str) -> None:
 
 async def _find(call: AdminCall, version: str) -> ModelPrice:
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
-    statement = select(*COLUMNS).where(prices.c.version == number).with_for_update()
+    statement = select(*_columns(call)).where(prices.c.version == number).with_for_update()
     return await call.find(ModelPrice, statement, "price", version[:20])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,7 @@ from gateway.admin.resource import Resource
 from gateway.admin.resources.webhooks import WEBHOOKS
 from gateway.admin.rows import columns_of, equal, fetch, record_of
 from gateway.admin.tables import DeliveryState, webhook_attempts, webhook_deliveries, webhook_events, webhooks
+from gateway.admin.webhooks.queue import LEASE_MARGIN_S
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +84,15 @@ async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
 
 
 async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
-    """Send an event once more, with the same id, whether it failed or arrived."""
+    """Send an event now, with the same id: whether it failed, arrived, or waits for its next attempt."""
     before = await DELIVERIES.find(call, delivery_id, for_update=True)
-    if before.state is DeliveryState.PENDING:
-        raise Conflict("This delivery is still being tried.")
+    lease = timedelta(seconds=call.webhooks.timeout_s + LEASE_MARGIN_S)
+    # One that is due sooner than that may be under way, and would be sent twice at once.
+    if before.state is DeliveryState.PENDING and before.next_attempt_at <= datetime.now(UTC) + lease:
+        raise Conflict(
+            f"This delivery is under way, or is tried within {lease.total_seconds():g} s without being asked; its "
+            "attempts will tell."
+        )
     webhook = await WEBHOOKS.find(call, before.webhook_id)
     again = {"state": DeliveryState.PENDING.value, "next_attempt_at": func.now()}
     await call.value(update(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id).values(**again))

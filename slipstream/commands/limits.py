@@ -1,0 +1,202 @@
+"""`slipstream limits`: what an organization, a project or a key may use. Gateways follow within a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import click
+
+from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.money import Money, told
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.limits import LimitRule, LimitRules
+    from gateway.limits.levels import Level, Limits
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+MONEY = "money_micro_per_month"
+UNITS = {
+    "requests_per_minute": "requests/min",
+    "input_tokens_per_minute": "input tokens/min",
+    "output_tokens_per_minute": "output tokens/min",
+    "tokens_per_minute": "tokens/min",
+    "max_concurrency": "at once",
+    "tokens_per_day": "tokens/day",
+    MONEY: "a month",
+}
+"""Each limit, and how it is told."""
+NONE = "none"
+
+
+class Amount(click.ParamType[object]):
+    """A number from 0 on, or `none`, whose value is that word."""
+
+    name = "N|none"
+
+    def __init__(self, kind: click.ParamType[int]) -> None:
+        self._kind = kind
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        return NONE if value == NONE else self._kind.convert(value, param, ctx)
+
+
+def subject_options(function: Function) -> Function:
+    """`--organization`, `--project`, `--key`: whose limits."""
+    for option in (
+        click.option("--key", help="A key's own limits: its id, its display form or its name."),
+        click.option("--project", help="A project's limits: id or name."),
+        click.option("--organization", default="demo", show_default=True, help="Id or name."),
+    ):
+        function = option(function)
+    return function
+
+
+def tier_option(function: Function) -> Function:
+    """`--tier`."""
+    tiers = click.Choice(["all", "chat", "autocomplete"])
+    help_text = "Requests of one tier, or of all together."
+    return click.option("--tier", type=tiers, default="all", show_default=True, help=help_text)(function)
+
+
+@click.group()
+def limits() -> None:
+    """List, set and remove limits of organizations, projects and keys.
+
+    \b
+    Examples:
+      slipstream limits set --organization acme --requests-per-minute 600 --money-per-month 25
+      slipstream limits set --organization acme --project web --tier chat --tokens-per-day 1000000
+      slipstream limits set --key ci --max-concurrency 4
+      slipstream limits list --organization acme
+      slipstream limits remove --key ci
+    """
+
+
+@limits.command(name="list")
+@data_option
+@config_option
+@subject_options
+def list_command(
+    config_file: Path | None, data: str | None, organization: str, project: str | None, key: str | None
+) -> None:
+    """List the limits of an organization and of everything in it, or of one project or key."""
+    from gateway.limits.store import rules_within
+    from slipstream.database import connected
+    from slipstream.tenants import organization_named
+
+    settings = running_settings(config_file, data)
+
+    async def run() -> list[tuple[str, Any]]:
+        async with connected(settings) as connection:
+            if project is None and key is None:
+                return await rules_within(connection, await organization_named(connection, organization))
+            _, subject_id = await _subject(connection, organization, project, key)
+            return await rules_within(connection, None, subject_id)
+
+    rows = [
+        (rule.level.value, name, rule.tier.value if rule.tier else "all", spoken(rule.limits, settings.currency))
+        for name, rule in asyncio.run(run())
+    ]
+    print("\n".join(table(("level", "of", "tier", "limits"), rows)))
+
+
+@limits.command(name="set")
+@data_option
+@config_option
+@subject_options
+@tier_option
+@click.option("--requests-per-minute", type=Amount(click.IntRange(min=1)))
+@click.option("--input-tokens-per-minute", type=Amount(click.IntRange(min=1)), help="Prompt tokens.")
+@click.option("--output-tokens-per-minute", type=Amount(click.IntRange(min=1)))
+@click.option("--tokens-per-minute", type=Amount(click.IntRange(min=1)), help="Prompt and output together.")
+@click.option("--max-concurrency", type=Amount(click.IntRange(min=1)), help="Requests at once.")
+@click.option("--tokens-per-day", type=Amount(click.IntRange(min=1)), help="Prompt and output together; a UTC day.")
+@click.option(
+    "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
+)
+def set_command(
+    config_file: Path | None,
+    data: str | None,
+    organization: str,
+    project: str | None,
+    key: str | None,
+    tier: str,
+    **given: object,
+) -> None:
+    """Set limits of an organization, a project or a key. What is not given stays; `none` lifts a limit."""
+    changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
+    if not changes:
+        raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
+    from gateway.admin.resources.limits import NewLimits, get_limits, put_limits
+    from slipstream.administration import administer, converted
+
+    async def work(call: AdminCall) -> LimitRule:
+        level, subject_id = await _subject(call.connection, organization, project, key)
+        rules = (await get_limits(call, subject_id, level=level)).data
+        before = next((rule.limits for rule in rules if (rule.tier or "all") == tier), None)
+        kept = {name: getattr(before, name, None) for name in UNITS}
+        body = converted({**kept, **changes}, NewLimits)
+        return await put_limits(call, subject_id, tier, body, level=level)
+
+    rule = administer(config_file, data, work)
+    currency = running_settings(config_file, data).currency
+    print(f"{_whose(organization, project, key)}, {_tier(tier)}: {spoken(rule.limits, currency)}")
+
+
+@limits.command()
+@data_option
+@config_option
+@subject_options
+@tier_option
+def remove(
+    config_file: Path | None, data: str | None, organization: str, project: str | None, key: str | None, tier: str
+) -> None:
+    """Lift all limits of an organization, a project or a key in a tier, or those for all tiers together."""
+    from gateway.admin.resources.limits import delete_limits
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> LimitRules:
+        level, subject_id = await _subject(call.connection, organization, project, key)
+        return await delete_limits(call, subject_id, tier, level=level)
+
+    left = administer(config_file, data, work).data
+    others = ", ".join(_tier(rule.tier or "all") for rule in left)
+    print(f"{_whose(organization, project, key)}, {_tier(tier)}: none" + (f"; still limited: {others}" if left else ""))
+
+
+def spoken(limits: Limits, currency: str) -> str:
+    """`600 requests/min, 25.00 EUR a month`."""
+    parts = []
+    for name, unit in UNITS.items():
+        value = getattr(limits, name)
+        if value is not None:
+            parts.append(f"{told(value, currency) if name == MONEY else f'{value:,}'} {unit}")
+    return ", ".join(parts) or "none"
+
+
+async def _subject(connection: Any, organization: str, project: str | None, key: str | None) -> tuple[Level, UUID]:
+    """The narrowest that is named."""
+    from gateway.limits.levels import Level
+    from slipstream.tenants import key_named, organization_named, project_named
+
+    if key is not None:
+        return Level.KEY, await key_named(connection, key)
+    if project is not None:
+        return Level.PROJECT, await project_named(connection, organization, project)
+    return Level.ORGANIZATION, await organization_named(connection, organization)
+
+
+def _whose(organization: str, project: str | None, key: str | None) -> str:
+    if key is not None:
+        return f"key {key}"
+    return f"organization {organization}" if project is None else f"project {project} of {organization}"
+
+
+def _tier(name: str) -> str:
+    return "all tiers" if name == "all" else f"tier {name}"

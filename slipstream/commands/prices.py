@@ -1,0 +1,183 @@
+"""`slipstream prices`: what a model's tokens cost, from when until when."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from contracts.errors import InvalidField, NotFound
+from slipstream.commands.options import config_option, data_option
+from slipstream.money import Money, told
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.prices import ModelPrice
+
+MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+
+@click.group()
+def prices() -> None:
+    """List, set and end prices of models, in units of the currency for a million tokens.
+
+    \b
+    Examples:
+      slipstream prices set slipstream-chat --input 0.20 --output 0.80
+      slipstream prices set slipstream-chat --input 0.25 --output 1 --from 2027-01-01
+      slipstream prices list
+      slipstream prices end slipstream-chat
+    """
+
+
+@prices.command(name="list")
+@data_option
+@config_option
+@click.option("--model", help="Only this model's.")
+def list_command(config_file: Path | None, data: str | None, model: str | None) -> None:
+    """List prices, past and coming ones too, the newest first; and which models have none."""
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> tuple[list[ModelPrice], bool, list[str]]:
+        found, more = await _prices(call, model)
+        served = {each.name for each in call.fleet.models if model in (None, each.name)}
+        return found, more, sorted(served - {each.model for each in found if _state(each) == "in force"})
+
+    found, more, free = administer(config_file, data, work)
+    rows = [
+        (
+            str(each.version),
+            each.model + ("" if each.served else " (not served)"),
+            _state(each),
+            _moment(each.valid_from),
+            "-" if each.valid_until is None else _moment(each.valid_until),
+            told(each.input_micro, each.currency),
+            told(each.cached_input_micro, each.currency),
+            told(each.cache_write_micro, each.currency),
+            told(each.output_micro, each.currency),
+        )
+        for each in found
+    ]
+    head = ("version", "model", "state", "from (UTC)", "until (UTC)", "input", "cached", "cache write", "output")
+    print("\n".join(table(head, rows)))
+    if more:
+        print("… and older ones: GET /admin/v1/prices")
+    elif free:
+        print(f"without a price now, so free: {', '.join(free)}", file=sys.stderr)
+
+
+@prices.command(name="set")
+@data_option
+@config_option
+@click.option("--input", "input_micro", type=Money(), required=True, help="For a million prompt tokens.")
+@click.option("--output", "output_micro", type=Money(), required=True, help="For a million generated tokens.")
+@click.option(
+    "--cached-input",
+    "cached_input_micro",
+    type=Money(),
+    help="Prompt tokens already in the cache. Default: a tenth of input.",
+)
+@click.option(
+    "--cache-write", "cache_write_micro", type=Money(), help="Prompt tokens put in a cache. Default: as input."
+)
+@click.option(
+    "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."
+)
+@click.option("--until", "valid_until", type=MOMENT, metavar="DATE", help="UTC. Default: until another price is set.")
+@click.argument("model")
+def set_command(config_file: Path | None, data: str | None, model: str, **given: int | datetime | None) -> None:
+    """Set the price of MODEL from a moment on; the price before ends there."""
+    from gateway.admin.resources.prices import NewPrice, create_price
+    from slipstream.administration import administer, converted
+
+    fields = {name: _utc(value) if isinstance(value, datetime) else value for name, value in given.items()}
+    body = converted({"model": model, **fields}, NewPrice)
+
+    async def work(call: AdminCall) -> tuple[ModelPrice, list[str]]:
+        return await create_price(call, body), [each.name for each in call.fleet.models]
+
+    price, served = administer(config_file, data, work)
+    print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
+    if not price.served:
+        meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1))
+        print(
+            f"warning: this deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
+            f"The price waits for such a model; take it back: slipstream prices end {price.version}",
+            file=sys.stderr,
+        )
+
+
+@prices.command()
+@data_option
+@config_option
+@click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest there is.")
+@click.argument("which")
+def end(config_file: Path | None, data: str | None, at: datetime | None, which: str) -> None:
+    """End the price WHICH, a model or a version; one that has not begun is taken back."""
+    from gateway.admin.resources.prices import NOTICE, PriceChanges, delete_price, update_price
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> tuple[ModelPrice, bool]:
+        price = await _named(call, which)
+        if _state(price) == "coming":
+            taken_back: ModelPrice = await delete_price(call, str(price.version))
+            return taken_back, True
+        until = datetime.now(UTC) + NOTICE + timedelta(seconds=1) if at is None else _utc(at)
+        ended: ModelPrice = await update_price(call, str(price.version), PriceChanges(valid_until=until))
+        return ended, False
+
+    price, taken_back = administer(config_file, data, work)
+    if taken_back:
+        print(f"taken back, before it began: {_spoken(price)}")
+    else:
+        assert price.valid_until is not None
+        print(f"ends at {_moment(price.valid_until)} UTC: {_spoken(price)}; then the model is free unless priced anew")
+
+
+async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice], bool]:
+    from gateway.admin.resources.prices import PriceQuery, list_prices
+
+    page = await list_prices(call, PriceQuery(limit=100, model=model))
+    return page.data, page.has_more
+
+
+async def _named(call: AdminCall, which: str) -> ModelPrice:
+    """By version; or the one price of a model that has not ended. Raises NotFound, InvalidField."""
+    if which.isdecimal():
+        found = [each for each in (await _prices(call, None))[0] if each.version == int(which)]
+    else:
+        found = [each for each in (await _prices(call, which))[0] if _state(each) != "ended"]
+    if not found:
+        raise NotFound(f"price {which!r}: no such version, and no model of this name with a price in force or coming")
+    if len(found) > 1:
+        versions = ", ".join(f"{each.version} ({_state(each)})" for each in found)
+        raise InvalidField(
+            f"model {which!r}: it has several prices; name one by its version: {versions}", param="which"
+        )
+    return found[0]
+
+
+def _spoken(price: ModelPrice) -> str:
+    rates = {"input": price.input_micro, "cached input": price.cached_input_micro, "output": price.output_micro}
+    spoken = ", ".join(f"{told(micro, price.currency)} for {what}" for what, micro in rates.items())
+    return f"{price.model}: {spoken}, a million tokens"
+
+
+def _state(price: ModelPrice) -> str:
+    now = datetime.now(UTC)
+    if price.valid_from > now:
+        return "coming"
+    return "in force" if price.valid_until is None or price.valid_until > now else "ended"
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC)
+
+
+def _moment(value: datetime) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

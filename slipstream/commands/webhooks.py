@@ -1,0 +1,253 @@
+"""`slipstream webhooks`: where an organization's events are sent, and how that went."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from slipstream.administration import administration
+from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.projects import organization_option
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.webhook_deliveries import Delivery, DeliveryAttempt
+    from gateway.admin.resources.webhooks import Webhook, WebhookWithSecret
+    from slipstream.settings import Settings
+
+LOOK_EVERY_S = 0.2
+
+
+@click.group()
+def webhooks() -> None:
+    """List, make, test and remove webhooks; look at deliveries and send one again.
+
+    \b
+    Examples:
+      slipstream webhooks create https://hooks.acme.example/slipstream --organization acme
+      slipstream webhooks test https://hooks.acme.example/slipstream --organization acme
+      slipstream webhooks deliveries https://hooks.acme.example/slipstream --organization acme --state failed
+      slipstream webhooks retry 5f0c6d9e-…
+    """
+
+
+@webhooks.command(name="list")
+@data_option
+@config_option
+@organization_option
+def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
+    """List an organization's webhooks, newest first; never their secrets."""
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
+
+    async def work(call: AdminCall) -> list[Webhook]:
+        return await _webhooks(call, await organization_named(call.connection, organization))
+
+    rows = [
+        (
+            str(each.id),
+            "disabled" if each.disabled_at else "active",
+            "all" if each.events is None else ", ".join(each.events),
+            each.url,
+        )
+        for each in administer(config_file, data, work)
+    ]
+    print("\n".join(table(("id", "state", "events", "url"), rows)))
+
+
+@webhooks.command()
+@data_option
+@config_option
+@organization_option
+@click.option("--event", "events", multiple=True, help="A type of event it gets; repeat. Default: all.")
+@click.option("--description", default="")
+@click.argument("url")
+def create(
+    config_file: Path | None, data: str | None, organization: str, events: tuple[str, ...], description: str, url: str
+) -> None:
+    """Send an organization's events to URL. Prints the id, and the secret of the signatures: the only time."""
+    from gateway.admin.resources.webhooks import NewWebhook, create_webhook
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
+
+    body = converted({"url": url, "description": description, "events": list(events) or None}, NewWebhook)
+
+    async def work(call: AdminCall) -> WebhookWithSecret:
+        found = await organization_named(call.connection, organization)
+        made: WebhookWithSecret = await create_webhook(call, found, body)
+        return made
+
+    made = administer(config_file, data, work)
+    print(f"id      {made.webhook.id}\nsecret  {made.secret}")
+
+
+@webhooks.command()
+@data_option
+@config_option
+@organization_option
+@click.argument("which")
+def remove(config_file: Path | None, data: str | None, organization: str, which: str) -> None:
+    """Remove the webhook WHICH (id or URL) and the log of its deliveries."""
+    from gateway.admin.resources.webhooks import delete_webhook
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> Webhook:
+        webhook = await _named(call, organization, which)
+        await delete_webhook(call, webhook.id)
+        return webhook
+
+    print(f"removed {administer(config_file, data, work).url}")
+
+
+@webhooks.command()
+@data_option
+@config_option
+@organization_option
+@click.option(
+    "--wait-s",
+    type=click.FloatRange(0, 600),
+    default=30,
+    show_default=True,
+    help="For the outcome; 0: do not wait.",
+)
+@click.argument("which")
+def test(config_file: Path | None, data: str | None, organization: str, wait_s: float, which: str) -> None:
+    """Send a test event to the webhook WHICH (id or URL) and say how it went. Exit code 1 unless it arrived."""
+    from gateway.admin.resources.webhooks import test_webhook
+
+    settings = running_settings(config_file, data)
+
+    async def run() -> tuple[Webhook, Delivery | None, DeliveryAttempt | None]:
+        async with administration(settings, "slipstream webhooks test") as call:
+            webhook = await _named(call, organization, which)
+            event_id: UUID = (await test_webhook(call, webhook.id)).event_id
+        return webhook, *(await _tried(settings, webhook.id, event_id, wait_s) if wait_s else (None, None))
+
+    webhook, delivery, attempt = asyncio.run(run())
+    if not wait_s:
+        print(f"a test event is on its way to {webhook.url}")
+        return
+    if delivery is None:
+        print(f"not tried within {wait_s:g} s; does a worker run? (slipstream status)", file=sys.stderr)
+    elif delivery.state.value == "delivered":
+        print(f"delivered to {webhook.url}: {_outcome(attempt)}")
+        return
+    else:
+        print(f"not delivered to {webhook.url}: {_outcome(attempt)}", file=sys.stderr)
+    sys.exit(1)
+
+
+@webhooks.command()
+@data_option
+@config_option
+@organization_option
+@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.argument("which")
+def deliveries(
+    config_file: Path | None, data: str | None, organization: str, state: str | None, limit: int, which: str
+) -> None:
+    """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
+    from gateway.admin.resources.webhook_deliveries import DeliveryQuery, list_deliveries
+    from slipstream.administration import administer, converted
+
+    query = converted({"limit": limit, "state": state}, DeliveryQuery)
+
+    async def work(call: AdminCall) -> list[tuple[Delivery, DeliveryAttempt | None]]:
+        webhook = await _named(call, organization, which)
+        page = await list_deliveries(call, webhook.id, query)
+        return [(each, await _last_attempt(call, each.id)) for each in page.data]
+
+    rows = [
+        (
+            str(each.id),
+            each.type,
+            each.state.value,
+            f"{each.created_at:%Y-%m-%d %H:%M:%S}",
+            str(each.attempts),
+            f"{each.next_attempt_at:%Y-%m-%d %H:%M:%S}" if each.state.value == "pending" else "-",
+            _outcome(attempt),
+        )
+        for each, attempt in administer(config_file, data, work)
+    ]
+    head = ("id", "event", "state", "made (UTC)", "attempts", "next (UTC)", "last outcome")
+    print("\n".join(table(head, rows)))
+
+
+@webhooks.command()
+@data_option
+@config_option
+@click.argument("delivery_id", type=click.UUID)
+def retry(config_file: Path | None, data: str | None, delivery_id: UUID) -> None:
+    """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
+    from gateway.admin.resources.webhook_deliveries import retry_delivery
+    from slipstream.administration import administer
+
+    delivery = administer(config_file, data, lambda call: retry_delivery(call, delivery_id))
+    print(f"{delivery.type} is sent again; `slipstream webhooks deliveries {delivery.webhook_id}` shows how it goes")
+
+
+async def _tried(
+    settings: Settings, webhook_id: UUID, event_id: UUID, wait_s: float
+) -> tuple[Delivery | None, DeliveryAttempt | None]:
+    """The event's delivery once it is no longer pending, with its last attempt; None, None when it stays so."""
+    from gateway.admin.resources.webhook_deliveries import DeliveryQuery, list_deliveries
+
+    deadline = time.monotonic() + wait_s
+    while True:
+        async with administration(settings, "slipstream webhooks test") as call:
+            page = await list_deliveries(call, webhook_id, DeliveryQuery(limit=100))
+            for each in page.data:
+                if each.event_id == event_id and each.state.value != "pending":
+                    return each, await _last_attempt(call, each.id)
+        if time.monotonic() > deadline:
+            return None, None
+        await asyncio.sleep(LOOK_EVERY_S)  # another process's work
+
+
+async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt | None:
+    from gateway.admin.resources.webhook_deliveries import get_delivery
+
+    attempts: list[Any] = (await get_delivery(call, delivery_id)).attempts
+    return attempts[-1] if attempts else None
+
+
+async def _webhooks(call: AdminCall, organization_id: UUID) -> list[Webhook]:
+    from gateway.admin.bodies import PageQuery
+    from gateway.admin.resources.webhooks import list_webhooks
+
+    found: list[Webhook] = (await list_webhooks(call, organization_id, PageQuery(limit=100))).data
+    return found
+
+
+async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
+    """By id, of any organization; or by URL in this one. Raises NotFound, and InvalidField for an URL of several."""
+    from contracts.errors import NotFound
+    from gateway.admin.resources.webhooks import WEBHOOKS
+    from slipstream.tenants import only, organization_named
+
+    try:
+        return await WEBHOOKS.find(call, UUID(which))
+    except ValueError:
+        pass
+    known = await _webhooks(call, await organization_named(call.connection, organization))
+    found = [each for each in known if each.url == which]
+    if not found:
+        raise NotFound(f"webhook {which!r}: {organization} has none with this id or URL")
+    only("webhook", which, [each.id for each in found])
+    return found[0]
+
+
+def _outcome(attempt: DeliveryAttempt | None) -> str:
+    if attempt is None:
+        return "-"
+    status = "" if attempt.status is None else f"status {attempt.status}"
+    said = ", ".join(part for part in (status, attempt.error) if part)
+    return f"{said} after {attempt.duration_ms:,.0f} ms"

@@ -1,0 +1,37 @@
+"""Money as people write it, `12.50`, and as everything counts it: whole millionths of the deployment's currency."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+import click
+
+MICRO = 1_000_000
+PLACES = 6
+CENTS = Decimal("0.01")
+
+
+class Money(click.ParamType[int]):
+    """An option in units of the currency; its value is in micro-units."""
+
+    name = "amount"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            micro = Decimal(str(value)) * MICRO
+        except InvalidOperation:
+            micro = Decimal("nan")
+        if not micro.is_finite() or micro < 0:
+            self.fail(f"{value!r} is no amount; write it in units of the currency, as 12.50", param, ctx)
+        if micro != int(micro):
+            self.fail(f"{value!r} has more than {PLACES} decimal places; amounts are kept in millionths", param, ctx)
+        return int(micro)
+
+
+def told(micro: int, currency: str) -> str:
+    """`12.50 EUR`: at least two decimal places, and as many more as there are."""
+    amount = (Decimal(micro) / MICRO).normalize()
+    exact = amount if amount.as_tuple().exponent < -2 else amount.quantize(CENTS)  # type: ignore[operator]
+    return f"{exact:,f} {currency}"

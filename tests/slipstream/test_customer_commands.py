@@ -1,0 +1,240 @@
+"""What a customer costs and may use, by commands: limits, prices, webhooks and requests, on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from contracts.desired_state import Model, Pool
+from contracts.generation import Tier
+from gateway.admin.config import WebhooksConfig
+from gateway.admin.webhooks.delivery import WebhookDelivery
+from gateway.desired.store import DesiredStateStore
+from gateway.limits.store import levels_of_all
+from infra.local.folders import DataFolder
+from infra.local.private import secret_text
+from slipstream.money import told
+from tests.gateway.admin.receiver import Receiver, receiver
+from tests.slipstream.shell import Shell
+
+MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))
+ACME = ("--organization", "acme")
+WEBHOOKS = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
+
+
+@pytest.fixture
+async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    """With an organization `acme`, its project `web` and its key `ci`, and two models."""
+    store = DesiredStateStore(fresh_postgres_url)
+    await store.start()
+    await store.seed(MODELS, (Pool("one", "sglang"),))
+    await store.stop()
+    shell = Shell(fresh_postgres_url, data_folder)
+    await shell.must("keys", "create", *ACME, "--project", "web", "--name", "ci")
+    return shell
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    said = await shell.must("limits", "set", *ACME, "--requests-per-minute", "600", "--money-per-month", "12.5")
+    assert said == "organization acme, all tiers: 600 requests/min, 12.50 USD a month"
+    said = await shell.must("limits", "set", *ACME, "--tokens-per-day", "1000000", "--requests-per-minute", "none")
+    assert said == "organization acme, all tiers: 1,000,000 tokens/day, 12.50 USD a month"
+    await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--tokens-per-minute", "5")
+    await shell.must("limits", "set", "--key", "ci", "--max-concurrency", "4")
+    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+        ["level", "of", "tier", "limits"],
+        ["organization", "acme", "all", "1,000,000 tokens/day, 12.50 USD a month"],
+        ["project", "web", "chat", "5 tokens/min"],
+        ["key", "ci", "all", "4 at once"],
+    ]
+    ids = await connection.fetchrow(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    assert ids is not None
+    rules = (await levels_of_all(connection, [tuple(ids)]))[0].rules  # as a gateway reads them
+    assert [rule.limits.money_micro_per_month for rule in rules] == [12_500_000, None, None]
+    assert (await shell.must("limits", "remove", "--key", "ci")) == "key ci, all tiers: none"
+    await shell.must("limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
+    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    assert left.split()[:2] == ["project", "web"]
+    assert (await shell.must("limits", "list", "--key", "ci")).splitlines() == ["level  of  tier  limits"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "no limit is given"),
+        (("--money-per-month", "0.0000001"), "more than 6 decimal places"),
+        (("--money-per-month", "-1"), "no amount"),
+        (("--money-per-month", "NaN"), "no amount"),
+        (("--money-per-month", "90000001"), "'money_micro_per_month'"),
+        (("--max-concurrency", "0"), "not in the range"),
+        (("--max-concurrency", "1", "--project", "nope"), "acme has none with this id or name"),
+        (("--max-concurrency", "1", "--tier", "batch"), "'chat', 'autocomplete'"),
+    ],
+)
+async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell, given: tuple[str, ...], said: str) -> None:
+    code, output = await shell.run("limits", "set", *ACME, *given)
+    assert (code != 0, said in output) == (True, True), output
+
+
+def test_money_is_told_to_the_last_millionth() -> None:
+    amounts = {
+        0: "0.00",
+        185: "0.000185",
+        12_500_000: "12.50",
+        25_000_000: "25.00",
+        1_234_567_890_120: "1,234,567.89012",
+    }
+    assert {micro: told(micro, "EUR") for micro in amounts} == {micro: f"{text} EUR" for micro, text in amounts.items()}
+
+
+async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_name(shell: Shell, tmp_path: Path) -> None:
+    euros = tmp_path / "euros.toml"
+    euros.write_text('[gateway.admin]\ncurrency = "EUR"\n')
+    config = ("--config", str(euros))
+    said = await shell.must("prices", "set", "slipstream-chat", "--input", "0.20", "--output", "0.8", *config)
+    assert said.startswith(
+        "slipstream-chat: 0.20 EUR for input, 0.02 EUR for cached input, 0.80 EUR for output, a million tokens from "
+    )
+    assert "warning" not in said
+    listed = await shell.must("prices", "list", *config)
+    assert re.search(r"1 +slipstream-chat +in force +\S+ \S+ +- +0\.20 EUR +0\.02 EUR +0\.20 EUR +0\.80 EUR", listed)
+    assert listed.endswith("without a price now, so free: slipstream-code")
+    assert "ends at" in await shell.must("prices", "end", "slipstream-chat")
+    again = ("slipstream-chat", "--input", "1", "--output", "2", "--from", "2098-01-01")
+    await shell.must("prices", "set", *again)
+    code, said = await shell.run("prices", "end", "slipstream-chat")
+    assert (code, "name one by its version: 2 (coming), 1 (in force)" in said) == (1, True)
+    assert (await shell.must("prices", "end", "2")).startswith("taken back, before it began: slipstream-chat: 1.00 USD")
+    code, said = await shell.run("prices", "end", "nothing")
+    assert (code, "price 'nothing'" in said) == (1, True)
+
+
+async def test_a_price_for_a_model_that_is_not_served_is_warned_of(shell: Shell) -> None:
+    said = await shell.must("prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
+    assert "warning: this deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
+    assert "did you mean 'slipstream-chat'?" in said
+    listed = await shell.must("prices", "list")
+    assert "slipstream-chatt (not served)" in listed
+    assert "so free: slipstream-chat, slipstream-code" in listed
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Receiver]:
+    async with receiver() as running:
+        yield running
+
+
+class Customer:
+    """Has a webhook, and a worker that sends to it while a command runs."""
+
+    def __init__(self, shell: Shell, courier: WebhookDelivery, config: tuple[str, ...]) -> None:
+        self.shell = shell
+        self._courier = courier
+        self._config = config
+
+    async def webhooks(self, *arguments: str) -> tuple[int, str]:
+        """`slipstream webhooks …`, with a worker at work."""
+        return await self.shell.run("webhooks", *arguments, *self._config)
+
+    async def delivering(self, *arguments: str) -> tuple[int, str]:
+        """The same while a worker delivers what is due."""
+        due, stop = asyncio.Event(), asyncio.Event()
+
+        async def wake() -> None:
+            while not stop.is_set():  # as the worker's own schedule does
+                due.set()
+                await asyncio.sleep(0.05)
+
+        worker, waking = asyncio.create_task(self._courier.run(due, stop)), asyncio.create_task(wake())
+        try:
+            return await self.webhooks(*arguments)
+        finally:
+            stop.set()
+            due.set()
+            await asyncio.gather(worker, waking)
+
+
+@pytest.fixture
+async def customer(shell: Shell, fresh_postgres_url: str, data_folder: Path, tmp_path: Path) -> Customer:
+    pepper = secret_text(DataFolder(data_folder).pepper_file).encode()
+    settings = tmp_path / "private.toml"
+    settings.write_text("[gateway.admin.webhooks]\nallow_private_addresses = true\ntimeout_s = 5\n")
+    return Customer(shell, WebhookDelivery(fresh_postgres_url, pepper, WEBHOOKS), ("--config", str(settings)))
+
+
+async def test_a_webhook_is_made_tested_and_looked_at_by_its_url(customer: Customer, server: Receiver) -> None:
+    made = await customer.webhooks("create", server.url, *ACME, "--event", "budget.exhausted")
+    assert re.fullmatch(r"id      [-0-9a-f]{36}\nsecret  whsec_\S+", made[1])
+    (_, line) = (await customer.webhooks("list", *ACME))[1].splitlines()
+    assert line.split()[1:] == ["active", "budget.exhausted", server.url]
+    code, said = await customer.delivering("test", server.url, *ACME)
+    assert (code, said.startswith(f"delivered to {server.url}: status 200 after ")) == (0, True), said
+    assert server.came[0].event["type"] == "webhook.test"
+    server.answers = [500]
+    code, said = await customer.delivering("test", server.url, *ACME)
+    assert (code, said.startswith(f"not delivered to {server.url}: status 500")) == (1, True), said
+    code, said = await customer.webhooks("test", server.url, *ACME, "--wait-s", "0.1")
+    assert (code, "does a worker run?" in said) == (1, True)
+    listed = (await customer.webhooks("deliveries", server.url, *ACME))[1].splitlines()
+    assert [line.split()[1:3] for line in listed[1:]] == [
+        ["webhook.test", "pending"],
+        ["webhook.test", "failed"],
+        ["webhook.test", "delivered"],
+    ]
+    code, said = await customer.webhooks("remove", server.url, *ACME)
+    assert (code, said) == (0, f"removed {server.url}")
+    code, said = await customer.webhooks("deliveries", server.url, *ACME)
+    assert (code, "acme has none with this id or URL" in said) == (1, True)
+
+
+async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_asked(
+    customer: Customer, server: Receiver, connection: asyncpg.Connection[Any]
+) -> None:
+    await customer.webhooks("create", server.url, *ACME)
+    code, _ = await customer.webhooks("test", server.url, *ACME, "--wait-s", "0")
+    assert code == 0
+    delivery_id = await connection.fetchval(
+        "UPDATE gateway.webhook_deliveries SET next_attempt_at = now() + interval '6 hours' RETURNING id::text"
+    )
+    assert (await customer.delivering("retry", delivery_id))[0] == 0
+    due = "SELECT next_attempt_at <= now() FROM gateway.webhook_deliveries"
+    assert server.came or await connection.fetchval(due)
+    await connection.execute(
+        "UPDATE gateway.webhook_deliveries SET state = 'pending', next_attempt_at = now() + interval '10 seconds'"
+    )
+    code, said = await customer.webhooks("retry", delivery_id)  # it may be under way
+    assert (code, "tried within 35 s without being asked" in said) == (1, True)
+
+
+async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces
+               (request_id, organization_id, project_id, key_id, status, error_code, total_ms, phases_ms, model)
+        SELECT 'req_' || number, organization_id, project_id, k.id, status, code, 12, '{}', 'slipstream-chat'
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
+               (VALUES (1, 200, NULL), (2, 429, 'insufficient_quota')) AS seen (number, status, code)
+        """
+    )
+    everything = (await shell.must("requests", "list", *ACME, "--key", "ci", "--project", "web")).splitlines()
+    assert [line.split()[0] for line in everything] == ["request", "req_2", "req_1"]
+    _, line = (await shell.must("requests", "list", *ACME, "--error-code", "insufficient_quota")).splitlines()
+    assert line.split()[3:] == ["429", "refused", "insufficient_quota", "slipstream-chat", "12", "ms"]
+    assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
