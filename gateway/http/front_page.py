@@ -1,4 +1,4 @@
-"""What a person finds who opens the gateway's address: what this is and where to go. It names no model and no customer."""
+"""What a person finds who opens the gateway's address: what this is, where to go, no model and no customer."""
 
 from __future__ import annotations
 
