@@ -17,6 +17,8 @@ NOTE_HEAD = "audit.note_head"
 AT_START = (NOTE_HEAD,)
 """Run as soon as a worker starts: the schedule is in its memory, and one that restarts daily would never get to it."""
 
+EMPTY_PAUSE_S = 5.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -33,9 +35,11 @@ def add_tasks(app: Celery, database_url: str, folder: Path) -> None:
     def note_head() -> None:
         try:
             head = asyncio.run(_head(database_url))
-            if head is not None:
-                note(folder, head)
-                _log.info("audit log: head %d:%s, %d rows", head.id, head.hash, head.rows)
+            if head is None:  # of a deployment that starts for the first time: its first rows come any moment
+                note_head.apply_async(countdown=EMPTY_PAUSE_S)
+                return
+            note(folder, head)
+            _log.info("audit log: head %d:%s, %d rows", head.id, head.hash, head.rows)
         except FAILURES as error:
             _log.error("the head of the audit log could not be noted: %r", error)
 
