@@ -49,11 +49,6 @@ class Prepared(msgspec.Struct, frozen=True):
     chain: PrefixChain = PrefixChain("bytes", b"")
     """What the router knows the prompt by."""
 
-    @property
-    def cost_tokens(self) -> int:
-        """What is reserved: all prompts, and the output limit for every choice."""
-        return self.prompt_tokens + self.generation.choices * self.generation.sampling.max_tokens
-
 
 def prepared(
     counted: Counted,

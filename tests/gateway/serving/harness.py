@@ -65,6 +65,7 @@ class Harness:
 
     def __init__(self, engines: tuple[FakeEngine, ...], places: tuple[Engine, ...], **settings: Any) -> None:
         self.engines = engines
+        self.places = places
         self.faults = Faults()
         self.state: RateState | None = settings.pop("state", None)
         self.limiter = FakeLimiter(self.faults, self.state)
