@@ -3,8 +3,9 @@
     python -m benchmarks.engine_steps [--model models/slipstream-chat] [--batches 1 8 32] [--threads 1]
 
 Variants of one engine over the same weights take turns, so a busy machine hits all alike; the time is CPU time of the
-engine's thread. `int8`: the same in 8-bit weights. `guided`: bf16, every sequence held to a JSON schema that never
-ends. Last line: JSON with tokens per CPU second by batch and variant, and prompt tokens per CPU second.
+engine's thread, and of three turns the best is told: what other work on the cores costs is no part of it. `int8`: the
+same in 8-bit weights. `guided`: bf16, every sequence held to a JSON schema that never ends. Last line: JSON with tokens
+per CPU second by batch and variant, and prompt tokens per CPU second.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ async def _shipped_naively(ledger: Ledger, rows: list[Closed]) -> None:
         await ledger.insert([row], "naive")
 
 
-def _best(costs: list[Cost]) -> Cost:
+def _median(costs: list[Cost]) -> Cost:
     """The median by CPU."""
     return sorted(costs, key=lambda cost: cost.cpu_us)[len(costs) // 2]
 
@@ -181,7 +181,7 @@ async def _run(folder: Path, count: int) -> None:
         postgres.close()
     if stored != count * ROUNDS:
         raise AssertionError(f"{count * ROUNDS} rows journalled, {stored} in the ledger")
-    _print(_best(journal_costs), _best(journal_twins), _best(ledger_costs), _best(ledger_twins))
+    _print(_median(journal_costs), _median(journal_twins), _median(ledger_costs), _median(ledger_twins))
 
 
 def _print(journal: Cost, journal_twin: Cost, ledger: Cost, ledger_twin: Cost) -> None:

@@ -8,7 +8,9 @@ turn: smg and vLLM's router as they come from PyPI (`--smg`, `--vllm-router`: th
 there are none), with cache_aware and round_robin; then our router, a process of its own, asked over a socket as a
 gateway asks it. Every seed makes other conversations, which all routers meet, in another order of routers. Shown are
 means with their 95 % intervals, what ours has more or less than each rival on the same conversations, and the bound no
-placement can exceed. Last line: JSON {"bound", "routers": {router: {figure: [mean, interval]}}, "ours_minus": {...}}.
+placement can exceed. Compare hit rates and imbalance; times are not alike: with the rivals a request passes their proxy
+on its way, while ours only says where to go and the gateway that would relay it is left out. Last line: JSON {"bound",
+"routers": {router: {figure: [mean, interval]}}, "ours_minus": {...}}.
 """
 
 from __future__ import annotations
