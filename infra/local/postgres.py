@@ -203,7 +203,7 @@ def _run(command: list[str], account: Account | None, descriptor: int) -> subpro
 def _told(stderr: str) -> str:
     """What initdb and the server under it complained of, in one line: without stamps, and without initdb's tidying up,
     which it always speaks of last."""
-    lines = [LOG_STAMP.sub("", line).strip() for line in stderr.splitlines() if "initdb: removing" not in line]
+    lines = [LOG_STAMP.sub("", line).strip(" .") for line in stderr.splitlines() if "initdb: removing" not in line]
     return "; ".join(line for line in lines if line) or "nothing"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import openai
 import pytest
 import redis.asyncio as redis
 
+from infra.local.child import State
+from infra.local.control import ask
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.e2e.failures.live_stream import LiveStream, open_stream
 from tests.e2e.failures.processes import fresh_connections, kill, process_ids, until
 from tests.fakes.process import FakeEngineProcess, fake_engine
-from tests.small_disk import SmallDisk, small_disk
+from tests.small_disk import small_disk
 
 TOKEN = "token-of-the-full-disk"
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
@@ -63,11 +66,7 @@ async def test_a_full_disk_refuses_keeps_the_books_and_recovers(engine: FakeEngi
             assert sum(row["completion_tokens"] for row in every) == sum(record["tokens"] for record in recorded)
             assert '"wrong_amounts":0' in await platform.command("usage", "verify")
 
-            async def all_run() -> bool:
-                return {process["state"] for process in (await platform.processes()).values()} == {"ready"}
-
-            await until(all_run)
-            restarts = {name: process["restarts"] for name, process in (await platform.processes()).items()}
+            restarts = await restarts_once_all_run(platform)
             assert sum(restarts[name] for name in restarts if name.startswith("worker")) == 1
             assert not any(restarts[name] for name in UNDISTURBED)
 
@@ -87,7 +86,7 @@ async def test_a_disk_that_became_read_only_refuses_and_lets_itself_be_stopped(e
             assert "Traceback" not in said.decode()
 
 
-def running_on(data: Path, engine: FakeEngineProcess) -> Any:
+def running_on(data: Path, engine: FakeEngineProcess) -> AbstractAsyncContextManager[Deployment]:
     """A deployment with its data folder there."""
     return deployment(
         data=data,
@@ -104,7 +103,7 @@ def client_of(platform: Deployment) -> openai.AsyncOpenAI:
 
 
 async def ended_on(
-    break_disk: Any, platform: Deployment, client: openai.AsyncOpenAI, engine: FakeEngineProcess
+    break_disk: Callable[[], None], platform: Deployment, client: openai.AsyncOpenAI, engine: FakeEngineProcess
 ) -> dict[LiveStream, openai.APIError]:
     """Streams that were running when the disk broke, each with the error at its end.
 
@@ -150,6 +149,20 @@ async def parts(platform: Deployment) -> set[str]:
         response = await client.get(f"{platform.url}/readyz")
     assert response.status_code == 503
     return {name for name, there in response.json()["parts"].items() if not there}
+
+
+async def restarts_once_all_run(platform: Deployment) -> dict[str, int]:
+    """How often each process was started again, by name, once all are ready."""
+    found: dict[str, int] = {}
+
+    async def all_run() -> bool:
+        status = await ask(DataFolder(platform.data).control_socket, "status")
+        assert status is not None
+        found.update({process.name: process.restarts for process in status.processes})
+        return all(process.state is State.READY for process in status.processes)
+
+    await until(all_run)
+    return found
 
 
 async def until_valkey_refuses(platform: Deployment) -> None:
