@@ -8,13 +8,16 @@ from typing import Any
 
 import asyncpg
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, ServiceError
 from slipstream.settings import Settings
 
 
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection to the deployment's database. Raises ConfigError when it cannot be reached or was not migrated."""
+    """A connection to the deployment's database.
+
+    Raises ConfigError when it cannot be reached or was not migrated, ServiceError when its disk is full.
+    """
     from gateway.db.engine import connect, redacted
 
     try:
@@ -28,6 +31,8 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
         yield connection
     except asyncpg.UndefinedTableError:
         raise ConfigError("the database has no tables yet; run `slipstream migrate up`") from None
+    except asyncpg.DiskFullError as error:
+        raise ServiceError(f"the database's disk is full, nothing was changed: {error}; free some space") from None
     finally:
         await connection.close()
 

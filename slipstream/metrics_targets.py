@@ -56,4 +56,5 @@ def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone, or a disk that became read-only: the next start writes it anew
+            file.unlink()

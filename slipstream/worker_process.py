@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -81,13 +82,12 @@ class WorkerProcess:
         guard = threading.Timer(self._stop_timeout_s * STOP_SHARE, self._end)
         guard.daemon = True
         guard.start()
-        self._ready.unlink(missing_ok=True)
-        self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
-        self._courier.stop()
+        self._leave()
 
     def _leave(self) -> None:
-        self._ready.unlink(missing_ok=True)
-        self._beat.service.stop()
+        with contextlib.suppress(OSError):  # gone, or a disk that became read-only
+            self._ready.unlink()
+        self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
         self._courier.stop()
 
     def _end(self) -> None:

@@ -59,6 +59,8 @@ class Traces:
         self._metrics = metrics
         self._served: deque[Row] = deque()
         self._refused: deque[Row] = deque()
+        self._behind = False
+        """The last batch was not taken, and that was said."""
         self._task = BackgroundTask.every(flush_s, self._flush, "traces")
 
     def start(self) -> None:
@@ -98,9 +100,12 @@ class Traces:
                 try:
                     await self._pool.execute(INSERT, *rows)
                 except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
-                    logger.warning("%d phase records wait for the database: %s", len(batch), failure)
+                    if not self._behind:
+                        logger.warning("phase records wait for the database: %s", failure)
+                    self._behind = True
                     queue.extendleft(reversed(batch))
                     return
+                self._behind = False
 
 
 def _row(

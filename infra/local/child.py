@@ -16,6 +16,7 @@ import msgspec
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from infra.local.log_file import last_line, rotate
+from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
 
 CONFIG_EXIT_CODE = 2
@@ -121,7 +122,7 @@ class Child:
         """Return once it served for the first time. Raises ConfigError, naming the log, when it never does."""
         await self._settled.wait()
         if self.state is State.FAILED:
-            line = last_line(self.log) or "it wrote nothing"
+            line = last_line(self.log) or f"it wrote nothing ({free_space(self.log)} free for its log)"
             if self._was_late:
                 line = f"not ready after {self.spec.ready_timeout_s:g} s, its last line: {line}"
             raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")

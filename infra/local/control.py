@@ -6,6 +6,7 @@ Whoever may enter the run folder may ask; nothing listens on the network.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +51,8 @@ class ControlServer:
         """Close and remove the socket."""
         if self._server is not None:
             self._server.close()
-            self._socket.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # gone, or a disk that became read-only: it is dead all the same
+                self._socket.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

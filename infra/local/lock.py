@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -32,9 +33,10 @@ class FolderLock:
                 f"{self._path.parent}: Slipstream is already up on this data folder (pid {holder}); stop it with "
                 "`slipstream down`, or give this one its own folder with --data"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without our name in it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Give it back. Idempotent."""

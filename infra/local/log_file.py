@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 TAIL_BYTES = 64 * 1024
+_POSTGRES_ROUTINE = re.compile(r"\[\d+\] (LOG|DETAIL|HINT|STATEMENT|FATAL:  the database system is)\b")
 
 
 def rotate(path: Path, max_bytes: int, keep: int) -> None:
@@ -37,11 +39,13 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def last_line(path: Path) -> str:
-    """The last line the process itself wrote that says something, without our own notes."""
-    for line in reversed(tail(path, 200)):
-        if line.strip() and " supervisor: " not in line:
-            return line.strip()
-    return ""
+    """The last line the process itself wrote that says something, without our own notes.
+
+    PostgreSQL says why it ends and then, in many more lines, that it does: those are passed over.
+    """
+    lines = [line.strip() for line in tail(path, 200) if line.strip() and " supervisor: " not in line]
+    telling = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
+    return (telling or lines or [""])[-1]
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from infra.local.private import folder_error
 
 
 def require_free(host: str, port: int) -> None:
@@ -48,8 +49,11 @@ class Ports:
         raise ConfigError("no free TCP port on 127.0.0.1")
 
     def save(self) -> None:
-        """Keep what was given, for the next start."""
-        self._path.write_bytes(msgspec.json.encode({**self._kept, **self._given}))
+        """Keep what was given, for the next start. Raises ConfigError when it cannot be written."""
+        try:
+            self._path.write_bytes(msgspec.json.encode({**self._kept, **self._given}))
+        except OSError as error:
+            raise folder_error(self._path, error) from None
 
     def _read(self) -> dict[str, int]:
         try:

@@ -7,6 +7,7 @@ folder are handed to it as open descriptors and named through /proc/self/fd: no 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from infra.local.child import ChildSpec
 from infra.local.config import LocalConfig
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.leftovers import clear_postgres
-from infra.local.private import claim_folder, folder_error
+from infra.local.private import claim_folder, folder_error, free_space
 from infra.local.spawn import Launch
 
 NAME = "postgres"
@@ -34,6 +35,7 @@ MAJOR = "18"
 ENSURE_ROLE = f"""
 do $$ begin create role {APPLICATION_ROLE} login; exception when duplicate_object then null; end $$
 """
+LOG_STAMP = re.compile(r"^\d{4}-\d\d-\d\d [\d:.]+ \w+ \[\d+\] ")
 # PostgreSQL reads these from the environment and would listen somewhere else than we look.
 ENVIRONMENT = {"LC_ALL": "C", "PGPORT": "5432", "PGOPTIONS": "", "PGDATA": ""}
 
@@ -151,8 +153,10 @@ class Postgres:
         finally:
             os.close(descriptor)
         if result.returncode != 0:
-            lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no reason given"]
-            raise ConfigError(f"{self._data.postgres}: the database could not be made: {lines[-1]}")
+            raise ConfigError(
+                f"{self._data.postgres}: the database could not be made ({free_space(draft)} free); "
+                f"initdb said: {_told(result.stderr)}"
+            )
         try:
             if self._data.postgres.exists():
                 self._data.postgres.rmdir()
@@ -194,6 +198,13 @@ def _run(command: list[str], account: Account | None, descriptor: int) -> subpro
         errors="replace",
         check=False,
     )
+
+
+def _told(stderr: str) -> str:
+    """What initdb and the server under it complained of, in one line: without stamps, and without initdb's tidying up,
+    which it always speaks of last."""
+    lines = [LOG_STAMP.sub("", line).strip(" .") for line in stderr.splitlines() if "initdb: removing" not in line]
+    return "; ".join(line for line in lines if line) or "nothing"
 
 
 def _by_descriptor(number: int) -> str:

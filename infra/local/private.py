@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import shutil
 import stat
 from pathlib import Path
 
@@ -69,4 +71,14 @@ def secret_text(path: Path) -> str:
 
 def folder_error(path: Path, error: OSError) -> ConfigError:
     """One sentence about a path that cannot be used, with what to do about it."""
-    return ConfigError(f"{path}: {(error.strerror or str(error)).lower()}; choose another data folder with --data")
+    reason, remedy = (error.strerror or str(error)).lower(), "choose another data folder with --data"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason, remedy = f"{reason} ({free_space(path)} free)", f"free some, or {remedy}"
+    return ConfigError(f"{path}: {reason}; {remedy}")
+
+
+def free_space(path: Path) -> str:
+    """What an ordinary user may still write on the disk of `path`, or of the nearest folder above it that exists."""
+    while not path.exists():
+        path = path.parent
+    return f"{shutil.disk_usage(path).free / 1e6:,.1f} MB"

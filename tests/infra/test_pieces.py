@@ -21,6 +21,7 @@ from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
 from infra.local.ports import Ports, require_free
 from infra.local.private import claim_folder, secret_text
+from tests.small_disk import Kind, small_disk
 
 
 def test_a_second_holder_is_refused_by_name_and_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
@@ -46,6 +47,33 @@ def test_a_second_holder_is_refused_by_name_and_the_lock_dies_with_its_holder(tm
     lock = FolderLock(path)
     lock.acquire()
     lock.release()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_a_full_disk_is_one_sentence_and_no_lock_needs_room(kind: Kind) -> None:
+    with small_disk(kind, 4_000_000) as disk:
+        (disk.path / "lock").touch()
+        disk.fill()
+        lock = FolderLock(disk.path / "lock")
+        lock.acquire()
+        assert held(disk.path / "lock")
+        lock.release()
+        with pytest.raises(ConfigError, match=r"token: no space left on device \(0\.0 MB free\); free some, or choose"):
+            secret_text(disk.path / "token")
+        with pytest.raises(ConfigError, match=r"ports\.json: no space left on device"):
+            Ports(disk.path / "ports.json").save()
+
+
+def test_what_postgres_died_of_is_told_and_not_that_it_ended(tmp_path: Path) -> None:
+    stamp = "2026-11-22 05:09:24.098 UTC [23007]"
+    (tmp_path / "log").write_text(
+        f'{stamp} FATAL:  could not write to file "pg_wal/xlogtemp.23007": No space left on device\n'
+        f"{stamp} FATAL:  the database system is not yet accepting connections\n"
+        f"{stamp} LOG:  startup process (PID 23007) exited with exit code 1\n"
+        f"{stamp} LOG:  database system is shut down\n"
+        "2026-11-22T05:09:24Z supervisor: postgres pid 22763 ended with exit code 1\n"
+    )
+    assert last_line(tmp_path / "log").endswith('"pg_wal/xlogtemp.23007": No space left on device')
 
 
 def test_a_port_in_use_is_one_sentence() -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
 import asyncpg
+import pytest
 import redis.asyncio as redis
+
+from contracts.errors import ConfigError
+from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.postgres import Postgres
+from tests.small_disk import Kind, small_disk
 
 
 async def test_postgres_is_18_and_not_on_the_network(postgres_url: str, postgres_server: Path) -> None:
@@ -20,6 +28,18 @@ async def test_postgres_is_18_and_not_on_the_network(postgres_url: str, postgres
 
 def test_sockets_lie_in_a_private_folder(postgres_server: Path) -> None:
     assert stat.S_IMODE(postgres_server.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_a_database_that_cannot_be_made_says_what_initdb_said(kind: Kind) -> None:
+    with small_disk(kind, 20_000_000) as disk:
+        data = DataFolder(disk.path / "data")
+        data.prepare()
+        with pytest.raises(ConfigError) as refused:
+            Postgres(data, LocalConfig()).prepare()
+    said = refused.value.message
+    refusal = rf"{data.postgres}: the database could not be made \([\d.]+ MB free\); initdb said: "
+    assert re.fullmatch(refusal + ".*No space left on device.*", said)
 
 
 async def test_databases_of_tests_are_apart(empty_postgres_url: str, fresh_postgres_url: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 
 from gateway.metering.ledger.rollup import LOCK_ID
 from infra.local.config import LocalConfig
@@ -79,6 +80,24 @@ def test_a_worker_whose_servers_are_away_leaves_when_told(
     assert worker.wait(LEAVE_S) == 0
 
 
+def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(
+    start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str, tmp_path: Path
+) -> None:
+    """As one does whose disk is full. This one is told to want a replica before it writes."""
+    worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
+    _until(worker, lambda: _rolled_up(fresh_postgres_url))
+    with redis.from_url(valkey_url) as valkey:
+        valkey.config_set("min-replicas-to-write", 1)
+        try:
+            _until(worker, lambda: b"Connection to broker lost" in (tmp_path / "worker.log").read_bytes())
+        finally:
+            valkey.config_set("min-replicas-to-write", 0)
+    before = _roll_ups(fresh_postgres_url)
+    _until(worker, lambda: _roll_ups(fresh_postgres_url) > before)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(LEAVE_S) == 0
+
+
 def test_a_worker_that_cannot_begin_its_work_is_a_failed_start(
     start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str, tmp_path: Path
 ) -> None:
@@ -105,9 +124,14 @@ def test_a_worker_whose_task_hangs_leaves_within_its_time(
 
 def _rolled_up(url: str) -> bool:
     """Twice: at its start, and by its schedule."""
+    return _roll_ups(url) > 1
+
+
+def _roll_ups(url: str) -> int:
     with psycopg.connect(url) as connection:
         row = connection.execute("SELECT count(*) FROM gateway.usage_roll_up_runs").fetchone()
-    return row is not None and row[0] > 1
+    assert row is not None
+    return int(row[0])
 
 
 def _waits_for_a_lock(url: str) -> bool:

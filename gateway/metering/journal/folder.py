@@ -9,6 +9,7 @@ refused.jsonl   rows the database will not take
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -69,7 +70,7 @@ class JournalFolder:
         except OSError as error:
             raise ConfigError(
                 f"{self.path}: cannot use this journal folder: {error.strerror}; it must be a folder this user can "
-                "write to"
+                "write to, on a disk with room"
             ) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,9 +81,10 @@ class JournalFolder:
         if not _is_named(descriptor, file):
             os.close(descriptor)
             return False
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._lock = descriptor
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without our name in it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return True
 
     def unlock(self) -> None:
