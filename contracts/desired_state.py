@@ -30,14 +30,14 @@ class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model as clients see it."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
     """What clients write as `model`; no other model or alias may have it."""
     tier: Tier
     """`chat` serves `/v1/chat/completions`, `autocomplete` serves `/v1/completions` with fill-in-the-middle; limits,
     promises and deadlines go by it."""
     pool: str
     """The pool whose replicas serve it."""
-    context_tokens: int
+    context_tokens: Annotated[int, msgspec.Meta(ge=1)]
     """Longest prompt and answer together."""
     aliases: tuple[str, ...] = ()
     """Other names clients may use."""
@@ -46,7 +46,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     counts are estimates, fill-in-the-middle goes as text, and both are said in `docs`."""
     engine_model: str | None = None
     """The name the engines serve it under, when it differs from `name`."""
-    default_max_tokens: int = 512
+    default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
     """Output limit when the client gives none; always cut to what the context leaves."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
@@ -59,13 +59,13 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Its name in `slipstream fleet`, metrics and traces; no other replica of any pool may have it."""
     url: str
     """`http(s)://host[:port][/path]`: what stands before `/v1/…`."""
-    weight: float = 1.0
+    weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
     hardware: str = ""
     """What it runs on, for people and reports: `H200x2`."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     """Prefill speed relative to the pool's other replicas, until its own reports have told."""
-    context_tokens: int = 0
+    context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Longest prompt and answer it takes together; 0: the model's."""
     speculation: bool = False
     """It was started with speculative decoding."""
@@ -85,7 +85,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     among them."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
-    max_concurrency: int = 64
+    max_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 64
     """Leases per replica before the router queues."""
     api_key_file: str = ""
     """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read

@@ -28,18 +28,10 @@ def line(record: Record) -> str:
     )
 
 
-def request_id_of(name: str) -> str:
-    """Ours, from what a client has at hand: it, or the `id` inside an answer."""
-    for prefix in ("chatcmpl-", "cmpl-"):
-        if name.startswith(prefix):
-            return "req_" + name.removeprefix(prefix)
-    return name
-
-
 def _told(record: Record) -> str:
     lease = "" if record.lease_id == record.request_id else f" ({record.lease_id})"
     lines = [
-        f"attempt {record.attempt + 1} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
+        f"attempt {record.attempt} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
         f"  promise {_ms(record.ttft_slo_s)} to the first token; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),

@@ -6,10 +6,14 @@ Looking only: nothing is made, not even the token that a first start would make.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from contracts.desired_state import DesiredState
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.errors import ConfigError
 from engines.drivers import registry
 from engines.http.keys import EngineKeys
+from engines.http.origin import Origin
+from engines.tokenizer.tokenizer import Tokenizer
 from gateway.admin.webhooks.queue import check_shares
 from gateway.http.certificate import certificate_of
 from slipstream import fleet
@@ -20,14 +24,22 @@ TOKEN_TO_BE_MADE = "made-by-the-first-start"
 
 
 def check_fleet(settings: Settings) -> None:
-    """Raise ConfigError when models and pools contradict each other or name a driver there is not."""
+    """Raise ConfigError when models and pools contradict each other or name what there is not."""
     for pool in settings.pools:
         registry.of_pool(pool)
-    DesiredState(version=1, models=settings.models, pools=settings.pools).check()
+        _check_urls(pool)
+    state = DesiredState(version=1, models=settings.models, pools=settings.pools)
+    state.check()
+    for model in settings.models:
+        for name in (model.pool, model.canary.pool if model.canary else model.pool):
+            _check_served(model, state.pool(name))
 
 
 def check(settings: Settings) -> None:
-    """All that can be known without starting: fleet, engines' keys, certificate, model folders. Raises ConfigError."""
+    """All that can be known without starting: fleet, tokenizers, engines' keys, certificate, model folders.
+
+    Raises ConfigError.
+    """
     check_fleet(settings)
     check_shares(settings.gateway.admin.webhooks)
 
@@ -36,5 +48,55 @@ def check(settings: Settings) -> None:
 
     EngineKeys(token, os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
+    for model in settings.models:
+        _check_tokenizer(model)
     if not settings.models:
         fleet.model_folders(settings.local)
+
+
+def _check_urls(pool: Pool) -> None:
+    """What is usually mistaken: no scheme, or the base URL as clients write it."""
+    seen: dict[Origin, str] = {}
+    for replica in pool.replicas:
+        field = f"pools.{pool.name}.replicas.{replica.id}.url"
+        try:
+            origin = Origin.parse(replica.url)
+        except ConfigError:
+            hint = f"; did you mean http://{replica.url} ?" if "://" not in replica.url else ""
+            raise ConfigError(f"{field}: {replica.url!r} must look like http://host:port{hint}", param=field) from None
+        if origin.prefix.endswith("/v1"):
+            meant = replica.url.rstrip("/").removesuffix("/v1")
+            raise ConfigError(f"{field}: {replica.url} ends with /v1, which is added to it; write {meant}", param=field)
+        other = seen.setdefault(origin, replica.id)
+        if other != replica.id:
+            raise ConfigError(
+                f"{field}: {replica.url} is that of replica {other!r} too; name an engine once", param=field
+            )
+
+
+def _check_served(model: Model, pool: Pool | None) -> None:
+    """Some replica of the pool can take the longest request that the model promises."""
+    assert pool is not None  # by DesiredState.check
+    if not pool.replicas:
+        raise ConfigError(
+            f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "
+            "engine's id and url",
+            param=f"pools.{pool.name}.replicas",
+        )
+    longest = max(replica.context_tokens or model.context_tokens for replica in pool.replicas)
+    if longest < model.context_tokens:
+        raise ConfigError(
+            f"models.{model.name}.context_tokens: {model.context_tokens:,}, and no replica of pools.{pool.name} takes "
+            f"more than {longest:,}; lower it, or raise a replica's context_tokens",
+            param=f"models.{model.name}.context_tokens",
+        )
+
+
+def _check_tokenizer(model: Model) -> None:
+    if model.tokenizer is None:
+        return
+    field = f"models.{model.name}.tokenizer"
+    try:
+        Tokenizer.load(Path(model.tokenizer))
+    except ConfigError as error:
+        raise ConfigError(f"{field}: {error.message}", param=field) from None

@@ -22,9 +22,12 @@ SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::te
 PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
 # Those in force first: the name of a revoked key may be given again.
 KEYS = """
-SELECT id, revoked_at IS NULL AS live FROM gateway.api_keys
+SELECT id, revoked_at IS NULL AS live FROM gateway.{table}
  WHERE id::text = lower($1) OR display = $1 OR name = $1
  ORDER BY revoked_at IS NOT NULL, created_at, id
+"""
+MEMBER = """
+SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id = $1 AND lower(email) = lower($2))
 """
 
 
@@ -53,11 +56,30 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """By id, display form or name; a revoked one when none in force is meant. Raises like `organization_named`."""
-    found = await connection.fetch(KEYS, which)
+    return await _key_named(connection, which, "api_keys", "key")
+
+
+async def admin_key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
+    """The same of keys for the admin API."""
+    return await _key_named(connection, which, "admin_keys", "admin-key")
+
+
+async def _key_named(connection: asyncpg.Connection[Any], which: str, table: str, what: str) -> UUID:
+    found = await connection.fetch(KEYS.format(table=table), which)
     if not found:
-        raise NotFound(f"key {which!r}: none has this id, display form or name; `slipstream keys list` shows them")
+        raise NotFound(
+            f"{what} {which!r}: none has this id, display form or name; `slipstream {what}s list` shows them"
+        )
     live: list[UUID] = [row["id"] for row in found if row["live"]]
-    return only("key", which, live or [found[0]["id"]])
+    return only(what, which, live or [found[0]["id"]])
+
+
+async def member_named(connection: asyncpg.Connection[Any], organization_id: UUID, which: str) -> UUID:
+    """By id, or by e-mail address in the organization. Raises NotFound."""
+    found: UUID | None = await connection.fetchval(MEMBER, organization_id, which)
+    if found is None:
+        raise NotFound(f"member {which!r}: none has this id, and none of the organization this e-mail address")
+    return found
 
 
 async def ensure_organization(call: AdminCall, which: str) -> UUID:
@@ -85,6 +107,16 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
 async def operating_organization(connection: asyncpg.Connection[Any]) -> UUID | None:
     """The organization whose members run the deployment; None before the first start made it."""
     found: UUID | None = await connection.fetchval("SELECT id FROM gateway.organizations WHERE operator")
+    return found
+
+
+async def administered_organization(connection: asyncpg.Connection[Any], which: str | None) -> UUID:
+    """By id or name; None: the operating one. Raises like `organization_named`."""
+    if which is not None:
+        return await organization_named(connection, which)
+    found = await operating_organization(connection)
+    if found is None:
+        raise NotFound("nobody operates this deployment yet; `slipstream admin-keys create` makes its first owner")
     return found
 
 

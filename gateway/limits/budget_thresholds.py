@@ -1,17 +1,24 @@
-"""Passes on what reserve.lua reports: a budget of which a threshold was reached. At least once until it is recorded."""
+"""Passes on that a budget has reached a threshold, as reserve.lua reports, or that it refused a request for the first
+time. At least once until it is recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from gateway.db.engine import FAILURES
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.plan import MONEY, Plan, PlannedRule
+from gateway.limits.plan import COUNTERS, MONEY, Decision, Plan, PlannedRule
 from gateway.limits.script import Script
 from gateway.limits.spending import Crossing, Spending
 from gateway.limits.valkey import ConnectionLost, Valkey
+
+REFUSED = -1
+"""Stands for a percentage where a task's name has one."""
+REFUSED_KEPT = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -25,17 +32,39 @@ class BudgetThresholds:
         self._spending = spending
         self._metrics = metrics
         self._under_way: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+        self._refused: set[tuple[str, str, int]] = set()
+        """Budgets, each with its month and limit, of which a refusal was passed on by this process."""
 
     def reported(self, reply: Sequence[int], plan: Plan) -> None:
         """The reply to a settle: 1, then {rule, percent, spent, month} for each budget."""
         for at in range(1, len(reply), 4):
             number, percent, spent_micro, month = reply[at : at + 4]
             rule = plan.rules[number - 1]
-            name = (rule.key, month, percent)
-            if name not in self._under_way:
-                task = asyncio.create_task(self._pass_on(plan.organization_id, rule, percent, spent_micro, month))
-                self._under_way[name] = task
-                task.add_done_callback(lambda _, name=name: self._under_way.pop(name, None))  # type: ignore[misc]
+            self._begin(
+                (rule.key, month, percent), self._pass_on(plan.organization_id, rule, percent, spent_micro, month)
+            )
+
+    def refused(self, plan: Plan, decided: Decision) -> None:
+        """A decision that refused for money. The first in a month, under a limit, is passed on."""
+        rule, limit = plan.rules[decided.rule - 1], plan.rules[decided.rule - 1].limits[MONEY]
+        now = datetime.fromtimestamp(decided.now_ms / 1_000, UTC)
+        name = (rule.key, f"{now:%Y-%m}", limit)
+        if name in self._refused or self._spending is None:
+            return
+        if len(self._refused) >= REFUSED_KEPT:
+            self._refused.clear()  # told again, the outbox records it once
+        self._refused.add(name)
+        spent_micro = limit - decided.left[len(COUNTERS) * (decided.rule - 1) + MONEY]
+        crossing = _crossing(plan.organization_id, rule, name[1], spent_micro * 100 // limit, spent_micro, refused=True)
+        self._begin((rule.key, limit, REFUSED), self._pass_on_refusal(crossing, name))
+
+    def _begin(self, name: tuple[str, int, int], work: Coroutine[Any, Any, None]) -> None:
+        """One task at a time of each name."""
+        if name in self._under_way:
+            work.close()
+            return
+        task = self._under_way[name] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._under_way.pop(name, None))
 
     async def stop(self) -> None:
         """Give up what is under way: the next settlement reports it again."""
@@ -49,20 +78,11 @@ class BudgetThresholds:
     ) -> None:
         # Reached 80 at once: then 50, too. What was recorded before is recorded once.
         percents = [percent for percent in self._script.percents if percent <= reached]
+        name = f"{month // 12}-{month % 12 + 1:02d}"
         try:
             for percent in percents:
-                crossing = Crossing(
-                    organization_id=organization_id,
-                    level=rule.level.value,
-                    subject_id=rule.subject_id,
-                    tier=rule.tier.value if rule.tier else None,
-                    month=f"{month // 12}-{month % 12 + 1:02d}",
-                    percent=percent,
-                    limit_micro=rule.limits[MONEY],
-                    spent_micro=spent_micro,
-                )
                 if self._spending is not None:
-                    await self._spending.crossed(crossing)
+                    await self._spending.crossed(_crossing(organization_id, rule, name, percent, spent_micro))
             self._valkey.send(self._script.upkeep("told", [rule.key], reached, month))
             self._metrics.crossings.labels(str(reached)).inc()
             logger.info("budget of %s: %d %% of %s spent", rule.name, reached, rule.limits[MONEY])
@@ -70,3 +90,30 @@ class BudgetThresholds:
             return
         except FAILURES as error:  # the next settlement reports it again
             logger.warning("budget of %s: %d %% reached, not recorded yet: %r", rule.name, reached, error)
+
+    async def _pass_on_refusal(self, crossing: Crossing, name: tuple[str, str, int]) -> None:
+        assert self._spending is not None
+        try:
+            await self._spending.crossed(crossing)
+        except FAILURES as error:
+            self._refused.discard(name)
+            logger.warning("budget of %s: a refusal is not recorded yet, the next one is: %r", name[0], error)
+            return
+        self._metrics.crossings.labels("refused").inc()
+        logger.info("budget of %s: a request was refused, %d of %d spent", name[0], crossing.spent_micro, name[2])
+
+
+def _crossing(
+    organization_id: str, rule: PlannedRule, month: str, percent: int, spent_micro: int, *, refused: bool = False
+) -> Crossing:
+    return Crossing(
+        organization_id=organization_id,
+        level=rule.level.value,
+        subject_id=rule.subject_id,
+        tier=rule.tier.value if rule.tier else None,
+        month=month,
+        percent=percent,
+        limit_micro=rule.limits[MONEY],
+        spent_micro=spent_micro,
+        refused=refused,
+    )

@@ -28,9 +28,9 @@ from gateway.limits.counting import STORE_FAILURES, Counting, Round
 from gateway.limits.epoch import new_epoch
 from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels, Rule
-from gateway.limits.local import LocalLimiter
+from gateway.limits.local import RUNNING_WAIT_MS, LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
-from gateway.limits.plan import COUNTERS, Decision, Plan, Status, plan_of, planned, prefix_of
+from gateway.limits.plan import COUNTERS, MONEY, Decision, Plan, Status, plan_of, planned, prefix_of
 from gateway.limits.refusal import refused, too_expensive
 from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
@@ -314,6 +314,9 @@ class Limiter:
             raise InternalError(f"reservation {asked.id} was settled before it was made; ids must not be used twice")
         rule = plan.rules[decided.rule - 1]
         self._metrics.decisions.labels("refused", rule.level.value, COUNTERS[decided.counter - 1].value).inc()
+        # What only running requests hold may be back in a moment; a share that stands in for Valkey is not the budget.
+        if decided.counter - 1 == MONEY and decided.wait_ms > RUNNING_WAIT_MS and asked.local is None:
+            self._crossings.refused(plan, decided)
         raise refused(plan, decided, asked.cost)
 
     def _refuse_money(self) -> NoReturn:

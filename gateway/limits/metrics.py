@@ -74,7 +74,7 @@ class LimitsMetrics:
         )
         self.crossings = Counter(
             "slipstream_limits_budget_crossings",
-            "Thresholds of budgets reported, by percent.",
+            "Thresholds of budgets reported, by percent, and first refusals of a month (`refused`).",
             ("percent",),
             registry=registry,
         )

@@ -45,7 +45,11 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """A budget of which `percent` is spent. month: `2026-11`."""
+    """A budget of which `percent` is spent. month: `2026-11`.
+
+    refused: a request was refused, because what is left might not have paid for it; `spent_micro` then includes what
+    requests that run may cost.
+    """
 
     organization_id: str
     level: str
@@ -55,6 +59,7 @@ class Crossing(msgspec.Struct, frozen=True):
     percent: int
     limit_micro: int
     spent_micro: int
+    refused: bool = False
 
 
 class CrossingSink(Protocol):
@@ -89,7 +94,7 @@ class Spending(Protocol):
         ...
 
     async def crossed(self, crossing: Crossing) -> None:
-        """Record, once per month, that a budget's threshold was crossed."""
+        """Record, once per month, that a budget's threshold was crossed; a refusal is only passed on."""
         ...
 
 
@@ -137,7 +142,7 @@ class LedgerSpending:
 
     async def crossed(self, crossing: Crossing) -> None:
         async with borrow(self._pool) as connection, connection.transaction():
-            new = await connection.fetchval(
+            new = crossing.refused or await connection.fetchval(
                 _CROSSED,
                 crossing.level,
                 crossing.subject_id,
@@ -148,5 +153,5 @@ class LedgerSpending:
                 crossing.limit_micro,
                 crossing.spent_micro,
             )
-            if new is not None and self._on_crossing is not None:
+            if new and self._on_crossing is not None:
                 await self._on_crossing(connection, crossing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
 
 import click
 
@@ -88,11 +87,16 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 @admin_keys.command()
 @data_option
 @config_option
-@click.argument("key_id", type=click.UUID)
-def revoke(config_file: Path | None, data: str | None, key_id: UUID) -> None:
-    """Revoke an admin key, for good and at once."""
-    from gateway.admin.resources.admin_keys import revoke_admin_key
+@click.argument("which")
+def revoke(config_file: Path | None, data: str | None, which: str) -> None:
+    """Revoke the admin key WHICH (its id, its display form or its name), for good and at once."""
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.admin_keys import AdminKey, revoke_admin_key
     from slipstream.administration import administer
+    from slipstream.tenants import admin_key_named
 
-    key = administer(config_file, data, lambda call: revoke_admin_key(call, key_id))
+    async def work(call: AdminCall) -> AdminKey:
+        return await revoke_admin_key(call, await admin_key_named(call.connection, which))
+
+    key = administer(config_file, data, work)
     print(f"revoked {key.display} ({key.name})")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
 
 import click
 
 from slipstream.commands.options import config_option, data_option
-from slipstream.commands.projects import organization_option
 
 ROLES = ("owner", "admin", "developer", "viewer", "billing")
 
@@ -21,19 +19,18 @@ def members() -> None:
 @members.command(name="list")
 @data_option
 @config_option
-@organization_option
-def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
+@click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
+def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List an organization's members, newest first."""
     from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import Member, MemberQuery, list_members
     from slipstream.administration import administer
-    from slipstream.tenants import organization_named
+    from slipstream.tenants import administered_organization
 
     async def work(call: AdminCall) -> Page[Member]:
-        found = await organization_named(call.connection, organization)
-        page: Page[Member] = await list_members(call, found, MemberQuery(limit=100))
-        return page
+        found = await administered_organization(call.connection, organization)
+        return await list_members(call, found, MemberQuery(limit=100))
 
     page = administer(config_file, data, work)
     print(f"{'id':<38}{'state':<10}{'role':<11}{'e-mail':<32}name")
@@ -47,7 +44,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 @members.command()
 @data_option
 @config_option
-@organization_option
+@click.option("--organization", required=True, help="Id or name.")
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True)
 @click.option("--name", help="Default: the e-mail address.")
 @click.argument("email")
@@ -71,10 +68,18 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
 @members.command()
 @data_option
 @config_option
-@click.argument("member_id", type=click.UUID)
-def remove(config_file: Path | None, data: str | None, member_id: UUID) -> None:
-    """Remove a member and all the member's admin keys."""
+@click.option("--organization", help="Of an e-mail address: id or name. Default: the one that operates the deployment.")
+@click.argument("which")
+def remove(config_file: Path | None, data: str | None, organization: str | None, which: str) -> None:
+    """Remove the member WHICH (id or e-mail address) and all the member's admin keys."""
+    from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import delete_member
     from slipstream.administration import administer
+    from slipstream.tenants import administered_organization, member_named
 
-    print(f"removed {administer(config_file, data, lambda call: delete_member(call, member_id)).id}")
+    async def work(call: AdminCall) -> None:
+        found = await administered_organization(call.connection, organization)
+        await delete_member(call, await member_named(call.connection, found, which))
+
+    administer(config_file, data, work)
+    print(f"removed {which}")

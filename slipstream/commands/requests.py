@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from contracts.phases import Phase
+from contracts.request_id import request_id_of
 from slipstream.commands.options import config_option, data_option, running_settings
 from slipstream.commands.projects import organization_option
 from slipstream.table import table
@@ -101,9 +102,14 @@ def list_command(
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.argument("request_id")
 def show(config_file: Path | None, data: str | None, as_json: bool, request_id: str) -> None:
-    """Show where the time of REQUEST_ID (`x-request-id`) went and what it used. Exit code 1 when it is not known."""
+    """Show where the time of REQUEST_ID went and what it used. Exit code 1 when it is not known.
+
+    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
+    counted from 0, as in the ledger: another one is another engine, tried because the one before failed.
+    """
     from slipstream.database import connected
 
+    request_id = request_id_of(request_id)
     settings = running_settings(config_file, data)
 
     async def run() -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:

@@ -51,10 +51,12 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
 def explain(request_id: str, config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
     """Say why REQUEST_ID was placed where it was, or refused, and how that turned out.
 
-    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well.
+    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
+    counted from 0, as in the ledger.
     """
+    from contracts.request_id import request_id_of
     from router.control.client import ControlClient
-    from router.explain import request_id_of, told
+    from router.explain import told
 
     settings = running_settings(config_file, data)
     with ControlClient(address or settings.control_address, settings.reader_token) as control:

@@ -7,7 +7,6 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import click
 import msgspec
@@ -39,22 +38,33 @@ def verify(config_file: Path | None, data: str | None, days: int) -> None:
 @usage.command()
 @data_option
 @config_option
-@click.option("--organization", required=True, type=click.UUID, help="Its id.")
+@click.option("--organization", required=True, help="Id or name.")
 @click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of CSV.")
-def invoice(config_file: Path | None, data: str | None, organization: UUID, month: str, as_json: bool) -> None:
-    """Write what an organization owes for a month: a line for each project, key, model, tier and price."""
+def invoice(config_file: Path | None, data: str | None, organization: str, month: str, as_json: bool) -> None:
+    """Write what an organization owes for a month: a line for each project, key, model, tier and price.
+
+    Each request's amount is rounded to a millionth of the currency by itself: `unrounded_micro` is the rates times the
+    tokens, and `rounding_micro` what rounding added.
+
+    \b
+    Example:
+      slipstream usage invoice --organization acme --month 2026-11 > acme.csv
+    """
     from gateway.admin.moments import month as period_of
     from gateway.metering.pricing.invoice import Invoice, as_csv, invoice_of
     from slipstream.database import connected
+    from slipstream.tenants import organization_named
 
     period = period_of(month)
     if period is None:
         raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
 
     async def run(begin: datetime, end: datetime) -> Invoice:
-        async with connected(running_settings(config_file, data)) as connection:
-            return await invoice_of(connection, organization, begin, end)
+        settings = running_settings(config_file, data)
+        async with connected(settings) as connection:
+            found = await organization_named(connection, organization)
+            return await invoice_of(connection, found, begin, end, settings.currency)
 
     found: Any = asyncio.run(run(*period))
     print(msgspec.json.encode(found).decode() if as_json else as_csv(found), end="\n" if as_json else "")

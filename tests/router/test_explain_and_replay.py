@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from contracts.errors import ConfigError
 from contracts.lease import LeaseEnd
+from contracts.request_id import request_id_of
 from contracts.usage import Finish, Usage
 from router import event_log, explain
 from router.control.client import ControlClient
 from router.core.record import Record, RecordBook
-from router.explain import request_id_of
 from router.server import RouterServer
 from slipstream.commands import router as commands
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until

@@ -237,4 +237,6 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     assert [line.split()[0] for line in everything] == ["request", "req_2", "req_1"]
     _, line = (await shell.must("requests", "list", *ACME, "--error-code", "insufficient_quota")).splitlines()
     assert line.split()[3:] == ["429", "refused", "insufficient_quota", "slipstream-chat", "12", "ms"]
+    for name in ("req_2", "chatcmpl-2", "cmpl-2"):
+        assert (await shell.must("requests", "show", name)).startswith("req_2\n  status 429, insufficient_quota")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")

@@ -66,7 +66,7 @@ STEPS: tuple[Step, ...] = (
     ("admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
     ("admin-keys create", (), {"organization.create", "member.create", "admin_key.create"}),
     ("admin-keys revoke", ("{admin_key}",), {"admin_key.revoke"}),
-    ("members remove", ("{member}",), {"member.delete"}),
+    ("members remove", ("ann@example.com", "--organization", "acme"), {"member.delete"}),
     ("keys rotate", ("{key}",), {"key.rotate"}),
     ("keys revoke", ("one",), {"key.revoke"}),
     ("organizations disable", ("acme",), {"organization.update"}),
@@ -74,10 +74,9 @@ STEPS: tuple[Step, ...] = (
 )
 IDS = {
     "{key}": "SELECT id::text FROM gateway.api_keys WHERE name = 'one'",
-    "{member}": "SELECT id::text FROM gateway.principals WHERE email = 'ann@example.com'",
     "{webhook}": "SELECT id::text FROM gateway.webhooks",
     "{delivery}": "UPDATE gateway.webhook_deliveries SET state = 'failed' RETURNING id::text",
-    "{admin_key}": "SELECT id::text FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
+    "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 
 

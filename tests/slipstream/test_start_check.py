@@ -38,6 +38,12 @@ def _empty(folder: Path) -> Path:
     return file
 
 
+def _broken_tokenizer(folder: Path) -> Path:
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "tokenizer.json").write_text("{")
+    return folder / "tokenizer"
+
+
 BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     "half a pair": (lambda at: _tls(_pair(at, "a")[0], ""), "gateway.tls.key_file: missing; HTTPS needs both files"),
     "an absent certificate": (
@@ -71,6 +77,42 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     "two models of one name": (
         lambda at: f'[local]\nchat_model = "{_shipped()}"\ncode_model = "{_shipped()}"\n',
         "local.code_model: both tiers' folders are called 'slipstream-chat'",
+    ),
+    "a url without a scheme": (
+        lambda at: _pool("", "127.0.0.1:8620"),
+        "pools.elsewhere.replicas.elsewhere-1.url: '127.0.0.1:8620' must look like http://host:port; "
+        "did you mean http://127.0.0.1:8620 ?",
+    ),
+    "the base URL that clients use": (
+        lambda at: _pool("", "http://127.0.0.1:8620/v1/"),
+        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/v1/ ends with /v1, which is added to it; "
+        "write http://127.0.0.1:8620",
+    ),
+    "one engine twice": (
+        lambda at: WITHOUT_ENGINES.replace(
+            "replicas = [", 'replicas = [{ id = "again", url = "http://127.0.0.1:9/" }, '
+        ),
+        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:9 is that of replica 'again' too",
+    ),
+    "a tokenizer that is not there": (
+        lambda at: WITHOUT_ENGINES.replace("context_tokens", 'tokenizer = "/models/nope"\ncontext_tokens'),
+        "models.elsewhere.tokenizer: /models/nope: no such model folder; give a folder that holds tokenizer.json",
+    ),
+    "a tokenizer that is broken": (
+        lambda at: WITHOUT_ENGINES.replace("context_tokens", f'tokenizer = "{_broken_tokenizer(at)}"\ncontext_tokens'),
+        "models.elsewhere.tokenizer: {at}/tokenizer/tokenizer.json: not valid JSON",
+    ),
+    "a context of nothing": (
+        lambda at: WITHOUT_ENGINES.replace("context_tokens = 1000", "context_tokens = 0"),
+        "models[0].context_tokens: ",
+    ),
+    "a context that no engine has": (
+        lambda at: WITHOUT_ENGINES.replace('9" }', '9", context_tokens = 999 }'),
+        "models.elsewhere.context_tokens: 1,000, and no replica of pools.elsewhere takes more than 999",
+    ),
+    "a pool without engines": (
+        lambda at: WITHOUT_ENGINES.partition("replicas")[0],
+        "pools.elsewhere.replicas: none, and models.elsewhere is to be served there",
     ),
     "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"vllm"'), NO_DRIVER),
 }

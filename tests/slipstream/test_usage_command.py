@@ -8,16 +8,20 @@ import io
 import json
 import random
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import asyncpg
 from click.testing import CliRunner
 
 from gateway.db.engine import lazy_pool
+from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from slipstream.commands.usage import usage
 from tests.gateway.metering.rows import TENANTS, moment, row
 from tests.gateway.metering.test_rollup import PRICE
+
+RATES = {"small": (200_000, 20_000, 250_000, 800_000), "large": (3_000_000, 300_000, 0, 15_000_000)}
 
 
 async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path: Path) -> None:
@@ -31,7 +35,9 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
         rows = [row(choose, begin, begin + 86_399) for _ in range(100)]
         await Ledger(pool).insert(rows, "g")
         wanted = await pool.fetchval("SELECT sum(amount_micro)::bigint FROM gateway.usage_events")
+        await pool.execute("INSERT INTO gateway.organizations (id, name) VALUES ($1, 'acme')", TENANTS[0])
     assert wanted > 0
+    exact = sum((_exact_micro(each) for each in rows if each.billed), Decimal())
 
     async def run(*arguments: str) -> tuple[int, str]:
         result = await asyncio.to_thread(CliRunner().invoke, usage, [*arguments, "--config", str(settings)])
@@ -40,8 +46,13 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     code, told = await run("invoice", "--organization", TENANTS[0], "--month", month)
     assert code == 0
     assert sum(int(line["amount_micro"]) for line in csv.DictReader(io.StringIO(told))) == wanted
-    code, told = await run("invoice", "--organization", TENANTS[0], "--month", month, "--json")
-    assert (code, json.loads(told)["amount_micro"]) == (0, wanted)
+    code, told = await run("invoice", "--organization", "acme", "--month", month, "--json")
+    invoice = json.loads(told)
+    assert (code, invoice["amount_micro"], invoice["currency"]) == (0, wanted, "USD")
+    assert Decimal(invoice["unrounded_micro"]) == exact != wanted
+    assert Decimal(invoice["rounding_micro"]) == wanted - exact
+    for line in invoice["lines"]:
+        assert abs(Decimal(line["rounding_micro"])) <= Decimal("0.5") * line["requests"]
     assert (await run("invoice", "--organization", TENANTS[0], "--month", "March"))[0] == 2
 
     code, told = await run("verify", "--days", "3")
@@ -52,3 +63,16 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     await connection.close()
     code, told = await run("verify", "--days", "3")
     assert (code, json.loads(told)["wrong_days"]) == (1, 1)
+
+
+def _exact_micro(closed: Closed) -> Decimal:
+    """Tokens times rates of test_rollup's PRICE, not rounded."""
+    usage, (fresh, cached, written, output) = closed.usage, RATES.get(closed.opened.model, (0, 0, 0, 0))
+    computed = usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens
+    parts = (
+        computed * fresh,
+        usage.cached_tokens * cached,
+        usage.cache_write_tokens * written,
+        usage.completion_tokens * output,
+    )
+    return Decimal(sum(parts)) / 1_000_000

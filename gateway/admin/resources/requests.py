@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import case, select
 
+from contracts.request_id import request_id_of
 from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
@@ -135,7 +136,11 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
 
 
 async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
-    """Why was it limited, where did its time go, what did it cost? By the id in `x-request-id`."""
+    """Why was it limited, where did its time go, what did it cost? By `x-request-id` or the answer's `id`.
+
+    Attempts are counted from 0: another one is another engine, tried because the one before failed.
+    """
+    request_id = request_id_of(request_id)
     traces, events = request_traces.c, usage_events.c
     trace = await fetchrow(
         call.connection,

@@ -203,7 +203,7 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
     period = month(month_name)
     if period is None:
         raise not_found("month", month_name[:20])
-    return await invoice_of(call.connection, organization_id, *period)
+    return await invoice_of(call.connection, organization_id, *period, call.currency)
 
 
 async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:

@@ -27,9 +27,10 @@ class EventType(StrEnum):
     """What can be told."""
 
     BUDGET_THRESHOLD_REACHED = "budget.threshold_reached"
-    """data: level, subject_id, tier, month, percent, limit_micro, spent_micro."""
+    """data: level, subject_id, tier, month, percent, limit_micro, spent_micro, refused (false)."""
     BUDGET_EXHAUSTED = "budget.exhausted"
-    """The same, at 100 %: requests that cost money are refused until the month ends or the limit is raised."""
+    """The same, at 100 %, and before it (`refused`: true, once for each limit of a month) when the first request is
+    refused because what is left might not pay for it: until the month ends or the limit is raised."""
     TEST = "webhook.test"
     """Sent by hand, to try a webhook."""
 
@@ -49,10 +50,12 @@ async def emit(
 
 
 async def tell_crossing(connection: asyncpg.Connection[Any], crossing: Crossing) -> None:
-    """A budget has reached a threshold: what the limits call, in the transaction that records it."""
+    """A budget has reached a threshold or refused a request: what limits call, in the transaction that records it."""
     data = msgspec.structs.asdict(crossing)
     organization_id = UUID(data.pop("organization_id"))
-    kind = EventType.BUDGET_EXHAUSTED if crossing.percent >= 100 else EventType.BUDGET_THRESHOLD_REACHED
+    exhausted = crossing.refused or crossing.percent >= 100
+    kind = EventType.BUDGET_EXHAUSTED if exhausted else EventType.BUDGET_THRESHOLD_REACHED
+    occasion = "refused" if crossing.refused else crossing.percent
     place = f"{crossing.level}:{crossing.subject_id}:{crossing.tier or ''}"
-    once = f"budget:{place}:{crossing.month}:{crossing.percent}:{crossing.limit_micro}"
+    once = f"budget:{place}:{crossing.month}:{occasion}:{crossing.limit_micro}"
     await emit(connection, organization_id, kind, data, once)

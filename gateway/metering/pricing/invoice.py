@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -12,16 +13,22 @@ import asyncpg
 import msgspec
 
 from gateway.metering.journal.request_id import first_at
+from gateway.metering.ledger.ledger import PARTS
+from gateway.metering.pricing.price import PER_TOKENS
 
-LINES = """
+LINES = f"""
 SELECT events.project_id, projects.name AS project, events.key_id, api_keys.name AS key, model, tier, price_version,
        input_micro, cached_input_micro, cache_write_micro, output_micro,
        count(*) AS requests, sum(prompt_tokens)::bigint AS prompt_tokens, sum(cached_tokens)::bigint AS cached_tokens,
        sum(cache_write_tokens)::bigint AS cache_write_tokens, sum(completion_tokens)::bigint AS completion_tokens,
-       sum(reasoning_tokens)::bigint AS reasoning_tokens, sum(amount_micro)::bigint AS amount_micro
+       sum(reasoning_tokens)::bigint AS reasoning_tokens, sum(amount_micro)::bigint AS amount_micro,
+       coalesce(trim_scale((
+           sum(prompt_tokens - cached - written) * input_micro + sum(cached) * cached_input_micro
+           + sum(written) * cache_write_micro + sum(completion_tokens) * output_micro)::numeric / {PER_TOKENS}), 0)
+       AS unrounded_micro
   FROM (SELECT project_id, key_id, model, tier, price_version, prompt_tokens, cached_tokens, cache_write_tokens,
-               completion_tokens, reasoning_tokens, amount_micro
-          FROM gateway.usage_events
+               completion_tokens, reasoning_tokens, amount_micro, part.cached, part.written
+          FROM gateway.usage_events AS r {PARTS}
          WHERE organization_id = $1 AND billed AND requested_at >= $2 AND requested_at < $3
            AND ((request_id >= $4 AND request_id < $5)
                 OR request_id < 'req_016f5e66e800' OR request_id >= 'req_03bb2cc3d800')) AS events
@@ -32,13 +39,15 @@ SELECT events.project_id, projects.name AS project, events.key_id, api_keys.name
  GROUP BY events.project_id, projects.name, events.key_id, api_keys.name, model, tier, price_version, input_micro,
           cached_input_micro, cache_write_micro, output_micro
  ORDER BY projects.name, api_keys.name, model, tier, price_version
-"""
+"""  # noqa: S608  built from constants
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One price of one key. Rates are in micro-units for a million tokens; null: there was no price.
 
-    amount_micro is the sum of the attempts' amounts, each rounded by itself: not the rates times the sums.
+    amount_micro is the sum of the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro
+    is the rates times the tokens, rounded nowhere; rounding_micro, what rounding added to it or took: at most half a
+    micro-unit for each request.
     """
 
     project_id: UUID
@@ -60,33 +69,49 @@ class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     reasoning_tokens: int
     amount_micro: int
+    unrounded_micro: Decimal
+    rounding_micro: Decimal
+    currency: str
 
 
 class Invoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A month. requests and amount_micro: of all lines."""
+    """A month. requests and amounts: of all lines; in millionths of the currency."""
 
     organization_id: UUID
     begin: datetime
     end: datetime
+    currency: str
     requests: int
     amount_micro: int
+    unrounded_micro: Decimal
+    rounding_micro: Decimal
     lines: list[InvoiceLine]
 
 
 async def invoice_of(
-    connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime
+    connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
-    """begin, end: in UTC; of the requests' arrival."""
+    """begin, end: in UTC; of the requests' arrival. currency: what the deployment's prices are in."""
     rows = await connection.fetch(
         LINES, organization_id, begin, end, first_at(begin.timestamp()), first_at(end.timestamp())
     )
-    lines = [msgspec.convert(dict(row), InvoiceLine) for row in rows]
+    lines = [
+        msgspec.convert(
+            {**row, "rounding_micro": row["amount_micro"] - row["unrounded_micro"], "currency": currency}, InvoiceLine
+        )
+        for row in rows
+    ]
+    rounding_micro = sum((line.rounding_micro for line in lines), Decimal())
+    amount_micro = sum(line.amount_micro for line in lines)
     return Invoice(
         organization_id=organization_id,
         begin=begin,
         end=end,
+        currency=currency,
         requests=sum(line.requests for line in lines),
-        amount_micro=sum(line.amount_micro for line in lines),
+        amount_micro=amount_micro,
+        unrounded_micro=amount_micro - rounding_micro,
+        rounding_micro=rounding_micro,
         lines=lines,
     )
 

@@ -143,7 +143,7 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
 
     period = month_of("2026-03")
     assert period is not None
-    told = as_csv(await invoice_of(connection, books.id, *period))
+    told = as_csv(await invoice_of(connection, books.id, *period, "USD"))
     await connection.close()
     lines = list(csv.DictReader(io.StringIO(told)))
     assert sum(int(line["amount_micro"]) for line in lines) == invoice["amount_micro"]

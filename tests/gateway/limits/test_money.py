@@ -290,6 +290,30 @@ async def test_each_threshold_is_reported_once_a_month_by_whichever_gateway_reac
     assert {each.organization_id for each in reported} == {platform.caller.organization_id}
 
 
+async def test_the_first_refusal_for_money_is_told_and_one_that_running_requests_cause_is_not(
+    store: AnyStore, make_limiter: MakeLimiter, eventually: Eventually
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateway = await platform.gateway("a")
+    levels = platform.budget(400)
+    reported = platform.ledger.crossings
+    running = await platform.reserve(gateway, levels, 390)
+    with pytest.raises(BudgetReached):  # it may be back in a moment
+        await platform.reserve(gateway, levels, 20)
+    await platform.finish("a", running, 190)
+    platform.ledger.away = True  # it cannot be recorded: the next refusal says it again
+    for _ in range(3):
+        with pytest.raises(BudgetReached):
+            await platform.reserve(gateway, levels, 300)
+        platform.ledger.away = False
+        await asyncio.sleep(0)  # lets the failed record end
+    await eventually(lambda: len(reported) == 1)
+    (told,) = reported
+    assert (told.refused, told.percent, told.spent_micro, told.limit_micro) == (True, 47, 190, 400)
+    await platform.finish("a", await platform.reserve(gateway, levels, 20), 20)  # thresholds are told as ever
+    await eventually(lambda: [each.percent for each in reported] == [47, 50])
+
+
 async def test_a_store_that_restarts_from_older_data_is_counted_anew_and_nothing_stays_open(
     own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
 ) -> None:

@@ -107,6 +107,30 @@ async def test_a_threshold_is_recorded_once_and_told_with_it(pool: asyncpg.Pool[
     assert [row["tier"] for row in recorded] == [""]  # nothing is recorded that was not told
 
 
+async def test_a_refusal_is_told_once_for_each_limit_and_does_not_stand_for_a_threshold(
+    pool: asyncpg.Pool[Any],
+) -> None:
+    async with pool.acquire() as connection:
+        organization_id = await connection.fetchval(
+            "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"refused {time.time()}"
+        )
+    spending = LedgerSpending(pool, tell_crossing)
+    subject = (str(organization_id), "project", OTHER_PROJECT, None, "2026-11")
+    for percent, limit_micro, spent_micro in ((99, 400, 399), (99, 400, 399), (80, 500, 400)):
+        await spending.crossed(Crossing(*subject, percent, limit_micro, spent_micro, refused=True))
+    await spending.crossed(Crossing(*subject, 100, 500, 500))
+    events = await pool.fetch(
+        "SELECT type, data->'refused' AS refused, data->'percent' AS percent FROM gateway.webhook_events"
+        " WHERE organization_id = $1 ORDER BY created_at",
+        organization_id,
+    )
+    assert [tuple(row) for row in events] == [
+        ("budget.exhausted", "true", "99"),
+        ("budget.exhausted", "true", "80"),
+        ("budget.exhausted", "false", "100"),
+    ]
+
+
 async def test_rules_are_read_with_a_key(pool: asyncpg.Pool[Any]) -> None:
     async with pool.acquire() as connection:
         await put_rule(connection, Level.ORGANIZATION, ORGANIZATION, None, Limits(tokens_per_minute=5))

@@ -1,0 +1,13 @@
+"""The names of one request: ours, in `x-request-id`, and the `id` inside an answer, which is ours behind a prefix."""
+
+from __future__ import annotations
+
+ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
+
+
+def request_id_of(name: str) -> str:
+    """Ours, from what a client has at hand: `req_…` as it is, `chatcmpl-…` and `cmpl-…` as theirs of it."""
+    for prefix in ANSWER_PREFIXES:
+        if name.startswith(prefix):
+            return "req_" + name.removeprefix(prefix)
+    return name
