@@ -137,7 +137,7 @@ class Reader:
 
 @contextlib.asynccontextmanager
 async def reader(**environment: str) -> AsyncIterator[Reader]:
-    """In a fresh folder that looks like a clone after `make up`: the installed command is there. environment: more of it."""
+    """In a fresh folder that looks like a clone after `make up`, its command installed. environment: more of it."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     _program(folder / ".venv" / "bin" / "slipstream", f'PYTHONPATH={ROOT} exec {sys.executable} -m slipstream "$@"')
     # What `make up` does when all is installed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import AsyncIterator
@@ -103,12 +104,16 @@ async def test_the_first_head_that_is_not_found_again_is_named(
 async def test_the_task_notes_the_head_and_says_who_owns_the_tables(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app, owned = Celery("test"), Celery("test")
+    app, owned = Celery("test", broker="memory://"), Celery("test")
     audit_tasks.add_tasks(app, fresh_postgres_url, tmp_path)
     audit_tasks.add_tasks(owned, as_owner(fresh_postgres_url), tmp_path)
     with caplog.at_level(logging.INFO):
         await asyncio.to_thread(app.tasks[audit_tasks.NOTE_HEAD])
         assert noted(tmp_path) == []  # an empty log has no head
+        with app.connection_for_read() as broker, contextlib.closing(broker.SimpleQueue("celery")) as queue:
+            again = queue.get(timeout=5).headers
+        assert again["task"] == audit_tasks.NOTE_HEAD
+        assert again["eta"], "not at once: its first rows come any moment"
         await write(connection, 2)
         await asyncio.to_thread(app.tasks[audit_tasks.NOTE_HEAD])
     (found,) = noted(tmp_path)
