@@ -32,7 +32,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
     except asyncpg.UndefinedTableError:
         raise ConfigError("the database has no tables yet; run `slipstream migrate up`") from None
     except asyncpg.DiskFullError as error:
-        raise ServiceError(f"the database's disk is full, nothing was changed: {error}; free some space") from None
+        raise ServiceError(f"the database's disk is full: {error}; free some space and try again") from None
     finally:
         await connection.close()
 

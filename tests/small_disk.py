@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -24,13 +25,17 @@ class SmallDisk:
 
     def fill(self, leave_bytes: int = 0) -> None:
         """Take all the room there is but `leave_bytes`."""
-        with self._ballast.open("ab", buffering=0) as file:
+        self.top_up(self._ballast)
+        if leave_bytes:
+            os.truncate(self._ballast, self._ballast.stat().st_size - leave_bytes)
+
+    def top_up(self, path: Path) -> None:
+        """Let a file grow until nothing more fits into it; on a full disk, to the end of its last block."""
+        with path.open("ab", buffering=0) as file:
             for step in (1 << 20, 4_096, 1):
                 with contextlib.suppress(OSError):
-                    while file.write(bytes(step)) == step:
+                    while file.write(b"\n" * step) == step:
                         pass
-            if leave_bytes:
-                file.truncate(file.tell() - leave_bytes)
 
     def free(self) -> None:
         """Give back what `fill` took."""

@@ -41,11 +41,12 @@ def tail(path: Path, lines: int) -> list[str]:
 def last_line(path: Path) -> str:
     """The last line the process itself wrote that says something, without our own notes.
 
-    PostgreSQL says why it ends and then, in many more lines, that it does: those are passed over.
+    PostgreSQL says why it ends and then, in many more lines, that it does: those are passed over. The name with which
+    our own commands begin a complaint is left out, as whoever repeats it begins with the name too.
     """
     lines = [line.strip() for line in tail(path, 200) if line.strip() and " supervisor: " not in line]
     telling = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
-    return (telling or lines or [""])[-1]
+    return (telling or lines or [""])[-1].removeprefix("slipstream: ")
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -14,6 +14,7 @@ import pytest
 from contracts.errors import ConfigError
 from infra.local.child import Child, ChildSpec, State
 from infra.local.spawn import Launch
+from tests.small_disk import small_disk
 
 SLEEPER = "import time; time.sleep(600)"
 
@@ -57,6 +58,19 @@ async def test_a_child_that_never_works_is_given_up_with_its_last_line(tmp_path:
         await child.ready()
     assert child.restarts == 2
     await child.stop()
+
+
+async def test_of_a_child_that_could_write_nothing_the_room_for_its_log_is_told(tmp_path: Path) -> None:
+    with small_disk("tmpfs", 1_000_000) as disk:
+        log = disk.path / "mute.log"
+        log.touch()
+        disk.fill()
+        program = "print('why', flush=True)"
+        child = Child(_spec("mute", program, probe=_never), log)
+        child.start()
+        with pytest.raises(ConfigError, match=r"mute did not start: it wrote nothing \(0\.0 MB free for its log\)"):
+            await child.ready()
+        await child.stop()
 
 
 async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_what_postgres_died_of_is_told_and_not_that_it_ended(tmp_path: Path) -> 
         "2026-11-22T05:09:24Z supervisor: postgres pid 22763 ended with exit code 1\n"
     )
     assert last_line(tmp_path / "log").endswith('"pg_wal/xlogtemp.23007": No space left on device')
+    (tmp_path / "log").write_text("slipstream: the database's disk is full\n")
+    assert last_line(tmp_path / "log") == "the database's disk is full"
 
 
 def test_a_port_in_use_is_one_sentence() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from contracts.errors import ServiceError
 from gateway.admin.audit.chain import OWNED, verify
 from gateway.admin.audit.heads import FILE
 from gateway.admin.principal import authenticate
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from slipstream.database import ownership_warning
+from slipstream.database import connected, ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.settings import Settings
 from tests.database import as_owner
@@ -25,6 +26,14 @@ from tests.slipstream.shell import Shell
 @pytest.fixture
 def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     return Shell(fresh_postgres_url, data_folder)
+
+
+async def test_a_database_without_room_is_one_sentence(fresh_postgres_url: str) -> None:
+    settings = Settings(local=LocalConfig(database_url=fresh_postgres_url))
+    refusal = "do $$ begin raise exception 'could not extend file' using errcode = 'disk_full'; end $$"
+    with pytest.raises(ServiceError, match="the database's disk is full: could not extend file; free some space"):
+        async with connected(settings) as connection:
+            await connection.execute(refusal)
 
 
 async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgres_url: str, data_folder: Path) -> None:

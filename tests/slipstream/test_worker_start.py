@@ -83,15 +83,15 @@ def test_a_worker_whose_servers_are_away_leaves_when_told(
 def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(
     start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str, tmp_path: Path
 ) -> None:
-    """As one does whose disk is full. This one is told to want a replica before it writes."""
+    """As one does whose disk is full. This one no longer allows the command by which a worker keeps what it took."""
     worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
     _until(worker, lambda: _rolled_up(fresh_postgres_url))
     with redis.from_url(valkey_url) as valkey:
-        valkey.config_set("min-replicas-to-write", 1)
+        valkey.execute_command("ACL SETUSER", "default", "-zadd")
         try:
             _until(worker, lambda: b"Connection to broker lost" in (tmp_path / "worker.log").read_bytes())
         finally:
-            valkey.config_set("min-replicas-to-write", 0)
+            valkey.execute_command("ACL SETUSER", "default", "+zadd")
     before = _roll_ups(fresh_postgres_url)
     _until(worker, lambda: _roll_ups(fresh_postgres_url) > before)
     worker.send_signal(signal.SIGTERM)

@@ -19,6 +19,7 @@ from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.e2e.failures.live_stream import LiveStream, open_stream
 from tests.e2e.failures.processes import fresh_connections, kill, process_ids, until
+from tests.e2e.failures.scrape import scrape_each, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.small_disk import small_disk
 
@@ -47,8 +48,11 @@ async def test_a_full_disk_refuses_keeps_the_books_and_recovers(engine: FakeEngi
             streams = await ended_on(disk.fill, platform, client, engine)
             assert [error.code for error in streams.values()] == ["journal_unavailable"] * len(streams)
             assert await parts(platform) == {"journal"}
+            assert total((await scrape_each(platform))["gateway-1"], "slipstream_journal_healthy") == 0
             await until_valkey_refuses(platform)
-            await kill(platform, "worker")  # begins anew on the full disk
+            for log in (platform.data / "logs").iterdir():
+                disk.top_up(log)
+            await kill(platform, "worker")  # begins anew where it cannot say a word
             assert await answer(client) == "journal_unavailable"
             after = process_ids(platform)
             assert {name: after[name] for name in UNDISTURBED} == {name: before[name] for name in UNDISTURBED}
