@@ -42,16 +42,17 @@ def check(settings: Settings) -> None:
     """
     check_fleet(settings)
     check_shares(settings.gateway.admin.webhooks)
-
-    def token() -> str:
-        return settings.token if settings.data.token_file.exists() else TOKEN_TO_BE_MADE
-
-    EngineKeys(token, os.environ).require(settings.pools)
+    EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
     for model in settings.models:
         _check_tokenizer(model)
     if not settings.models:
         fleet.model_folders(settings.local)
+
+
+def known_token(settings: Settings) -> str:
+    """The deployment's token, or what stands for the one that the first start makes."""
+    return settings.token if settings.data.token_file.exists() else TOKEN_TO_BE_MADE
 
 
 def _check_urls(pool: Pool) -> None:

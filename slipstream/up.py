@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -27,21 +28,26 @@ from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig
-from slipstream import banner, fleet, start_check, toml
+from slipstream import banner, engine_probe, fleet, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, names_of, public_probe, public_url
 from slipstream.progress import Progress
+from slipstream.replicas import replicas_of
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import Queue
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
+ENGINES_WAIT_S = 5.0
 
 
-async def up(settings: Settings, *, quiet: bool = False) -> None:
-    """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start."""
+async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) -> None:
+    """Start all of it and run until a stop is asked for. Raises ConfigError when it cannot start.
+
+    probe: also when an engine of the settings is not as they say.
+    """
     progress = Progress(quiet=quiet)
     data = settings.data
     data.prepare()
@@ -50,6 +56,8 @@ async def up(settings: Settings, *, quiet: bool = False) -> None:
     try:
         # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
         start_check.check(settings)
+        if probe and (faults := await engine_probe.probe(settings)):
+            raise ConfigError("; ".join(faults))
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         everything = Up(settings, data, progress)
         with listed(everything.targets, data.prometheus_targets):
@@ -91,7 +99,10 @@ class Up:
             if starting.done():
                 print(await starting, flush=True)
                 await stopping
-            self._progress.say("stopping …")
+            self._progress.say(
+                f"stopping: running requests may end, for {self._settings.gateway.drain_timeout_s:g} s at most; "
+                "Ctrl-C again cuts them off, and what they used is not billed"
+            )
         finally:
             for task in (starting, stopping):
                 task.cancel()
@@ -119,6 +130,7 @@ class Up:
         warning = await ownership_warning(self._settings)
         if warning is not None:
             self._progress.say(f"warning: {warning}")
+        await self._warn_of_engines()
         settings = self._settings
         return banner.render(
             public_url(settings),
@@ -136,6 +148,19 @@ class Up:
             async with asyncio.timeout(READY_WAIT_S):
                 while not await is_ready():  # noqa: ASYNC110  another process's state
                     await asyncio.sleep(0.05)
+
+    async def _warn_of_engines(self) -> None:
+        """Say which engines could serve nothing now, and why, once each has been asked."""
+        deadline = time.monotonic() + ENGINES_WAIT_S
+        while (found := await asyncio.to_thread(replicas_of, self._settings)) is None or not all(
+            replica.known for replica in found
+        ):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.1)  # another process's state
+        for replica in found or ():
+            if not replica.usable:
+                self._progress.say(f"warning: engine {replica.id} at {replica.url} is not usable: {replica.state}")
 
     async def _databases_then_gateways(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -175,6 +200,7 @@ class Up:
         def ask() -> None:
             if self._supervisor.stop_requested.is_set():
                 # Asked twice: leave now. The kernel ends our children with us, and nothing committed is lost.
+                print("  cut off: requests that ran got no end and are not billed", file=sys.stderr, flush=True)
                 os._exit(130)
             self._supervisor.stop_requested.set()
 

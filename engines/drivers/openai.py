@@ -10,6 +10,7 @@ from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.error_bodies import engine_error
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
+from engines.drivers.served_models import MODELS
 
 
 class OpenAIDriver:
@@ -55,7 +56,7 @@ class OpenAIDriver:
 
     def health(self) -> EngineRequest:
         """The one GET that all of them have."""
-        return EngineRequest("GET", "/v1/models")
+        return MODELS
 
     def load(self) -> EngineRequest | None:
         return None

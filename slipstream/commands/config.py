@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import click
@@ -16,12 +18,31 @@ def config() -> None:
 
 @config.command()
 @config_option
-def check(config_file: Path | None) -> None:
+@data_option
+@click.option("--probe", is_flag=True, help="Ask the engines too: ready, the key, the names they serve, their context.")
+def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     """Say whether `up` would take the settings, and the files they name; exit code 2 with one line about the first
-    fault. Starts and makes nothing."""
+    fault. Starts and makes nothing.
+
+    With --probe the engines are asked whether they are as the settings say; exit code 1 with a line for each fault.
+
+    \b
+    Example:
+      slipstream config check --config slipstream.toml --probe
+    """
     from slipstream import start_check
 
-    start_check.check(load_settings(config_file))
+    settings = load_settings(config_file, local__data=data)
+    start_check.check(settings)
+    if probe:
+        from slipstream.engine_probe import probe as ask
+
+        faults = asyncio.run(ask(settings))
+        for fault in faults:
+            print(f"slipstream: {fault}", file=sys.stderr)
+        if faults:
+            sys.exit(1)
+        print(f"{sum(len(pool.replicas) for pool in settings.pools)} engines are as the settings say")
     print("settings are valid")
 
 

@@ -11,6 +11,7 @@ import click
 from google.protobuf.json_format import MessageToJson
 
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
+from slipstream.replicas import state
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -82,17 +83,6 @@ def told(fleet: pb.Fleet) -> Iterator[str]:
         yield f"{pool.name}: {pool.queued} waiting"
         for line in table(HEAD, map(_row, pool.replicas)):
             yield f"  {line}"
-
-
-def state(replica: pb.Replica) -> str:
-    """In a few words, with the reason where it is not usable."""
-    if replica.draining:
-        return f"draining, {replica.leases} left" if replica.leases else "drained"
-    if replica.breaker != "closed":
-        return f"breaker {replica.breaker}: {replica.breaker_reason}"
-    if replica.health != "healthy":
-        return f"{replica.health}: {replica.detail}" if replica.detail else replica.health
-    return "healthy" if replica.weight else "weight 0"
 
 
 def _row(replica: pb.Replica) -> tuple[str, ...]:

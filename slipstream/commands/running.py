@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from slipstream.commands.options import config_option, data_option, load_settings, running_settings
+from slipstream.commands.options import (
+    config_option,
+    control_address_option,
+    data_option,
+    load_settings,
+    running_settings,
+)
+from slipstream.table import table
 
 DOWN_TIMEOUT_S = 120.0
 
@@ -17,44 +24,47 @@ DOWN_TIMEOUT_S = 120.0
 @click.command()
 @data_option
 @config_option
+@control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def status(config_file: Path | None, data: str | None, as_json: bool) -> None:
-    """Show what runs. Exit code 1 when nothing does, or when a process is not ready."""
+def status(config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
+    """Show the processes that `up` keeps running, and every engine as the router sees it, those elsewhere too.
+
+    Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs. Where `up` is not
+    used, the engines alone are shown, by the router of the settings or of --address.
+    """
     from infra.local.child import State
     from infra.local.control import ask
+    from slipstream.replicas import replicas_of
 
     folder = load_settings(config_file, local__data=data).data
     answer = asyncio.run(ask(folder.control_socket, "status"))
+    replicas = replicas_of(running_settings(config_file, data), address)
+    ready = answer is None or all(process.state is State.READY for process in answer.processes)
     if as_json:
-        print(msgspec.json.encode(answer).decode() if answer is not None else '{"url":"","processes":[]}')
-    elif answer is None:
-        print(f"nothing runs on {folder.path}", file=sys.stderr)
+        told = {
+            "url": answer.url if answer is not None else "",
+            "processes": answer.processes if answer is not None else (),
+            "replicas": replicas or (),
+        }
+        print(msgspec.json.encode(told).decode())
     else:
-        print(answer.url)
-        print(f"  {'process':<24}{'state':<20}{'pid':>8}{'restarts':>10}{'up':>10}  url")
-        for process in answer.processes:
-            pid = "-" if process.pid is None else str(process.pid)
-            uptime = f"{process.uptime_s:,.0f} s"
-            row = f"{process.name:<24}{process.state:<20}{pid:>8}{process.restarts:>10}{uptime:>10}  {process.url}"
-            print(f"  {row.rstrip()}")
-        print(_replicas(config_file, data), end="")
-    if answer is None or any(process.state is not State.READY for process in answer.processes):
+        if answer is not None:
+            print(answer.url)
+            print(f"  {'process':<24}{'state':<20}{'pid':>8}{'restarts':>10}{'up':>10}  url")
+            for process in answer.processes:
+                pid = "-" if process.pid is None else str(process.pid)
+                uptime = f"{process.uptime_s:,.0f} s"
+                row = f"{process.name:<24}{process.state:<20}{pid:>8}{process.restarts:>10}{uptime:>10}  {process.url}"
+                print(f"  {row.rstrip()}")
+        elif replicas is None:
+            print(f"nothing runs on {folder.path}", file=sys.stderr)
+        rows = [(replica.id, replica.pool, replica.state, replica.url) for replica in replicas or ()]
+        for line in table(("engine", "pool", "state", "url"), rows) if replicas is not None else ():
+            print(f"  {line}")
+        if replicas is None and answer is not None:
+            print("  engines: unknown, the router does not answer")
+    if not ready or not replicas or not all(replica.usable for replica in replicas):
         sys.exit(1)
-
-
-def _replicas(config_file: Path | None, data: str | None) -> str:
-    """A line about engines that cannot be used, those elsewhere too; empty when there are none or no router answers."""
-    from contracts.errors import SlipstreamError
-    from router.control.client import ControlClient
-
-    settings = running_settings(config_file, data)
-    try:
-        with ControlClient(settings.control_address, settings.reader_token) as control:
-            replicas = [replica for pool in control.fleet().pools for replica in pool.replicas]
-    except SlipstreamError:
-        return ""
-    unusable = sum(not replica.usable for replica in replicas)
-    return f"{unusable} of {len(replicas)} replicas not usable: `slipstream fleet` says why\n" if unusable else ""
 
 
 @click.command()

@@ -21,9 +21,10 @@ from slipstream.commands.options import config_option, data_option, load_setting
 @click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face Llama folder for autocomplete.")
 @click.option("--chat-replicas", "local__chat_replicas", type=int, help="Chat engines. Default: 1.")
 @click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
+@click.option("--probe", is_flag=True, help="Start nothing unless every engine of the settings is as they say.")
 @click.option("--quiet", is_flag=True, help="Only the final block.")
-def up(config_file: Path | None, data: str | None, quiet: bool, **overrides: Any) -> None:
+def up(config_file: Path | None, data: str | None, probe: bool, quiet: bool, **overrides: Any) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     from slipstream.up import up as run
 
-    asyncio.run(run(load_settings(config_file, local__data=data, **overrides), quiet=quiet))
+    asyncio.run(run(load_settings(config_file, local__data=data, **overrides), probe=probe, quiet=quiet))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import socket
@@ -117,12 +118,16 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     assert "as shown at the first start" in second_block[2]
     assert await _kept(deployment.data) == 42
 
+    # an engine that cannot be reached is no reason not to start, and is named
+    assert "warning: engine elsewhere-1 at http://127.0.0.1:9 is not usable: unhealthy" in deployment.errors.read_text()
+
     # down: everything ends, in order, without an error
     pids = [process.pid for process in deployment.processes().values()]
     assert deployment.run("down").stdout == "stopped\n"
     assert deployment.process is not None
     assert deployment.process.wait(60) == 0
     assert not any(executes(pid) for pid in pids if pid)
+    assert "Ctrl-C again cuts them off, and what they used is not billed" in deployment.errors.read_text()
     assert not DataFolder(deployment.data).prometheus_targets.exists()
     assert deployment.run("status").returncode == 1
 
@@ -164,9 +169,11 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     second = deployment.run("up", "--port", str(free_port()), *deployment.config)
     assert "already up on this data folder" in _one_line(second)
     assert deployment.processes().keys() == EXPECTED
-    wait_until(
-        lambda: deployment.run("status").stdout.endswith("1 of 1 replicas not usable: `slipstream fleet` says why\n")
-    )
+    wait_until(lambda: "elsewhere-1  elsewhere  unhealthy: " in deployment.run("status").stdout)
+    seen = deployment.run("status")  # every process is ready, and nothing could be served
+    assert seen.returncode == 1
+    assert seen.stdout.endswith("http://127.0.0.1:9\n")
+    assert json.loads(deployment.run("status", "--json").stdout)["replicas"][0]["usable"] is False
     # the same running deployment: keys, logs and requests by command
     made = deployment.run("keys", "create", "--name", "second").stdout.strip()
     assert made.startswith("sk-slip-")
@@ -286,10 +293,25 @@ def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
     assert "local.chat_model" in _one_line(refused)
 
 
+def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deployment: Deployment) -> None:
+    deployment.up()
+    pids = [process.pid for process in deployment.processes().values()]
+    gateway = deployment.processes()["gateway-1"].pid
+    assert deployment.process is not None
+    assert gateway is not None
+    os.kill(gateway, signal.SIGSTOP)  # as if a long answer were being written
+    deployment.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "stopping: running requests may end" in deployment.errors.read_text())
+    deployment.process.send_signal(signal.SIGINT)
+    assert deployment.process.wait(30) == 130
+    assert deployment.errors.read_text().endswith("cut off: requests that ran got no end and are not billed\n")
+    wait_until(lambda: not any(executes(pid) for pid in pids if pid))
+
+
 def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     assert run("status", *data).returncode == 1
-    assert run("status", "--json", *data).stdout == '{"url":"","processes":[]}\n'
+    assert run("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
     assert run("down", *data).stdout.startswith("nothing runs on")
     assert "is Slipstream up" in _one_line(run("keys", "list", *data))
     assert "no logs" in _one_line(run("logs", *data))

@@ -1,0 +1,29 @@
+"""What an engine says it serves: `GET /v1/models`, which every dialect has."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from engines.drivers.base import EngineRequest
+
+MODELS = EngineRequest("GET", "/v1/models")
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """id: the name requests must give. max_model_len: the longest prompt and answer; None where it is not said."""
+
+    id: str
+    max_model_len: int | None = None
+
+
+class _List(msgspec.Struct, frozen=True):
+    data: list[ServedModel]
+
+
+def parse_served_models(body: bytes) -> list[ServedModel]:
+    """The answer to MODELS. Raises EngineFailed for one that is none."""
+    try:
+        return msgspec.json.decode(body, type=_List).data
+    except msgspec.MsgspecError:
+        raise EngineFailed("The engine's answer to GET /v1/models is no list of models.") from None

@@ -1,0 +1,85 @@
+"""Asks the engines of the settings whether they are as the settings say: ready, the key, names, context."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.errors import ConfigError, SlipstreamError
+from engines.drivers import registry
+from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import EngineKeys
+from slipstream import start_check
+from slipstream.settings import Settings
+
+TIMEOUT_S = 10.0
+HTTP_OK = 200
+REFUSED = (401, 403)
+
+
+async def probe(settings: Settings) -> list[str]:
+    """What each engine of the settings' pools lacks, a sentence each, in their order; empty when all is as it says."""
+    keys = EngineKeys(lambda: start_check.known_token(settings), os.environ)
+    keys.follow(settings.pools)
+    connections = EngineConnections(keys)
+    try:
+        found = await asyncio.gather(
+            *(
+                _faults(connections, pool, replica, _wanted(settings.models, pool))
+                for pool in settings.pools
+                for replica in pool.replicas
+            )
+        )
+    finally:
+        await connections.close()
+    return [sentence for sentences in found for sentence in sentences]
+
+
+def _wanted(models: Sequence[Model], pool: Pool) -> list[tuple[str, str, int]]:
+    """What the pool's engines are asked for: the setting that says so, the name, the context."""
+    wanted = []
+    for model in models:
+        if model.pool == pool.name:
+            setting = f"models.{model.name}.engine_model"
+            wanted.append((setting, model.engine_model or model.name, model.context_tokens))
+        if model.canary is not None and model.canary.pool == pool.name:
+            setting = f"models.{model.name}.canary.engine_model"
+            name = model.canary.engine_model or model.engine_model or model.name
+            wanted.append((setting, name, model.context_tokens))
+    return wanted
+
+
+async def _faults(
+    connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[tuple[str, str, int]]
+) -> list[str]:
+    where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
+    try:
+        for request in (registry.of_pool(pool).health(), MODELS):
+            status, body = await connections.fetch(replica.url, request, TIMEOUT_S, pool_name=pool.name)
+            if status in REFUSED:
+                return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
+            if status != HTTP_OK:
+                return [f"{where} is not ready: GET {request.path} was answered with status {status}"]
+        served = parse_served_models(body)
+    except ConfigError:
+        raise
+    except SlipstreamError as error:
+        return [f"{where}: {error.message}"]
+    return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, *one)]
+
+
+def _lacks(replica: Replica, served: Sequence[ServedModel], setting: str, name: str, context_tokens: int) -> list[str]:
+    model = next((each for each in served if each.id == name), None)
+    if model is None:
+        names = ", ".join(repr(each.id) for each in served) or "nothing"
+        return [f"serves {names}, not {name!r}; set {setting} to the name it serves"]
+    promised = min(replica.context_tokens or context_tokens, context_tokens)
+    if model.max_model_len is not None and model.max_model_len < promised:
+        return [
+            f"takes {model.max_model_len:,} tokens of {name!r}, and {promised:,} are promised; lower the model's "
+            "context_tokens, or give this replica its own"
+        ]
+    return []

@@ -1,0 +1,57 @@
+"""Every engine as the router of the deployment sees it, in words: for commands, and for `up` once it has started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+
+if TYPE_CHECKING:
+    from contracts.proto import control_pb2 as pb
+    from slipstream.settings import Settings
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """state: in words, with the reason where it is not usable. known: it has been asked."""
+
+    id: str
+    pool: str
+    url: str
+    state: str
+    usable: bool
+    known: bool
+
+
+def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaStatus] | None:
+    """Every engine, those elsewhere too; None when no router of this deployment answers.
+
+    address: `host:port` of its control service; None: by the settings.
+    """
+    from router.control.client import ControlClient
+
+    if not settings.data.reader_token_file.exists():  # nothing has ever run here, and asking makes nothing
+        return None
+    try:
+        with ControlClient(address or settings.control_address, settings.reader_token) as control:
+            return [
+                ReplicaStatus(
+                    replica.id, pool.name, replica.url, state(replica), replica.usable, replica.health != "unknown"
+                )
+                for pool in control.fleet().pools
+                for replica in pool.replicas
+            ]
+    except SlipstreamError:
+        return None
+
+
+def state(replica: pb.Replica) -> str:
+    """In a few words, with the reason where it is not usable."""
+    if replica.draining:
+        return f"draining, {replica.leases} left" if replica.leases else "drained"
+    if replica.breaker != "closed":
+        return f"breaker {replica.breaker}: {replica.breaker_reason}"
+    if replica.health != "healthy":
+        return f"{replica.health}: {replica.detail}" if replica.detail else replica.health
+    return "healthy" if replica.weight else "weight 0"

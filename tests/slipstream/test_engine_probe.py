@@ -1,0 +1,79 @@
+"""`config check --probe` and `up --probe` against an engine process that speaks the real wire format."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.deployment import free_port
+from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.slipstream.deployment import WITHOUT_ENGINES, run
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[FakeEngineProcess]:
+    """Serves `fake` with 2,048 tokens to whoever has the key."""
+    async with fake_engine("sk-right") as running:
+        yield running
+
+
+def _settings(url: str, *, driver: str = "openai", engine_model: str = "fake", context_tokens: int = 2_048) -> str:
+    return (
+        WITHOUT_ENGINES.replace("http://127.0.0.1:9", url)
+        .replace('driver = "openai"', f'driver = "{driver}"\napi_key_env = "THE_KEY"')
+        .replace("context_tokens = 1000", f'engine_model = "{engine_model}"\ncontext_tokens = {context_tokens}')
+    )
+
+
+@pytest.mark.parametrize("driver", ["openai", "sglang"])
+async def test_an_engine_that_is_as_the_settings_say_passes(
+    driver: str, engine: FakeEngineProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "s.toml").write_text(_settings(engine.url, driver=driver))
+    environment = {"THE_KEY": "sk-right", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
+    command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
+    checked = await asyncio.to_thread(run, *command, env=environment)
+    told = "1 engines are as the settings say\nsettings are valid\n"
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, told, "")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "said"),
+    [
+        ({}, "sk-wrong", "refuses the key (status 401); see the pool's api_key_file and api_key_env"),
+        (
+            {"engine_model": "elsewhere"},
+            "sk-right",
+            "serves 'fake', not 'elsewhere'; set models.elsewhere.engine_model to the name it serves",
+        ),
+        ({"context_tokens": 4_096}, "sk-right", "takes 2,048 tokens of 'fake', and 4,096 are promised; lower the"),
+    ],
+)
+async def test_what_an_engine_lacks_is_said_and_stops_up(
+    change: dict[str, object], key: str, said: str, engine: FakeEngineProcess, tmp_path: Path
+) -> None:
+    file, data = tmp_path / "s.toml", tmp_path / "data"
+    file.write_text(_settings(engine.url, **change))  # type: ignore[arg-type]
+    environment = {"THE_KEY": key, "SLIPSTREAM_LOCAL__DATA": str(data)}
+    sentence = f"slipstream: pools.elsewhere.replicas.elsewhere-1: {engine.url} {said}"
+    checked = await asyncio.to_thread(run, "config", "check", "--probe", "--config", str(file), env=environment)
+    assert (checked.returncode, checked.stdout) == (1, "")
+    assert checked.stderr.startswith(sentence)
+    port = ("--port", str(free_port()))
+    started = await asyncio.to_thread(run, "up", "--probe", "--config", str(file), *port, env=environment)
+    assert (started.returncode, started.stdout) == (2, "")
+    assert started.stderr.startswith(sentence)
+
+
+def test_an_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    file, url = tmp_path / "s.toml", f"http://127.0.0.1:{free_port()}"
+    file.write_text(_settings(url))
+    environment = {"THE_KEY": "sk-right", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
+    checked = run("config", "check", "--probe", "--config", str(file), env=environment)
+    assert (checked.returncode, checked.stdout) == (1, "")
+    assert checked.stderr.startswith(f"slipstream: pools.elsewhere.replicas.elsewhere-1: {url}: ")
+    assert "cannot be reached" in checked.stderr
