@@ -4,6 +4,7 @@ A block is ```sh. The comment in the line above it says what a reader does other
 
     <!-- not run: WHY -->                    it cannot be run by a test
     <!-- stays in the foreground: TEXT -->   a terminal of its own; the page goes on once it has printed TEXT
+    <!-- each line stays in the foreground -->   the same for each line, in any order
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -27,6 +29,7 @@ GUARD_S = 240.0
 """Against hanging for ever, not a measure."""
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 NOT_RUN = "not run: "
+EACH_LINE = "each line stays in the foreground"
 FOREGROUND = "stays in the foreground: "
 PORTS = ("8000", "9000")
 """On which the pages' own servers listen; each reader gets others, for tests run beside each other."""
@@ -73,6 +76,8 @@ class Reader:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
         self.ports = {port: free_port() for port in PORTS}
+        self.replaced: dict[str, str] = {}
+        """Words of the pages that stand for something of the reader's own: what is pasted in their place."""
         self._environment = {
             **plain_environment(),
             **environment,
@@ -83,6 +88,10 @@ class Reader:
         self._staying: list[asyncio.subprocess.Process] = []
         self._number = 0
 
+    def install(self) -> None:
+        """Put the command into the PATH of every terminal, as an installation does; a clone has it in .venv only."""
+        self._environment["PATH"] = f"{self.folder / '.venv' / 'bin'}:{self._environment['PATH']}"
+
     async def paste(self, block: Block) -> str:
         """Run one block; its output. Fails when a command of it fails."""
         self._number += 1
@@ -90,10 +99,28 @@ class Reader:
         text = block.text
         for port, chosen in self.ports.items():
             text = re.sub(rf"(?<=127\.0\.0\.1)(:|\", ){port}\b", rf"\g<1>{chosen}", text)
+        for word, own in self.replaced.items():
+            text = text.replace(word, own)
         script.write_text(text)
         if block.note.startswith(FOREGROUND):
             return await self._stay(script, block.note.removeprefix(FOREGROUND))
         return await self._run(script, block.title)
+
+    async def start(self, line: str) -> asyncio.subprocess.Process:
+        """One of the lines that stay in the foreground."""
+        for word, own in self.replaced.items():
+            line = line.replace(word, own)
+        with (self.folder / "processes.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *shlex.split(line),
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._staying.append(process)
+        return process
 
     async def _run(self, script: Path, title: str) -> str:
         if self._shell is None:
@@ -137,9 +164,10 @@ class Reader:
 
 @contextlib.asynccontextmanager
 async def reader(**environment: str) -> AsyncIterator[Reader]:
-    """In a fresh folder that looks like a clone after `make up`, its command installed. environment: more of it."""
+    """In a fresh folder that looks like a clone in which all is installed. environment: more of it."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     _program(folder / ".venv" / "bin" / "slipstream", f'PYTHONPATH={ROOT} exec {sys.executable} -m slipstream "$@"')
+    _program(folder / ".venv" / "bin" / "python", f'exec {sys.executable} "$@"')
     # What `make up` does when all is installed.
     _program(folder / "bin" / "make", f'[ "$*" = up ] && exec {folder}/.venv/bin/slipstream up')
     made = Reader(folder, environment)
@@ -151,6 +179,6 @@ async def reader(**environment: str) -> AsyncIterator[Reader]:
 
 
 def _program(path: Path, line: str) -> None:
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)

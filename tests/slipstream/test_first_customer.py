@@ -24,14 +24,14 @@ async def test_the_page_gives_a_customer_a_key_a_budget_an_alert_and_an_invoice(
     async with reader() as person:
         for block in shell_blocks(PAGE):
             if block.text.startswith(USAGE):
-                answers = "".join(said).count('"object":"chat.completion"')
+                answers = len(set(re.findall(r'"id":"(chatcmpl-\w+)"', "".join(said))))
                 await _in_the_ledger(person, answers)
             said.append(await person.paste(block))
     whole = "".join(said)
     assert 'verified {"id":' in whole
     assert '"type":"budget.threshold_reached"' in whole
     assert '"code":"insufficient_quota"' in whole
-    (totals,) = _objects(whole, '{"data":[{"start":')
+    (totals,) = _objects(whole, '{"data":[{"hour":')
     (invoice,) = _objects(said[-2], '{"organization_id":')
     assert sum(each["requests"] for each in totals["data"]) == invoice["requests"] == answers
     assert invoice["amount_micro"] >= 100 - 15, "the budget was spent, up to what one more question can cost"

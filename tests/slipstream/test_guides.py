@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from contracts import settings
 from engines.drivers import registry
@@ -33,11 +35,41 @@ def test_every_example_of_settings_is_valid(page: str, block: str, tmp_path: Pat
         registry.of_pool(pool)
 
 
-def test_every_alert_is_about_metrics_that_there_are() -> None:
-    rules = re.findall(r"^ +expr: (.*)$", (ROOT / "docs" / "guides" / "deploy.md").read_text(), re.M)
-    named = {name for rule in rules for name in re.findall(r"slipstream_\w+", rule)}
-    assert named
-    assert named <= set(re.findall(r"slipstream_\w+", metrics_page()))
+RULES = ROOT / "infra" / "prometheus" / "slipstream.rules.yml"
+DASHBOARD = ROOT / "infra" / "grafana" / "slipstream.json"
+MONITORING = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
+
+
+def test_every_alert_is_about_metrics_that_there_are_and_is_explained() -> None:
+    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+    assert set(re.findall(r"^\| `(\w+)` \|", MONITORING, re.M)) == {rule["alert"] for rule in rules}
+    for rule in rules:
+        assert re.search(r"[<>=]", rule["expr"]), "a number or vector alone would always fire"
+        assert _metrics_in(rule["expr"]) <= _metrics(), rule["alert"]
+
+
+def test_every_panel_is_about_metrics_that_there_are_and_is_explained() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    for panel in panels:
+        assert f"| {panel['title']} | {panel['description']} |\n" in MONITORING
+        for target in panel["targets"]:
+            assert _metrics_in(target["expr"])
+            assert _metrics_in(target["expr"]) <= _metrics(), panel["title"]
+
+
+def test_every_scrape_configuration_is_yaml_that_names_the_rules() -> None:
+    for block in re.findall(r"^```yaml\n(.*?)^```$", MONITORING, re.M | re.S):
+        found = yaml.safe_load(block)
+        assert found["rule_files"] == [RULES.name]
+        assert all(job["job_name"].startswith("slipstream") for job in found["scrape_configs"])
+
+
+def _metrics_in(expression: str) -> set[str]:
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"slipstream_\w+", expression)}
+
+
+def _metrics() -> set[str]:
+    return set(re.findall(r"slipstream_\w+", metrics_page()))
 
 
 def test_every_driver_has_an_example_with_models() -> None:

@@ -1,0 +1,82 @@
+"""systemd units and the compose file: their command lines are the program's, and what they name is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from contracts import settings
+from slipstream.__main__ import cli
+from slipstream.settings import Settings
+from tests.deployment import ROOT
+
+UNITS = sorted((ROOT / "infra" / "systemd").glob("*.service"))
+COMPOSE = ROOT / "infra" / "compose"
+PROGRAM = "/opt/slipstream/.venv/bin/slipstream"
+
+
+def _takes(arguments: list[str]) -> click.Context:
+    """The program's own reading of a command line; raises when it would refuse it."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group) and not arguments[0].startswith("-"):  # a group may be a process itself
+        found = command.get_command(context, arguments[0])
+        assert found is not None, arguments
+        command, arguments = found, arguments[1:]
+    return command.make_context("slipstream", list(arguments), parent=context)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_every_unit_runs_a_command_there_is(unit: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.M)
+    program, *arguments = shlex.split(re.sub(r"%i|\$\{\w+\}", "1", line))
+    assert program == PROGRAM
+    assert _takes(arguments).params["config_file"] == Path("/etc/slipstream/slipstream.toml")
+
+
+def test_there_is_a_unit_for_every_process_and_the_guide_names_it() -> None:
+    processes = {unit.name.removeprefix("slipstream-").partition(".")[0].rstrip("@") for unit in UNITS}
+    assert processes == {"router", "gateway", "worker", "engine", "migrate"}
+    guide = (ROOT / "docs" / "guides" / "deploy.md").read_text()
+    assert all(f"slipstream-{process}" in guide for process in processes)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_takes_every_unit(tmp_path: Path) -> None:
+    for unit in UNITS:
+        (tmp_path / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
+    files = [str(tmp_path / unit.name) for unit in UNITS]
+    told = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=60, check=False
+    )
+    about_ours = [line for line in told.stderr.splitlines() if "slipstream" in line]
+    assert (told.returncode, about_ours) == (0, []), told.stderr
+
+
+def test_compose_runs_commands_there_are_on_files_there_are(tmp_path: Path) -> None:
+    composed = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    services: dict[str, dict[str, Any]] = composed["services"]
+    for name, service in services.items():
+        for mount in service.get("volumes", ()):
+            source = mount.partition(":")[0]
+            assert source in composed["volumes"] or (COMPOSE / source).is_file(), mount
+        assert set(service.get("depends_on", ())) <= set(services), name
+        if service["image"] == "slipstream":
+            assert _takes(service["command"]).params["config_file"] == Path("/etc/slipstream/slipstream.toml")
+    read = settings.load(Settings, COMPOSE / "slipstream.toml", {})
+    assert read.gateway.router.address == f"router:{read.router.port}"
+    assert read.local.valkey_url == "redis://valkey:6379/0"
+    assert services["gateway"]["ports"] == [f"127.0.0.1:8000:{read.gateway.port}"]
+
+
+def test_the_image_copies_what_there_is() -> None:
+    for line in re.findall(r"^COPY (?!--from)(.*)$", (COMPOSE / "Dockerfile").read_text(), re.M):
+        assert (ROOT / line.split()[0]).exists(), line

@@ -1,0 +1,85 @@
+"""The shell blocks of README and guides: what can run, runs, in order, on a fresh folder; the rest is in a list here.
+
+The first customer and the deployment have tests of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.deployment import ROOT, fake_fleet
+from tests.fakes.process import fake_engine
+from tests.slipstream.guide import NOT_RUN, blocks, reader, shell_blocks
+
+GUIDES = ROOT / "docs" / "guides"
+PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
+ON_ONE_DEPLOYMENT = ("customers.md", "monitoring.md", "real-engines.md", "secrets.md", "backup.md")
+"""After README, which starts it; backup last, for it stops it and starts it again."""
+WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md"}
+NOT_RUN_HERE = {
+    ("README.md", "installs, from an address that the reader knows"): 1,
+    ("README.md", "it is what runs the tests"): 1,
+    ("backup.md", "it changes the clone"): 1,
+    ("backup.md", "needs a PostgreSQL of your own"): 1,
+    ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
+    ("customers.md", "needs heads that were noted elsewhere"): 1,
+    ("deploy.md", "fetches from the package index"): 1,
+    ("deploy.md", "it changes /opt, /etc and the accounts of the machine"): 1,
+    ("deploy.md", "needs a Docker daemon"): 1,
+    ("real-engines.md", "needs SGLang"): 1,
+    ("real-engines.md", "needs llama.cpp"): 1,
+    ("real-engines.md", "needs vLLM"): 1,
+    ("secrets.md", "needs several machines"): 1,
+    ("train-the-models.md", "training takes hours"): 5,
+}
+TOKEN = "deployment-token-of-the-pages"
+COMMANDS = re.compile(r"^(    |\t)(\$ )?(slipstream|make|curl|python3?|pip|docker|export|cd|[A-Z_]+=\S+ \w+) ", re.M)
+
+
+def test_what_is_not_run_is_known_and_says_why() -> None:
+    found = Counter(
+        (block.page, block.note.removeprefix(NOT_RUN))
+        for page in PAGES
+        for block in blocks(page)
+        if block.note.startswith(NOT_RUN)
+    )
+    assert found == NOT_RUN_HERE
+
+
+def test_every_page_with_something_to_run_is_run() -> None:
+    assert {page.name for page in PAGES if shell_blocks(page)} == {
+        "README.md", *ON_ONE_DEPLOYMENT, *WITH_TESTS_OF_THEIR_OWN,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_command_hides_from_the_tests_in_an_indented_block(page: Path) -> None:
+    outside = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    assert COMMANDS.search(outside) is None
+
+
+@pytest.mark.timeout(300)  # two starts of everything but engines, on a machine that may be busy
+async def test_the_pages_run_from_top_to_bottom() -> None:
+    """On a fake engine that serves the shipped chat model's name: what is tried here is around it."""
+    async with (
+        fake_engine(token=TOKEN, model="slipstream-chat") as engine,
+        reader(**fake_fleet(engine.url, model="slipstream-chat")) as person,
+    ):
+        data = person.folder / ".slipstream"
+        data.mkdir(mode=0o700)
+        for name in ("token", "engine.metrics.token"):
+            (data / name).write_text(TOKEN)
+            (data / name).chmod(0o600)
+        said = {}
+        for page in (ROOT / "README.md", *(GUIDES / name for name in ON_ONE_DEPLOYMENT)):
+            for block in shell_blocks(page):
+                said[block.title] = await person.paste(block)
+        whole = "".join(said.values())
+    assert '"error"' not in whole
+    assert "slipstream_journal_healthy 1.0" in whole
+    assert whole.count('"object":"list"') >= 1
+    assert "made-by-hand" not in whole
