@@ -21,6 +21,7 @@ class Engine(msgspec.Struct, frozen=True):
     name: str
     folder: ModelFolder
     port: int
+    context_tokens: int
 
     @property
     def url(self) -> str:
@@ -55,15 +56,15 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
     """
     chat, code = model_folders(config)
     models, pools, engines = [], [], []
-    for tier, folder, replicas in (
-        (Tier.CHAT, chat, config.chat_replicas),
-        (Tier.AUTOCOMPLETE, code, config.code_replicas),
+    for tier, folder, replicas, own_limit in (
+        (Tier.CHAT, chat, config.chat_replicas, config.chat_context_tokens),
+        (Tier.AUTOCOMPLETE, code, config.code_replicas, config.code_context_tokens),
     ):
+        limit = min(given for given in (own_limit, context_tokens, folder.context_tokens) if given)
         processes = [
-            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"))
+            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"), limit)
             for number in range(1, replicas + 1)
         ]
-        limit = folder.context_tokens if context_tokens == 0 else min(context_tokens, folder.context_tokens)
         models.append(Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path)))
         pools.append(Pool(name=tier, driver=DRIVER, replicas=tuple(Replica(id=p.name, url=p.url) for p in processes)))
         engines += processes

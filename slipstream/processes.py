@@ -68,7 +68,10 @@ class Processes:
     def engine(self, engine: Engine) -> ChildSpec:
         """An embedded engine, niced below the gateways and kept to its threads; it serves once /health says so."""
         threads = str(self._settings.engine.threads)
-        arguments = ("--model", str(engine.folder.path), "--name", engine.folder.name, "--port", str(engine.port))
+        arguments = (
+            *("--model", str(engine.folder.path), "--name", engine.folder.name),
+            *("--port", str(engine.port), "--context-tokens", str(engine.context_tokens)),
+        )
         return ChildSpec(
             name=engine.name,
             launch=self._serving(

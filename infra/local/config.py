@@ -29,6 +29,10 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Hugging Face Llama folder for the chat tier; unset: the small model that comes with Slipstream."""
     code_model: str | None = None
     """Hugging Face Llama folder for the autocomplete tier; unset: the small model that comes with Slipstream."""
+    chat_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Longest prompt and output of the chat tier together; 0: `engine.context_tokens`."""
+    code_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The same for the autocomplete tier."""
     chat_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Embedded engine processes for the chat tier."""
     code_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1

@@ -36,6 +36,17 @@ def control_address_option(function: Function) -> Function:
     )(function)
 
 
+def kv_budget_option(function: Function) -> Function:
+    """`--kv-budget-bytes` of embedded engines."""
+    return click.option(
+        "--kv-budget-bytes",
+        "engine__kv__budget_bytes",
+        type=int,
+        metavar="BYTES",
+        help="Memory of an embedded engine for keys and values. Default: engine.kv.budget_bytes.",
+    )(function)
+
+
 def metrics_port_option(section: str) -> Callable[[Function], Function]:
     """`--metrics-port` of a process whose settings are this section."""
     return click.option(

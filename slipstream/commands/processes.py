@@ -8,7 +8,13 @@ from pathlib import Path
 
 import click
 
-from slipstream.commands.options import config_option, data_option, metrics_port_option, starting_settings
+from slipstream.commands.options import (
+    config_option,
+    data_option,
+    kv_budget_option,
+    metrics_port_option,
+    starting_settings,
+)
 from slipstream.descriptors import raise_descriptor_limit
 from slipstream.worker_config import Queue
 
@@ -46,6 +52,10 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.option("--name", "engine__name", help="Name it is served under. Default: the folder's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "engine__port", type=int, help="Port to listen on.")
+@click.option(
+    "--context-tokens", "engine__context_tokens", type=int, help="Longest prompt and output. Default: as made."
+)
+@kv_budget_option
 @metrics_port_option("engine")
 def engine(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:
     """Run one embedded engine."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.commands.options import config_option, data_option, kv_budget_option, load_settings
 
 
 @click.command()
@@ -19,6 +19,9 @@ from slipstream.commands.options import config_option, data_option, load_setting
 @click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
 @click.option("--chat-model", "local__chat_model", metavar="FOLDER", help="Hugging Face Llama folder for chat.")
 @click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face Llama folder for autocomplete.")
+@click.option("--chat-context-tokens", "local__chat_context_tokens", type=int, help="Default: as the model was made.")
+@click.option("--code-context-tokens", "local__code_context_tokens", type=int, help="Default: as the model was made.")
+@kv_budget_option
 @click.option("--chat-replicas", "local__chat_replicas", type=int, help="Chat engines. Default: 1.")
 @click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
 @click.option("--probe", is_flag=True, help="Start nothing unless every engine of the settings is as they say.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from slipstream import fleet, model_folder
 from slipstream.model_folder import SHIPPED, ModelFolder
+from tests.slipstream.deployment import run
 
 
 def _copy(tmp_path: Path, without: str = "") -> Path:
@@ -87,3 +89,22 @@ def test_every_replica_has_a_port_and_an_id_of_its_own(tmp_path: Path) -> None:
     assert [model.context_tokens for model in made.models] == [512, 512]
     ids = [replica.id for pool in made.pools for replica in pool.replicas]
     assert len(ids) == len(set(ids)) == 4
+
+
+def test_one_models_context_is_cut_and_the_others_is_not(tmp_path: Path) -> None:
+    ports = Ports(tmp_path / "ports.json")
+    made = fleet.embedded(LocalConfig(chat_context_tokens=1_024), ports, context_tokens=4_000)
+    assert [model.context_tokens for model in made.models] == [1_024, 4_000]
+    assert [engine.context_tokens for engine in made.engines] == [1_024, 4_000]
+
+
+def test_a_context_that_memory_does_not_hold_names_the_settings_and_the_flags(tmp_path: Path) -> None:
+    model = SHIPPED / "slipstream-code"
+    started = run("engine", "--model", str(model), "--kv-budget-bytes", "4000000", "--data", str(tmp_path / "data"))
+    assert started.returncode == 2
+    sentence = started.stderr.splitlines()[-1]
+    found = re.search(r"4000000 bytes hold ([\d,]+) tokens .* need 8,192\. Give at least (\d+) \(--kv-bud", sentence)
+    assert found is not None, sentence
+    assert f"a context of {found[1]} at most (engine.context_tokens, or --context-tokens; " in sentence
+    assert "--chat-context-tokens or --code-context-tokens" in sentence
+    assert 4_000_000 < int(found[2]) < 256 * 1024 * 1024

@@ -31,12 +31,14 @@ class KVStore:
         budgeted = self.page_bytes + beside_bytes * config.page_tokens
         self.total_pages = config.budget_bytes // budgeted
         least = -(-context_tokens // config.page_tokens)
+        held = self.total_pages * config.page_tokens
         if self.total_pages < least:
             raise ConfigError(
-                f"kv.budget_bytes: {config.budget_bytes} bytes hold {self.total_pages * config.page_tokens} tokens of "
-                f"{self.token_bytes + beside_bytes} bytes; one request may need {context_tokens}. Give at least "
-                f"{least * budgeted} or lower context_tokens.",
-                param="kv.budget_bytes",
+                f"engine.kv.budget_bytes: {config.budget_bytes} bytes hold {held:,} tokens of this model, and one "
+                f"request may need {context_tokens:,}. Give at least {least * budgeted} (--kv-budget-bytes), or a "
+                f"context of {held:,} at most (engine.context_tokens, or --context-tokens; with `up` for one model "
+                "alone --chat-context-tokens or --code-context-tokens).",
+                param="engine.kv.budget_bytes",
             )
         # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
         self.pages: Tensor = torch.zeros(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import struct
 import time
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from contracts.errors import ConfigError
 from gateway.metering.journal.disk import Disk
+
+logger = logging.getLogger(__name__)
 
 Position = tuple[int, int]
 """(segment number, offset in it)"""
@@ -47,11 +50,20 @@ class JournalFolder:
         Raises ConfigError when another process still has it after `timeout_s`, or when it cannot be written.
         """
         deadline_s = time.monotonic() + timeout_s
+        said = False
         while not self.try_lock(create=True):
             if time.monotonic() >= deadline_s:
                 raise ConfigError(
                     f"{self.path}: this journal folder is in use by process {self._holder()}; give every gateway "
                     "instance a name of its own, or stop the other one"
+                )
+            if not said:
+                said = True
+                logger.warning(
+                    "%s: this journal folder is in use by process %s; waiting up to %g s for it to end",
+                    self.path,
+                    self._holder(),
+                    timeout_s,
                 )
             time.sleep(0.05)
 

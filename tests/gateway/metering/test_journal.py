@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -168,14 +169,15 @@ async def test_one_folder_has_one_journal(tmp_path: Path) -> None:
         await start(tmp_path / "gw")
     code = (
         "import asyncio, sys; from pathlib import Path; from contracts.errors import ConfigError\n"
-        "from tests.gateway.metering.samples import start\n"
-        "try: asyncio.run(start(Path(sys.argv[1])))\n"
+        "from tests.gateway.metering.samples import quick, start\n"
+        "try: asyncio.run(start(Path(sys.argv[1]), config=quick(lock_timeout_s=0.2)))\n"
         "except ConfigError as error: print(error)\n"
     )
     other = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code, str(tmp_path / "gw")], capture_output=True, text=True, check=True
     )
     assert "in use by process" in other.stdout
+    assert f"gw: this journal folder is in use by process {os.getpid()}; waiting up to" in other.stderr  # at once
     record = opened()
     journal.opened(record)
     await journal.closed(closed(record))
