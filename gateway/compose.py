@@ -168,6 +168,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 "router": lambda: router.connected,
                 "models": lambda: bool(fleet.models),
             },
+            replicas=lambda: router.replicas,
         )
 
 

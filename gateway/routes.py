@@ -62,10 +62,14 @@ class SystemController(Controller):
 
     @get("/readyz")
     async def readyz(self, services: Services) -> Response[dict[str, Any]]:
-        """Whether this instance should get traffic, and if not, which part is missing."""
+        """Whether this instance should get traffic, and if not, which part is missing; and how each engine stands.
+
+        An engine that is not usable is no reason to send traffic elsewhere: other instances have the same engines.
+        """
         parts = services.readiness()
         ready = all(parts.values())
-        return Response({"ready": ready, "parts": parts}, status_code=200 if ready else 503)
+        body = {"ready": ready, "parts": parts, "replicas": services.replicas()}
+        return Response(body, status_code=200 if ready else 503)
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:

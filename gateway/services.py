@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from litestar.types import ASGIApp
 
 from contracts.errors import SlipstreamError
 from contracts.phases import Phase
+from contracts.replica_state import ReplicaState
 from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.observability.metrics import GatewayMetrics
@@ -30,6 +31,8 @@ class Services(msgspec.Struct, kw_only=True):
     salts: Salts
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
+    replicas: Callable[[], Sequence[ReplicaState]]
+    """Every engine, as the router told last."""
     endpoints: dict[str, ASGIApp] = {}
     """The inference endpoints by path."""
     draining: bool = False

@@ -19,6 +19,7 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ModelNotFound, NoEngine, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
+from contracts.replica_state import ReplicaState
 from router.book import Crossing, Ending, LeaseBook
 from router.client_config import RouterClientConfig
 from router.protocol import wire
@@ -40,6 +41,8 @@ class RouterClient:
         self.connected = False
         self.connections = 0
         """How often the router has welcomed this client."""
+        self.replicas: tuple[ReplicaState, ...] = ()
+        """As the router told last; empty while it is away."""
         self.book = LeaseBook(config.endings_limit)
         self._address = Address.parse(config.address, "gateway.router.address")
         self._token = token
@@ -219,6 +222,8 @@ class RouterClient:
                 self._fail(message.shed.lease_id, _error_of(message.shed))
         elif body == "welcome":
             self._connected(message.welcome)
+        elif body == "pong":
+            self.replicas = wire.replicas_of(message.pong)
         elif body == "closing":
             self._drop_connection(message.closing.reason)
 
@@ -304,6 +309,7 @@ class RouterClient:
         if not self.connected:
             return
         self.connected = False
+        self.replicas = ()
         self._welcomed.clear()
         if self._ping_timer is not None:
             self._ping_timer.cancel()

@@ -37,6 +37,9 @@ class LeaseService(Protocol):
     def publish(self, event: StatePublished, gateway_id: str) -> None:
         """Put a desired state through the core, unless its version cannot be true."""
 
+    def pong(self) -> pb.RouterMessage:
+        """The answer to a ping: how the replicas stand."""
+
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
 
@@ -133,7 +136,7 @@ class GatewayConnection:
     def _lease_message(self, payload: bytes) -> None:
         message = pb.GatewayMessage.FromString(payload)
         if message.HasField("ping"):
-            self.send(pb.RouterMessage(pong=pb.Pong()))
+            self.send(self._service.pong())
             return
         try:
             event = codec.event(self.number, message)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError
+from contracts.proto import router_pb2 as pb
+from contracts.replica_state import ReplicaState
 from engines.drivers.base import Driver
 from router.config import RouterConfig
 from router.control.server import ControlServer
@@ -40,6 +42,8 @@ from router.metrics import RouterMetrics
 from router.policies import registry
 from router.protocol import codec, wire
 from router.tokens import Role, RouterTokens
+
+PONG_KEPT_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +83,8 @@ class RouterServer:
         self._wakes_at: float | None = None
         self._listeners: list[asyncio.Server] = []
         self._all_gone = asyncio.Event()
+        self._pong = pb.RouterMessage(pong=pb.Pong())
+        self._pong_until = 0.0
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when a port cannot be had."""
@@ -190,6 +196,17 @@ class RouterServer:
     def role_of(self, token: str) -> Role | None:
         """What the token lets its bearer do; None: nothing."""
         return self._tokens.role_of(token)
+
+    def pong(self) -> pb.RouterMessage:
+        """The answer to a ping: how the replicas stand. Kept for a moment: many gateways ask, of many replicas."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._pong_until:
+            self._pong = wire.pong(
+                ReplicaState(one.id, one.pool, one.in_words, one.usable)
+                for one in self.dispatcher.fleet.replicas.values()
+            )
+            self._pong_until = now + PONG_KEPT_S
+        return self._pong
 
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""

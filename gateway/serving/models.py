@@ -51,7 +51,11 @@ class Fleet:
             if model.tokenizer is not None:
                 tokenizer = self._tokenizers.get(model.tokenizer) or tokenizers.get(model.tokenizer)
                 if tokenizer is None:
-                    loaded = await asyncio.to_thread(Tokenizer.load, Path(model.tokenizer), self._bounds)
+                    try:
+                        loaded = await asyncio.to_thread(Tokenizer.load, Path(model.tokenizer), self._bounds)
+                    except ConfigError as error:
+                        field = f"models.{model.name}.tokenizer"
+                        raise ConfigError(f"{field}: {error.message}", param=field) from None
                     tokenizer = OffLoopTokenizer(loaded, self._executor)
                 tokenizers[model.tokenizer] = tokenizer
             target = Target(model, capabilities, tokenizer)

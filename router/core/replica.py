@@ -127,6 +127,15 @@ class Replica:
         return self._in_use and self.health in _IN_SERVICE and not self.breaker.open
 
     @property
+    def in_words(self) -> str:
+        """Why it is not usable, in a word or two, or `healthy`; nothing of where it is."""
+        if self.draining:
+            return "draining"
+        if self.breaker.state.value != "closed":
+            return f"breaker {self.breaker.state.value}"
+        return self.health.value if self.weight or self.health is not Health.HEALTHY else "weight 0"
+
+    @property
     def free(self) -> bool:
         """It is usable and has a place left."""
         if self.breaker.half_open and len(self.trials) >= TRIALS_AT_ONCE:

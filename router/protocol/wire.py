@@ -6,6 +6,7 @@ Durations cross as whole milliseconds, rounded up where rounding down would turn
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,6 +16,7 @@ from contracts.generation import Tier
 from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from contracts.prefix import HASH_BYTES
 from contracts.proto import router_pb2 as pb
+from contracts.replica_state import ReplicaState
 from contracts.usage import Finish, Usage
 
 VERSION = 1
@@ -75,6 +77,17 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
         priority=message.priority,
         share=message.share or 1.0,
     )
+
+
+def pong(replicas: Iterable[ReplicaState]) -> pb.RouterMessage:
+    """The router's answer to a ping."""
+    told = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
+    return pb.RouterMessage(pong=pb.Pong(replicas=told))
+
+
+def replicas_of(message: pb.Pong) -> tuple[ReplicaState, ...]:
+    """What the router told of its replicas."""
+    return tuple(ReplicaState(one.id, one.pool, one.state, one.usable) for one in message.replicas)
 
 
 def cancel(lease_id: str) -> pb.GatewayMessage:

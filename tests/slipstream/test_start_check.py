@@ -3,13 +3,19 @@ be."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from contracts.desired_state import Model, Pool
+from contracts.generation import Tier
+from gateway.desired.store import DesiredStateStore
 from tests.certificates import write_certificate
+from tests.deployment import free_port
 from tests.slipstream.deployment import WITHOUT_ENGINES, run
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
@@ -154,6 +160,31 @@ def test_every_start_refuses_a_driver_there_is_not(command: tuple[str, ...], tmp
     file.write_text(WITHOUT_ENGINES.replace('"openai"', '"vllm"'))
     refused = run(*command, "--config", str(file), "--data", str(tmp_path / "data"))
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, f"slipstream: {NO_DRIVER}")
+
+
+async def test_a_gateway_whose_own_settings_are_refused_serves_no_older_ones_and_writes_nothing_down(
+    fresh_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    store = DesiredStateStore(fresh_postgres_url)
+    await store.start()
+    await store.seed((Model("older", Tier.CHAT, "one", 1_000),), (Pool("one", "sglang"),))
+    await store.stop()
+    file = tmp_path / "s.toml"
+    file.write_text(
+        f'[local]\ndatabase_url = "{fresh_postgres_url}"\n[gateway]\nport = {free_port()}\n'
+        + WITHOUT_ENGINES.replace("context_tokens", 'tokenizer = "/models/nope"\ncontext_tokens')
+    )
+    command = ("gateway", "--config", str(file), "--data", str(data_folder))
+    refused = await asyncio.to_thread(run, *command)
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].startswith(
+        "slipstream: models.elsewhere.tokenizer: /models/nope: no such model"
+    )
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM gateway.desired_states") == 1
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize("command", ["gateway", "router"])

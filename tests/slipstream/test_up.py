@@ -163,6 +163,12 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
         deployment.close()
 
 
+def _ready(port: int) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+        body: dict[str, Any] = json.load(answer)
+    return body
+
+
 def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deployment: Deployment) -> None:
     deployment.up("--quiet")
     assert deployment.errors.read_text() == ""
@@ -174,6 +180,10 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     assert seen.returncode == 1
     assert seen.stdout.endswith("http://127.0.0.1:9\n")
     assert json.loads(deployment.run("status", "--json").stdout)["replicas"][0]["usable"] is False
+    # to a load balancer as well, without its address
+    told = [{"id": "elsewhere-1", "pool": "elsewhere", "state": "unhealthy", "usable": False}]
+    wait_until(lambda: _ready(deployment.port)["replicas"] == told)
+    assert _ready(deployment.port)["ready"] is True
     # the same running deployment: keys, logs and requests by command
     made = deployment.run("keys", "create", "--name", "second").stdout.strip()
     assert made.startswith("sk-slip-")
