@@ -131,7 +131,6 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         stack.push_async_callback(admin.stop)
         follower = FleetFollower(fleet, router, keys)
         if place.models:  # what would be refused stops this start, and is not written down for the other gateways
-            keys.require(place.pools)
             await fleet.load(DesiredState(version=0, models=place.models, pools=place.pools))
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()

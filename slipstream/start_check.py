@@ -28,11 +28,7 @@ def check_fleet(settings: Settings) -> None:
     for pool in settings.pools:
         registry.of_pool(pool)
         _check_urls(pool)
-    state = DesiredState(version=1, models=settings.models, pools=settings.pools)
-    state.check()
-    for model in settings.models:
-        for name in (model.pool, model.canary.pool if model.canary else model.pool):
-            _check_served(model, state.pool(name))
+    DesiredState(version=1, models=settings.models, pools=settings.pools).check()
 
 
 def check(settings: Settings) -> None:
@@ -44,8 +40,10 @@ def check(settings: Settings) -> None:
     check_shares(settings.gateway.admin.webhooks)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
+    pools = {pool.name: pool for pool in settings.pools}
     for model in settings.models:
         _check_tokenizer(model)
+        _check_served(model, pools[model.pool])
     if not settings.models:
         fleet.model_folders(settings.local)
 
@@ -75,9 +73,8 @@ def _check_urls(pool: Pool) -> None:
             )
 
 
-def _check_served(model: Model, pool: Pool | None) -> None:
+def _check_served(model: Model, pool: Pool) -> None:
     """Some replica of the pool can take the longest request that the model promises."""
-    assert pool is not None  # by DesiredState.check
     if not pool.replicas:
         raise ConfigError(
             f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "
