@@ -29,7 +29,7 @@ async def test_the_page_gives_a_customer_a_key_a_budget_an_alert_and_an_invoice(
             said.append(await person.paste(block))
     whole = "".join(said)
     assert 'verified {"id":' in whole
-    assert '"type":"budget.threshold_reached"' in whole
+    assert '"type":"budget.exhausted"' in whole
     assert '"code":"insufficient_quota"' in whole
     (totals,) = _objects(whole, '{"data":[{"hour":')
     (invoice,) = _objects(said[-2], '{"organization_id":')
