@@ -7,7 +7,7 @@ import random
 
 
 class Backoff:
-    """The pauses between attempts at one thing; whoever waits does so himself.
+    """The pauses between attempts at one thing; the waiting is the caller's.
 
     jitter: the part of each pause that is left to chance, 0 to 1, so that many who lost the same thing at the same
     moment do not all come back together. stable_after_s: an attempt that held for so long went well.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -66,7 +65,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),
         ],
-        dependencies={"services": Provide(_constant(services), sync_to_thread=False)},
+        dependencies={"services": Provide(_services)},
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,
         openapi_config=None,
@@ -77,12 +76,9 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     return FrontDoor(services.endpoints, routes)
 
 
-def _constant(services: Services) -> Callable[[], Services]:
-    def provide() -> Services:
-        return services
-
-    provide.__annotations__ = {"return": Services}
-    return provide
+async def _services(state: State) -> Services:
+    services: Services = state.services
+    return services
 
 
 def _translated(request: Request[Any, Any, Any], error: Exception, max_body_bytes: int) -> SlipstreamError:

@@ -79,10 +79,8 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
         stack.push_async_callback(journal.stop)
-        ledger, ask = (
-            Ledger(pool, config.metering.ship_timeout_s),
-            EngineUsage(connections, config.metering.ask_timeout_s),
-        )
+        ledger = Ledger(pool, config.metering.ship_timeout_s)
+        ask = EngineUsage(connections, config.metering.ask_timeout_s)
         await Recovery(journal, ask, config.metering, metering).resolve()
         shipper = Shipper(journal, ledger, config.metering, metering)
         limiter = Limiter(
@@ -120,9 +118,9 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         router = RouterClient(config.router, place.router_token, place.instance)
         await router.start()
         stack.push_async_callback(router.stop)
-        sweeper = IdleTimeouts()
-        sweeper.start()
-        stack.push_async_callback(sweeper.stop)
+        idle_timeouts = IdleTimeouts()
+        idle_timeouts.start()
+        stack.push_async_callback(idle_timeouts.stop)
 
         fleet = Fleet(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
         stack.callback(fleet.close)
@@ -152,7 +150,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 router,
                 connections,
                 fleet.driver,
-                sweeper,
+                idle_timeouts,
                 metrics,
                 traces,
             ),

@@ -117,6 +117,11 @@ class AdminCall:
         """Its id. Raises NotFound for an organization that is not, or is somebody else's: nobody learns which."""
         return await self._owner_of("organization", organization_id, select(organizations.c.id), organizations)
 
+    async def lock_organization(self, organization_id: UUID) -> None:
+        """Until the end of the transaction: of two requests at once not both can be the last that fits."""
+        statement = select(organizations.c.id).where(organizations.c.id == organization_id)
+        await self.value(statement.with_for_update(key_share=True))
+
     async def organization_of_project(self, project_id: UUID) -> UUID:
         """Whose project it is. Raises NotFound like `require_organization`."""
         return await self._owner_of("project", project_id, select(projects.c.organization_id), projects)

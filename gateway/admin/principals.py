@@ -15,7 +15,6 @@ from gateway.admin.bodies import Body, Deleted, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
 from gateway.admin.rows import equal, is_set
-from gateway.db.tables import organizations
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 
@@ -101,8 +100,7 @@ async def _require_other_owner(call: AdminCall, kind: Resource[HolderT], leaving
     if kind.noun != PrincipalKind.MEMBER or leaving.role is not Role.OWNER or leaving.disabled_at is not None:
         return
     # Two owners who remove each other at the same moment meet at this lock: the second one then finds itself last.
-    organization = select(organizations.c.id).where(organizations.c.id == leaving.organization_id)
-    await call.value(organization.with_for_update(key_share=True))
+    await call.lock_organization(leaving.organization_id)
     table = principals.c
     others = await call.value(
         select(func.count()).where(

@@ -3,7 +3,7 @@
 Silence on a notification channel looks the same whether nothing happened or the connection is dead. So a round trip
 is made on the same connection every `heartbeat_s`: notifications and the reply travel in one ordered stream, hence when
 the reply is here, everything announced before it has been delivered. `proven_at_s` is when the last such round trip
-*began*; who acts on silence must not do so longer after it than he can afford to be wrong.
+*began*; whoever acts on silence must not do so for longer after it than they can afford to be wrong.
 """
 
 from __future__ import annotations

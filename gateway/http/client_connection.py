@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.wire.errors import Headers
 
-SCOPE_KEY = "slipstream.channel"
+SCOPE_KEY = "slipstream.connection"
 
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 STATUS_LINES = {
@@ -46,11 +46,6 @@ class ClientConnection:
     def gone(self) -> bool:
         """The client has disconnected; what is written goes nowhere."""
         return self._cycle.disconnected
-
-    @property
-    def received(self) -> bool:
-        """The request's body is here, or has been read: asking for it waits for nobody."""
-        return not self._cycle.more_body
 
     @property
     def full(self) -> bool:

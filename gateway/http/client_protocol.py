@@ -62,7 +62,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
         self._refusal: SlipstreamError | None = None
-        self._channel: ClientConnection | None = None
+        self._connection: ClientConnection | None = None
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -131,11 +131,11 @@ class ClientProtocol(HttpToolsProtocol):
         self._table.forget(self)
         if self.transport is None:
             return  # it was refused, or its handshake failed
-        channel = self._channel
+        connection = self._connection
         super().connection_lost(exc)
         # uvicorn tells only the newest request, which may be one that still waits in the pipeline
-        if channel is not None:
-            channel.lost()
+        if connection is not None:
+            connection.lost()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests, cut anywhere."""
@@ -231,9 +231,9 @@ class ClientProtocol(HttpToolsProtocol):
         self._raw.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._channel = channel = ClientConnection(cycle, self.network)
+        self._connection = connection = ClientConnection(cycle, self.network)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
-        scope[SCOPE_KEY] = channel
+        scope[SCOPE_KEY] = connection
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
@@ -250,7 +250,7 @@ class ClientProtocol(HttpToolsProtocol):
     def _watched(self) -> bool:
         """The answer goes by its `ClientConnection`, whose writer ends a client that stalls (`client_stall_timeout_s`)
         and settles what it owes."""
-        return self._channel is not None and self._channel.started
+        return self._connection is not None and self._connection.started
 
     def _settle(self) -> None:
         """Tell the table when this waits for something else than before."""

@@ -23,7 +23,7 @@ from gateway.http.config import ConnectionsConfig
 
 SWEEP_S = 0.25
 MALFORMED_LOGGED_EVERY_S = 60.0
-"""A stranger may send as many malformed requests as he likes; he must not fill the disk by the log."""
+"""Strangers may send as many malformed requests as they like, and must not fill the disk by the log."""
 RETRY_AFTER_S = 1.0
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -28,20 +28,20 @@ class ClientGone(Exception):
 
 
 class ClientWatch:
-    """`async with ClientWatch(channel):` around everything done for one client."""
+    """`async with ClientWatch(connection):` around everything done for one client."""
 
-    __slots__ = ("_channel", "_fired", "_task")
+    __slots__ = ("_connection", "_fired", "_task")
 
-    def __init__(self, channel: Disconnectable) -> None:
-        self._channel = channel
+    def __init__(self, connection: Disconnectable) -> None:
+        self._connection = connection
         self._task: asyncio.Task[Any] | None = None
         self._fired = False
 
     async def __aenter__(self) -> ClientWatch:
-        if self._channel.gone:
+        if self._connection.gone:
             raise ClientGone
         self._task = asyncio.current_task()
-        self._channel.on_gone = self.cut
+        self._connection.on_gone = self.cut
         return self
 
     async def __aexit__(
@@ -50,7 +50,7 @@ class ClientWatch:
         task = self._task
         assert task is not None
         self._task = None
-        self._channel.on_gone = None
+        self._connection.on_gone = None
         if self._fired and task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise ClientGone from None
 

@@ -15,10 +15,10 @@ JSON: Headers = [(b"content-type", b"application/json")]
 class ResponseWriter:
     """One response. `headers` may grow until the start. Writing never waits: see `ClientConnection.full`."""
 
-    __slots__ = ("_channel", "_format", "_request_id", "_streaming", "error", "error_code", "headers", "status")
+    __slots__ = ("_connection", "_format", "_request_id", "_streaming", "error", "error_code", "headers", "status")
 
-    def __init__(self, channel: ClientConnection, wire_format: WireFormat[Any], request_id: str) -> None:
-        self._channel = channel
+    def __init__(self, connection: ClientConnection, wire_format: WireFormat[Any], request_id: str) -> None:
+        self._connection = connection
         self._format = wire_format
         self._request_id = request_id
         self._streaming = False
@@ -30,12 +30,12 @@ class ResponseWriter:
     @property
     def started(self) -> bool:
         """The status can no longer change."""
-        return self._channel.started
+        return self._connection.started
 
     @property
     def ended(self) -> bool:
         """Nothing more can be said."""
-        return self._channel.ended
+        return self._connection.ended
 
     def start_stream(self) -> None:
         """Begin an event stream; its headers leave with the next events."""
@@ -44,16 +44,16 @@ class ResponseWriter:
 
     def events(self, data: bytes) -> None:
         """Send events."""
-        self._channel.write(data)
+        self._connection.write(data)
 
     def end_stream(self, data: bytes) -> None:
         """Send the last events and end the response."""
-        self._channel.end(data)
+        self._connection.end(data)
 
     def whole(self, status: int, body: bytes, extra: Headers | None = None) -> None:
         """Send a complete JSON answer."""
         self._start(status, [*JSON, (b"content-length", b"%d" % len(body)), *(extra or [])])
-        self._channel.end(body)
+        self._connection.end(body)
 
     def fail(self, error: SlipstreamError, extra: Headers | None = None) -> None:
         """Report an error: as a status while that is possible, else as the stream's last event."""
@@ -65,20 +65,20 @@ class ResponseWriter:
             body = self._format.error_body(error, self._request_id)
             self.whole(self._format.error_status(error), body, [*headers_of(error), *(extra or [])])
         elif self._streaming:
-            self._channel.end(self._format.error_event(error, self._request_id))
+            self._connection.end(self._format.error_event(error, self._request_id))
         else:
-            self._channel.end(b"")
+            self._connection.end(b"")
 
     async def drained(self) -> None:
         """Return when the client has read enough of what was written, or is gone."""
-        if self._channel.full:
-            await self._channel.drained()
+        if self._connection.full:
+            await self._connection.drained()
 
     @property
     def full(self) -> bool:
         """The client does not keep up."""
-        return self._channel.full
+        return self._connection.full
 
     def _start(self, status: int, headers: Headers) -> None:
         self.status = status
-        self._channel.start(status, headers + self.headers)
+        self._connection.start(status, headers + self.headers)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from gateway.limits.plan import MINUTE_MS, NO_LIMIT, Plan
+from gateway.limits.plan import COUNTERS, MINUTE_MS, NO_LIMIT, Plan
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -38,7 +38,7 @@ class RateState(msgspec.Struct, frozen=True):
         for number, rule in enumerate(self.plan.rules):
             limit = rule.limits[position]
             if limit != NO_LIMIT:
-                units = self.left[7 * number + position]
+                units = self.left[len(COUNTERS) * number + position]
                 if strictest is None or units < strictest[0]:
                     strictest = units, limit
         if strictest is None:
@@ -48,7 +48,7 @@ class RateState(msgspec.Struct, frozen=True):
         return CounterState(limit, max(0, units // MINUTE_MS), max(0, -(-missing // limit)))
 
     def headers(self) -> Headers:
-        """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited. Source: wire facts 5.1."""
+        """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited."""
         headers: Headers = []
         for name, position in _OPENAI:
             state = self.counter(position)

@@ -21,7 +21,6 @@ from gateway.admin.webhooks.address import check_url
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.outbox import EventType
 from gateway.admin.webhooks.signature import new_secret
-from gateway.db.tables import organizations
 
 MAX_WEBHOOKS = 20
 
@@ -85,7 +84,7 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     """Make a webhook. The answer holds its secret, this once."""
     await call.require_organization(organization_id)
     check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
-    await _lock_organization(call, organization_id)
+    await call.lock_organization(organization_id)
     count = await call.value(select(func.count()).where(webhooks.c.organization_id == organization_id))
     if count >= MAX_WEBHOOKS:
         raise Conflict(f"An organization has at most {MAX_WEBHOOKS} webhooks; delete one first.")
@@ -138,7 +137,7 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     A setting of the deployment bounds how many tests of an organization may wait for their delivery.
     """
     webhook = await WEBHOOKS.find(call, webhook_id)
-    await _lock_organization(call, webhook.organization_id)
+    await call.lock_organization(webhook.organization_id)
     waiting, most = await call.value(_pending_tests(webhook.organization_id)), call.webhooks.pending_tests
     if waiting >= most:
         raise Conflict(
@@ -153,12 +152,6 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     result = WebhookTest(event_id=event_id)
     call.audit("webhook.test", webhook_id, organization_id=webhook.organization_id, after=result)
     return result
-
-
-async def _lock_organization(call: AdminCall, organization_id: UUID) -> None:
-    """Until the end of the transaction: of two requests at once not both can be the last that fits."""
-    statement = select(organizations.c.id).where(organizations.c.id == organization_id)
-    await call.value(statement.with_for_update(key_share=True))
 
 
 def _pending_tests(organization_id: UUID) -> Select[Any]:

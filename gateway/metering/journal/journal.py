@@ -1,4 +1,4 @@
-"""The journal as the gateway uses it: opened, placed, closed. DESIGN: after a crash every attempt still gets its row.
+"""The journal as the gateway uses it: opened, placed, closed. After a crash every attempt still gets its row.
 
     opened, placed   one write each: survive kill -9 of this process
     closed           group commit with fdatasync off the event loop: survives a power cut once it has returned

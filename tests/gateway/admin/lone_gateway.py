@@ -15,13 +15,15 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from contracts.desired_state import Model, Pool
+from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from infra.local.folders import DataFolder
 from tests.deployment import ROOT, free_port, plain_environment
 
 GUARD_S = 60.0
 MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
+POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),))]
+"""Nobody answers there, and nobody asks."""
 
 
 class LoneGateway(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ async def lone_gateway(
         "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": folder.name,
         "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.05",
         "SLIPSTREAM_MODELS": msgspec.json.encode(MODELS).decode(),
-        "SLIPSTREAM_POOLS": msgspec.json.encode([Pool("one", "sglang")]).decode(),
+        "SLIPSTREAM_POOLS": msgspec.json.encode(POOLS).decode(),
         **settings,
     }
     limited = ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh") if descriptors else ()
