@@ -148,12 +148,13 @@ async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice],
 
 async def _named(call: AdminCall, which: str) -> ModelPrice:
     """By version; or the one price of a model that has not ended. Raises NotFound, InvalidField."""
+    from gateway.admin.resources.prices import find_price
+
     if which.isdecimal():
-        found = [each for each in (await _prices(call, None))[0] if each.version == int(which)]
-    else:
-        found = [each for each in (await _prices(call, which))[0] if _state(each) != "ended"]
+        return await find_price(call, which)
+    found = [each for each in (await _prices(call, which))[0] if _state(each) != "ended"]
     if not found:
-        raise NotFound(f"price {which!r}: no such version, and no model of this name with a price in force or coming")
+        raise NotFound(f"price {which!r}: no model of this name has a price in force or coming")
     if len(found) > 1:
         versions = ", ".join(f"{each.version} ({_state(each)})" for each in found)
         raise InvalidField(

@@ -124,7 +124,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
 
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
     """End a price, a minute from now at the earliest, or let it go on."""
-    before = await _find(call, price_version)
+    before = await find_price(call, price_version)
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= before.valid_from:
         raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
@@ -148,7 +148,7 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
 
 async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     """Take back a price that has not begun; returns what it would have been."""
-    before = await _find(call, price_version)
+    before = await find_price(call, price_version)
     try:
         await call.value(delete(prices).where(prices.c.version == before.version))
     except asyncpg.RestrictViolationError:
@@ -171,7 +171,8 @@ def _require_notice(at: datetime, field: str) -> None:
         )
 
 
-async def _find(call: AdminCall, version: str) -> ModelPrice:
+async def find_price(call: AdminCall, version: str) -> ModelPrice:
+    """Locked until the transaction ends. Raises NotFound."""
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
     statement = select(*_columns(call)).where(prices.c.version == number).with_for_update()
     return await call.find(ModelPrice, statement, "price", version[:20])
