@@ -45,7 +45,8 @@ class BackgroundTask:
                     result = step()
                     if inspect.isawaitable(result):
                         await result
-                except Exception:
+                except (Exception, asyncio.CancelledError) as error:
+                    _require_failure(error)
                     logger.exception("%s failed; done again in %g s", name, period_s)
                 await asyncio.sleep(period_s)
 
@@ -79,7 +80,15 @@ class BackgroundTask:
             began_s = loop.time()
             try:
                 return await self._run()
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                _require_failure(error)
                 pause_s = backoff.next_s(loop.time() - began_s)
                 logger.exception("%s failed; begun again in %.1f s", self._name, pause_s)
             await asyncio.sleep(pause_s)
+
+
+def _require_failure(error: BaseException) -> None:
+    """Raise it where it is this task that is stopped, and not something that it waited for."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+        raise error

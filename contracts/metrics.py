@@ -12,6 +12,9 @@ from prometheus_client.registry import Collector
 
 from contracts.errors import ConfigError
 
+REQUEST_S = 10.0
+"""How long a connection may take to send its request: each holds a thread."""
+
 
 class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where one process shows its metrics. No token is asked for: whoever reaches the port reads them."""
@@ -43,6 +46,7 @@ def metrics_server(collector: Collector, config: MetricsConfig, setting: str) ->
             "another",
             param=f"{setting}.port",
         ) from None
+    server.RequestHandlerClass.timeout = REQUEST_S  # type: ignore[attr-defined]
     try:
         yield
     finally:

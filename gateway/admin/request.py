@@ -77,12 +77,17 @@ def secret_of(connection: AnyConnection) -> str:
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
-    await connection.app.state.services.admin.admit(handler.opt["endpoint"], secret_of(connection))
+    endpoint = handler.opt.get("endpoint")
+    if endpoint is not None:  # else Litestar's own answer to OPTIONS, which names the methods there are
+        await connection.app.state.services.admin.admit(endpoint, secret_of(connection))
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
-    kind = handler.opt["endpoint"].query or msgspec.Struct
+    endpoint = handler.opt.get("endpoint")
+    if endpoint is None:
+        return
+    kind = endpoint.query or msgspec.Struct
     for name, text in connection.path_params.items():
         if not _storable(text):
             raise NotFound(f"There is no such {_noun(name)}.")

@@ -184,8 +184,8 @@ class ClientProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
             raise Refused
+        super().on_headers_complete()  # raises for a URL that is none: still the head's fault
         self._receiving = Waiting.BODY
-        super().on_headers_complete()
         self.headers = []  # trailers would be added to what the request's handler already reads
         if self.expect_100_continue:
             # answered without having been asked for its body, the client may send it or not: only closing is clear

@@ -152,3 +152,24 @@ async def test_a_step_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtur
     assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
         ("steps failed; done again in 0.001 s", True)
     ]
+
+
+async def test_somebody_else_s_cancellation_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_task, "FIRST_PAUSE_S", 0.001)
+    calls, third = 0, asyncio.Event()
+
+    async def step() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            third.set()
+        cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+
+    for task in (BackgroundTask("a run", step), BackgroundTask.every(0.001, step, "a step")):
+        calls = 0
+        third.clear()
+        async with task, asyncio.timeout(30):
+            await third.wait()
+    assert named("a run") == named("a step") == []

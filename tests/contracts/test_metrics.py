@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from contracts import settings
+from contracts import metrics, settings
 from contracts.errors import ConfigError
 from contracts.metrics import MetricsConfig, metrics_server
 from tests.deployment import free_port
@@ -62,3 +62,14 @@ def test_a_port_out_of_range_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("[router]\nport = 65536\n")
     with pytest.raises(ConfigError, match=r"router\.port: .*65535.*; got 65536"):
         settings.load(Sections, tmp_path / "s.toml", {})
+
+
+def test_who_sends_no_whole_request_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
+    port = free_port()
+    with (
+        metrics_server(CollectorRegistry(), MetricsConfig(port=port), "router.metrics"),
+        socket.create_connection(("127.0.0.1", port), timeout=60) as slow,
+    ):
+        slow.sendall(b"GET /metrics HT")
+        assert slow.recv(1) == b""

@@ -349,6 +349,32 @@ def test_a_long_text_that_cannot_fit_is_never_encoded_whole(
     assert longest[0] == SLICE_CHARACTERS
 
 
+def test_slices_refuse_nothing_that_fits(tmp_path: Path) -> None:
+    """Digits by threes, over a vocabulary that lacks some: a cut between them makes other threes of all the rest."""
+    alphabet = {character: id_ for id_, character in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+    threes = tokenizers.Tokenizer(tokenizers.models.BPE(alphabet | {"12": 300, "123": 301}, [("1", "2"), ("12", "3")]))
+    cutters = tokenizers.pre_tokenizers
+    threes.pre_tokenizer = cutters.Sequence([
+        cutters.Split(tokenizers.Regex(r"\p{N}{1,3}"), "isolated"),
+        cutters.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    tokenizer = saved(threes, tmp_path)
+    for first in ("", "x", "xy"):
+        text = first + "123" * (4 * SLICE_CHARACTERS // 3)
+        count = tokenizer.count(text)
+        assert len(tokenizer.encode(text, count)) == count
+        with pytest.raises(ContextTooLong, match="at least"):
+            tokenizer.encode(text, count // 2)
+    # a token that swallows the spaces behind it
+    swallowing = pieces(byte_fallback=True)
+    swallowing.add_special_tokens([tokenizers.AddedToken("<|user|>", rstrip=True, normalized=False)])
+    (folder := tmp_path / "swallowing").mkdir()
+    tokenizer = saved(swallowing, folder)
+    text = "<|user|>" + " " * 2 * SLICE_CHARACTERS
+    ids = tokenizer._encode(tokenizer._parsing, text, 100)
+    assert len(ids) < 100
+
+
 # Control strings
 
 

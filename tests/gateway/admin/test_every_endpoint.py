@@ -181,3 +181,11 @@ async def test_a_number_is_no_moment(people: People) -> None:
                 assert answer.body["error"]["param"] == field.encode_name
                 asked += 1
     assert asked > 20
+
+
+async def test_options_is_answered_whoever_asks(people: People) -> None:
+    values = await things_of(people, "operator")
+    for endpoint in ENDPOINTS:
+        for asker in (await people.owner(), people.with_secret("")):
+            answer = await asker.ask("OPTIONS", path_of(endpoint, values))
+            assert answer.status == 204, endpoint.name

@@ -269,6 +269,11 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
         async with served(reads_its_body, max_header_bytes=1_024) as server:
             for _ in range(200):
                 assert refused(await all_of(await server.connect(b"nonsense\r\n\r\n"))) == (400, "invalid_request")
+            for line in (b"GET http://a HTTP/1.1", b"CONNECT a:80 HTTP/1.1", b"GET http://[/ HTTP/1.1"):
+                assert refused(await all_of(await server.connect(line + b"\r\nhost: x\r\n\r\n"))) == (
+                    400,
+                    "invalid_request",
+                )
             large = GET[:-2] + b"a: %b\r\n\r\n" % (b"x" * 1_000)
             assert refused(await all_of(await server.connect(large))) == (431, "request_headers_too_large")
             upgrade = GET[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
@@ -276,7 +281,7 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
                 peer = await server.connect(upgrade)
                 assert await one_answer(peer) == (200, b"0")
                 peer[1].close()
-            assert server.malformed == {"invalid_request": 200, "request_headers_too_large": 1}
+            assert server.malformed == {"invalid_request": 203, "request_headers_too_large": 1}
 
     send_malformed_requests()
     lines = [record for record in caplog.records if record.levelno >= logging.INFO]
