@@ -139,7 +139,7 @@ async def dialects() -> AsyncIterator[Dialects]:
         engines = {name: await stack.enter_async_context(fake_engine(token=TOKEN)) for name in DIALECTS}
         pools = []
         for name, engine in engines.items():
-            options: dict[str, Any] = {"running_usage": True, "cache_salt": True} if name == TELLING else {}
+            options: dict[str, Any] = {"continuous_usage_stats": True, "cache_salt": True} if name == TELLING else {}
             driver = name if name in FINAL_COUNT else "openai"
             pools.append(Pool(name, driver, (Replica(name, engine.url),), PLACES, **options))
         models = [Model(pool.name, Tier.CHAT, pool.name, 4_096) for pool in pools]
