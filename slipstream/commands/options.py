@@ -80,9 +80,12 @@ def starting_settings(config_file: Path | None, data: str | None, **overrides: A
 
 
 def running_settings(config_file: Path | None, data: str | None) -> Settings:
-    """The settings a running deployment uses, if it has ever been up on this data folder, else what they would be."""
+    """The settings a deployment of `up` decided on this data folder: while it runs, and afterwards too unless a file is
+    named, which then says where things are without `up`. Else what they would be."""
+    from infra.local.lock import held
     from slipstream import settings
 
     asked = load_settings(config_file, local__data=data)
     decided = asked.data.settings_file
-    return settings.load(decided, {}) if config_file is None and decided.is_file() else asked
+    followed = decided.is_file() and (config_file is None or held(asked.data.lock_file))
+    return settings.load(decided, {}) if followed else asked

@@ -15,8 +15,11 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.settings import fields
 from infra.local.config import LocalConfig
+from infra.local.folders import DataFolder
+from infra.local.lock import FolderLock
 from router.config import SloClass
 from slipstream import settings, toml
+from slipstream.commands.options import running_settings
 from slipstream.settings import Settings
 
 
@@ -118,3 +121,20 @@ def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
     known = {name for name, _ in fields(Settings)} | {f"pools[].{name}" for name, _ in fields(Pool)}
     assert set(settings.RENAMED.values()) <= known
     assert not set(settings.RENAMED) & known
+
+
+def test_a_settings_file_leads_to_the_ports_of_the_deployment_that_runs_on_its_data_folder(data_folder: Path) -> None:
+    """A port that was taken: `up` chose another one and wrote it down."""
+    data = DataFolder(data_folder)
+    data.prepare()
+    data.settings_file.write_text(f'[local]\ndata = "{data_folder}"\n[router]\ncontrol_port = 8155\n')
+    file = data_folder / "mine.toml"
+    file.write_text(f'[local]\ndata = "{data_folder}"\n[router]\ncontrol_port = 8144\n')
+    lock = FolderLock(data.lock_file)
+    lock.acquire()
+    try:
+        assert running_settings(file, None).router.control_port == 8155
+    finally:
+        lock.release()
+    assert running_settings(file, None).router.control_port == 8144, "nothing runs: the file's word counts"
+    assert running_settings(None, str(data_folder)).router.control_port == 8155
