@@ -21,6 +21,8 @@ from slipstream.settings import Settings
 
 TOKEN_TO_BE_MADE = "made-by-the-first-start"
 """Stands for the token where there is none yet."""
+ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
+"""Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
 
 
 def check_fleet(settings: Settings) -> None:
@@ -54,18 +56,22 @@ def known_token(settings: Settings) -> str:
 
 
 def _check_urls(pool: Pool) -> None:
-    """What is usually mistaken: no scheme, or the base URL as clients write it."""
+    """What is usually mistaken: no scheme, or the URL as clients write it."""
     seen: dict[Origin, str] = {}
     for replica in pool.replicas:
         field = f"pools.{pool.name}.replicas.{replica.id}.url"
         try:
             origin = Origin.parse(replica.url)
-        except ConfigError:
+        except ConfigError as error:
+            fault = error.message.removeprefix("replica url ")
             hint = f"; did you mean http://{replica.url} ?" if "://" not in replica.url else ""
-            raise ConfigError(f"{field}: {replica.url!r} must look like http://host:port{hint}", param=field) from None
-        if origin.prefix.endswith("/v1"):
-            meant = replica.url.rstrip("/").removesuffix("/v1")
-            raise ConfigError(f"{field}: {replica.url} ends with /v1, which is added to it; write {meant}", param=field)
+            raise ConfigError(f"{field}: {fault}{hint}", param=field) from None
+        added = next((path for path in ADDED_PATHS if origin.prefix.endswith(path)), None)
+        if added is not None:
+            meant = replica.url.rstrip("/").removesuffix(added)
+            raise ConfigError(
+                f"{field}: {replica.url} ends with {added}, which is added to it; write {meant}", param=field
+            )
         other = seen.setdefault(origin, replica.id)
         if other != replica.id:
             raise ConfigError(

@@ -86,13 +86,27 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "a url without a scheme": (
         lambda at: _pool("", "127.0.0.1:8620"),
-        "pools.elsewhere.replicas.elsewhere-1.url: '127.0.0.1:8620' must look like http://host:port; "
+        "pools.elsewhere.replicas.elsewhere-1.url: '127.0.0.1:8620': must look like http://host:port; "
         "did you mean http://127.0.0.1:8620 ?",
     ),
     "the base URL that clients use": (
         lambda at: _pool("", "http://127.0.0.1:8620/v1/"),
         "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/v1/ ends with /v1, which is added to it; "
         "write http://127.0.0.1:8620",
+    ),
+    "the URL of a request": (
+        lambda at: _pool("", "http://127.0.0.1:8620/llama/v1/chat/completions"),
+        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/llama/v1/chat/completions ends with "
+        "/v1/chat/completions, which is added to it; write http://127.0.0.1:8620/llama\n",
+    ),
+    "the URL of the health check": (
+        lambda at: _pool("", "http://127.0.0.1:8620/health"),
+        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/health ends with /health, which is added to "
+        "it; write http://127.0.0.1:8620\n",
+    ),
+    "a port there cannot be": (
+        lambda at: _pool("", "http://127.0.0.1:70000"),
+        "pools.elsewhere.replicas.elsewhere-1.url: 'http://127.0.0.1:70000': Port out of range 0-65535\n",
     ),
     "one engine twice": (
         lambda at: WITHOUT_ENGINES.replace(
