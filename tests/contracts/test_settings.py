@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -18,9 +19,16 @@ class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ratio: float = 0.5
 
 
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
 class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     size: int = 1
+    colour: Colour | None = None
+    edge: Literal["sharp", "round"] = "sharp"
 
 
 class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +61,14 @@ def test_file_then_environment_then_command_line(tmp_path: Path) -> None:
         ("[gateway]\nport = 'http'\n", "gateway.port"),
         ("[[items]]\nsize = 2\n", "items[0]"),
         ("gateway = 3\n", "gateway"),
+        (
+            "[[items]]\nname = 'a'\ncolour = 'Red'\n",
+            "items[0].colour: Invalid enum value 'Red'; got 'Red'; one of red, blue",
+        ),
+        (
+            "[[items]]\nname = 'a'\nedge = 'Sharp'\n",
+            "items[0].edge: Invalid enum value 'Sharp'; got 'Sharp'; one of sharp, round",
+        ),
         ("[gateway\n", "not valid TOML"),
     ],
 )
