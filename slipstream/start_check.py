@@ -50,6 +50,17 @@ def check(settings: Settings) -> None:
         fleet.model_folders(settings.local)
 
 
+def estimated(settings: Settings) -> str | None:
+    """What to tell of models whose prompts nobody can count before an engine has; None when there are none."""
+    names = ", ".join(model.name for model in settings.models if model.tokenizer is None)
+    if not names:
+        return None
+    return (
+        f"models without `tokenizer`: {names}; the tokens of their prompts are estimates (three bytes a token), and "
+        "rate limits go by these until the engine has counted; give the folder that holds tokenizer.json"
+    )
+
+
 def known_token(settings: Settings) -> str:
     """The deployment's token, or what stands for the one that the first start makes."""
     return settings.token if settings.data.token_file.exists() else TOKEN_TO_BE_MADE

@@ -34,6 +34,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
 
     settings = load_settings(config_file, local__data=data)
     start_check.check(settings)
+    if (estimated := start_check.estimated(settings)) is not None:
+        print(f"warning: {estimated}", file=sys.stderr)
     if probe:
         from slipstream.engine_probe import probe as ask
 

@@ -18,6 +18,8 @@ from slipstream.commands.options import (
 from slipstream.descriptors import raise_descriptor_limit
 from slipstream.worker_config import Queue
 
+logger = logging.getLogger(__name__)
+
 
 @click.command()
 @config_option
@@ -27,10 +29,13 @@ from slipstream.worker_config import Queue
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
     from gateway.main import InstanceConfig, main
+    from slipstream import start_check
 
     log_to_stderr()
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
+    if (estimated := start_check.estimated(settings)) is not None:
+        logger.warning(estimated)
     place = InstanceConfig(
         database_url=settings.database_url,
         valkey_url=settings.valkey_url,

@@ -164,7 +164,9 @@ def test_what_up_would_take_is_valid_and_nothing_is_made(option: str, tmp_path: 
     before = sorted(tmp_path.iterdir())
     environment = {"SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data"), "THE_KEY": "sk-1"}
     checked = run("config", "check", "--config", str(file), env=environment)
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "settings are valid\n", "")
+    assert (checked.returncode, checked.stdout) == (0, "settings are valid\n")
+    assert checked.stderr.startswith("warning: models without `tokenizer`: elsewhere; the tokens of their prompts are")
+    assert checked.stderr.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -191,6 +193,7 @@ async def test_a_gateway_whose_own_settings_are_refused_serves_no_older_ones_and
     command = ("gateway", "--config", str(file), "--data", str(data_folder))
     refused = await asyncio.to_thread(run, *command)
     assert refused.returncode == 2
+    assert "models without `tokenizer`" not in refused.stderr
     assert refused.stderr.splitlines()[-1].startswith(
         "slipstream: models.elsewhere.tokenizer: /models/nope: no such model"
     )
@@ -213,6 +216,7 @@ def test_a_process_without_up_makes_its_data_folder_for_itself_alone(
         file.write_text(WITHOUT_ENGINES + f"[{command}]\nport = {listener.getsockname()[1]}\n")
         refused = run(command, "--config", str(file), "--data", str(data_folder))
     assert "no such file or directory" not in refused.stderr
+    assert refused.stderr.count("models without `tokenizer`: elsewhere") == (command == "gateway")
     assert "cannot listen on" in refused.stderr
     assert refused.returncode == 2
     assert data_folder.stat().st_mode & 0o777 == 0o700
