@@ -34,8 +34,6 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
 
     settings = load_settings(config_file, local__data=data)
     start_check.check(settings)
-    if (estimated := start_check.estimated(settings)) is not None:
-        print(f"warning: {estimated}", file=sys.stderr)
     if probe:
         from slipstream.engine_probe import probe as ask
 
@@ -45,6 +43,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
         if faults:
             sys.exit(1)
         print(f"{sum(len(pool.replicas) for pool in settings.pools)} engines are as the settings say")
+    if (estimated := start_check.estimated(settings)) is not None:
+        print(f"warning: {estimated}", file=sys.stderr)
     print("settings are valid")
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import click
 
 from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.projects import none_in
 from slipstream.money import Money, told
 from slipstream.table import table
 
@@ -103,6 +104,13 @@ def list_command(
         (rule.level.value, name, rule.tier.value if rule.tier else "all", spoken(rule.limits, settings.currency))
         for name, rule in asyncio.run(run())
     ]
+    if not rows:
+        print(
+            none_in(organization)
+            if project is None and key is None
+            else f"none for {_whose(organization, project, key)}"
+        )
+        return
     print("\n".join(table(("level", "of", "tier", "limits"), rows)))
 
 

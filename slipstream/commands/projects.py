@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from slipstream.commands.options import config_option, data_option
 
 organization_option = click.option("--organization", default="demo", show_default=True, help="Id or name.")
+
+
+def none_in(organization: str) -> str:
+    """What an empty list says; how another organization is named too, when nobody named this one."""
+    named = click.get_current_context().get_parameter_source("organization") is not ParameterSource.DEFAULT
+    return f"none in {organization}" + ("" if named else "; --organization NAME chooses another")
 
 
 @click.group()
@@ -34,6 +41,9 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
         return page
 
     page = administer(config_file, data, work)
+    if not page.data:
+        print(none_in(organization))
+        return
     print(f"{'id':<38}{'state':<10}{'name':<24}{'tiers':<20}models")
     for each in page.data:
         tiers, models = (", ".join(values) if values is not None else "all" for values in (each.tiers, each.models))

@@ -13,7 +13,7 @@ import msgspec
 from contracts.phases import Phase
 from contracts.request_id import request_id_of
 from slipstream.commands.options import config_option, data_option, running_settings
-from slipstream.commands.projects import organization_option
+from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def list_command(
         )
         for each in found
     ]
-    print("\n".join(table(("request", "at (UTC)", "status", "decision", "error", "model", "took"), rows)))
+    head = ("request", "at (UTC)", "status", "decision", "error", "model", "took")
+    print("\n".join(table(head, rows)) if rows else none_in(organization))
 
 
 @requests.command()

@@ -13,7 +13,7 @@ import click
 
 from slipstream.administration import administration
 from slipstream.commands.options import config_option, data_option, running_settings
-from slipstream.commands.projects import organization_option
+from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
         )
         for each in administer(config_file, data, work)
     ]
-    print("\n".join(table(("id", "state", "events", "url"), rows)))
+    print("\n".join(table(("id", "state", "events", "url"), rows)) if rows else none_in(organization))
 
 
 @webhooks.command()

@@ -72,7 +72,16 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     await shell.must("limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
     (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
     assert left.split()[:2] == ["project", "web"]
-    assert (await shell.must("limits", "list", "--key", "ci")).splitlines() == ["level  of  tier  limits"]
+    assert await shell.must("limits", "list", "--key", "ci") == "none for key ci"
+    assert await shell.must("limits", "list", *ACME, "--project", "web", "--key", "ci") == "none for key ci"
+
+
+async def test_an_empty_list_says_of_which_organization_and_how_another_is_named(shell: Shell) -> None:
+    await shell.must("organizations", "create", "demo")
+    await shell.must("organizations", "create", "empty")
+    for command in ("requests", "webhooks", "projects", "limits"):
+        assert await shell.must(command, "list") == "none in demo; --organization NAME chooses another"
+        assert await shell.must(command, "list", "--organization", "empty") == "none in empty"
 
 
 @pytest.mark.parametrize(
