@@ -221,3 +221,17 @@ def test_a_process_without_up_makes_its_data_folder_for_itself_alone(
     assert refused.returncode == 2
     assert data_folder.stat().st_mode & 0o777 == 0o700
     assert (data_folder / "router.token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("database", ["away", "not migrated"])
+async def test_a_gateway_with_models_does_not_wait_for_the_database(
+    database: str, empty_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    """Whoever starts it starts it again; its models would otherwise not be in force, and nobody would know."""
+    url = (
+        empty_postgres_url if database == "not migrated" else f"postgresql://nobody@127.0.0.1:{free_port()}/slipstream"
+    )
+    file = tmp_path / "s.toml"
+    file.write_text(f'[local]\ndatabase_url = "{url}"\n[gateway]\nport = {free_port()}\n{WITHOUT_ENGINES}')
+    ended = await asyncio.to_thread(run, "gateway", "--config", str(file), "--data", str(data_folder))
+    assert (ended.returncode, "the desired state could not be written" in ended.stderr.splitlines()[-1]) == (2, True)
