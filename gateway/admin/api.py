@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from contracts.errors import IdempotencyInFlight, InternalError, ServiceError, SlipstreamError
+from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, ServiceError, SlipstreamError
 from gateway.admin.audit.log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
@@ -180,13 +180,17 @@ class AdminApi:
         self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
-        async with recorded(call, Actor.of(call.principal, call.request_id)):
-            result = await endpoint.run(call, arguments)
-            body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
-            if claim is not None:
-                await claim.keep(call.connection, endpoint.status, body)
-            if endpoint.method != "GET" and not call.changes:
-                raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+        try:
+            async with recorded(call, Actor.of(call.principal, call.request_id)):
+                result = await endpoint.run(call, arguments)
+                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+                if claim is not None:
+                    await claim.keep(call.connection, endpoint.status, body)
+                if endpoint.method != "GET" and not call.changes:
+                    raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+        except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
+            _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
+            raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
         return AdminAnswer(endpoint.status, body)
 
 

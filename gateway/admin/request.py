@@ -5,6 +5,7 @@ Litestar's guards, and its request with a body that is refused while it arrives 
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from litestar.handlers import BaseRouteHandler
 
 from contracts.errors import InvalidField, InvalidJson, NotFound, SlipstreamError
 from gateway.admin.endpoint import takes_several
+from gateway.admin.moments import require_utc
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.wire.body_shape import Advice, BodyShape
@@ -49,7 +51,7 @@ class BoundedRequest(Request[Any, Any, State]):
         if given and given.partition(";")[0].strip().lower() != "application/json":
             raise InvalidJson(f"The body must be sent as application/json, not as {given[:100]!r}.")
         body = decode(_decoder(kind), await self.body(), kind)  # type: ignore[arg-type]
-        _refuse_zero_bytes(msgspec.to_builtins(body), "")
+        _refuse_unstorable(msgspec.to_builtins(body, builtin_types=(datetime,)), "")
         return body
 
     @property
@@ -120,17 +122,20 @@ def _storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _refuse_zero_bytes(value: object, path: str) -> None:
-    """PostgreSQL's text cannot hold one; free-form objects are not covered by a pattern."""
+def _refuse_unstorable(value: object, path: str) -> None:
+    """PostgreSQL's text cannot hold a zero byte, and free-form objects are not covered by a pattern; nor can msgspec's
+    constraints bound a moment."""
     match value:
         case str() if "\0" in value:
             raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)
+        case datetime():
+            require_utc(value, path)
         case dict():
             for name, item in value.items():
-                _refuse_zero_bytes(name, path)
-                _refuse_zero_bytes(item, f"{path}.{name}" if path else str(name))
+                _refuse_unstorable(name, path)
+                _refuse_unstorable(item, f"{path}.{name}" if path else str(name))
         case list():
             for number, item in enumerate(value):
-                _refuse_zero_bytes(item, f"{path}[{number}]")
+                _refuse_unstorable(item, f"{path}[{number}]")
         case _:
             return
