@@ -5,6 +5,7 @@ Litestar's guards, and its request with a body that is refused while it arrives 
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -16,9 +17,11 @@ from litestar.datastructures import State
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
-from contracts.errors import InvalidField, InvalidJson, NotFound, SlipstreamError
+from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SlipstreamError
 from gateway.admin.endpoint import takes_several
 from gateway.admin.moments import require_utc
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.wire.body_shape import Advice, BodyShape
@@ -78,10 +81,21 @@ def secret_of(connection: AnyConnection) -> str:
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
+    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at; who
+    has no key is refused at the pace of the network it comes from."""
     endpoint = handler.opt.get("endpoint")
-    if endpoint is not None:  # else Litestar's own answer to OPTIONS, which names the methods there are
-        await connection.app.state.services.admin.admit(endpoint, secret_of(connection))
+    if endpoint is None:
+        return  # Litestar's own answer to OPTIONS, which names the methods there are
+    state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    try:
+        await state.services.admin.admit(endpoint, secret_of(connection))
+    except PermissionDenied:  # of a good key: a role that may not waits for nobody
+        raise
+    except AuthError:
+        with contextlib.suppress(ClientGone):
+            async with ClientWatch(client):
+                await state.shares.refused(client.network)
+        raise
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
