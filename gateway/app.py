@@ -69,7 +69,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         exception_handlers={HTTPException: translate, Exception: translate},
         request_max_body_size=max_body_bytes,
         openapi_config=None,
-        state=State({"services": services}, deep_copy=False),
+        state=State({"services": services, "shares": shares}, deep_copy=False),
         logging_config=None,
         debug=False,
     )

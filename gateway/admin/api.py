@@ -18,14 +18,16 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from contracts.errors import IdempotencyInFlight, InternalError, ServiceError, SlipstreamError
+from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.audit.log import Actor
 from gateway.admin.call import AdminCall, Counters, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
-from gateway.admin.principal import Principal, authenticate
+from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate
 from gateway.admin.transaction import recorded
+from gateway.admin.unknown_keys import UnknownKeys
+from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, lazy_pool
 from gateway.serving.models import Fleet
 from gateway.wire.errors import body_of, status_of
@@ -81,6 +83,7 @@ class AdminApi:
         self._config = config
         self._fleet = fleet
         self._counters = counters or NoCounters()
+        self._unknown = UnknownKeys()
         self._pool: asyncpg.Pool[Any] | None = None
 
     async def start(self) -> None:
@@ -104,12 +107,20 @@ class AdminApi:
 
     async def admit(self, endpoint: Endpoint, secret: str) -> None:
         """Raise as `run` would when this key may not do this at all. Asked before a body is waited for, which must not
-        cost a connection to the database; `run` asks again."""
+        cost a connection to the database; `run` asks again. A key that is none costs a connection once."""
+        keys.check(secret, keys.ADMIN_PREFIX)
+        key_hash = keys.hash_of(secret, self._pepper)
+        if key_hash in self._unknown:
+            raise InvalidKey(UNKNOWN_KEY)
 
         async def ask(connection: asyncpg.Connection[Any]) -> None:
             await self._principal(connection, endpoint, secret)
 
-        await self._connected(endpoint.name, ask)
+        try:
+            await self._connected(endpoint.name, ask)
+        except InvalidKey:
+            self._unknown.add(key_hash)
+            raise
 
     async def run(self, endpoint: Endpoint, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; ServiceError while the database is away."""
@@ -180,13 +191,17 @@ class AdminApi:
         self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
-        async with recorded(call, Actor.of(call.principal, call.request_id)):
-            result = await endpoint.run(call, arguments)
-            body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
-            if claim is not None:
-                await claim.keep(call.connection, endpoint.status, body)
-            if endpoint.method != "GET" and not call.changes:
-                raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+        try:
+            async with recorded(call, Actor.of(call.principal, call.request_id)):
+                result = await endpoint.run(call, arguments)
+                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+                if claim is not None:
+                    await claim.keep(call.connection, endpoint.status, body)
+                if endpoint.method != "GET" and not call.changes:
+                    raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+        except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
+            _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
+            raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
         return AdminAnswer(endpoint.status, body)
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from contracts.errors import InvalidField
 from gateway.admin.call import AdminCall
+from gateway.admin.moments import require_utc
 from gateway.tenants.roles import Permission
 from gateway.wire.decode import validation_error
 
@@ -89,6 +90,8 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
             raise InvalidField(
                 f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
             )
+        if isinstance(value, datetime):
+            require_utc(value, name)
     return query
 
 

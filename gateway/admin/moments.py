@@ -1,4 +1,4 @@
-"""Periods of time in queries about usage."""
+"""Moments that requests name: what can be one, and periods of time in queries about usage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ from contracts.errors import InvalidField
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 LAST = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def has_utc(value: datetime) -> bool:
+    """Whether it names a moment that UTC has: without an offset it is none, and one may lead out of the years 1 to
+    9999."""
+    if value.tzinfo is None:
+        return False
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
+
+
+def require_utc(value: datetime, param: str) -> None:
+    """Raises InvalidField for a moment that is none in UTC: the database's driver could not send it."""
+    if not has_utc(value):
+        raise InvalidField(
+            f"Invalid value for '{param}': it must lie between the years 1 and 9999 in UTC.", param=param
+        )
 
 
 def moment(value: datetime, param: str) -> datetime:

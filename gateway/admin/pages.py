@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import datetime
 from typing import Any, TypeVar, get_type_hints
 
 import asyncpg
 import msgspec
-from sqlalchemy import ColumnElement, Select, literal, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Select, SmallInteger, literal, tuple_
 
 from contracts.errors import InvalidField
 from gateway.admin.bodies import Page, PageQuery
+from gateway.admin.moments import has_utc
 from gateway.admin.rows import fetch, record_of
 
 ItemT = TypeVar("ItemT")
-LARGEST = 2**63 - 1
+LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}
+"""Of a column's type; a plain Integer reaches to 2**31 - 1."""
 
 
 async def page_of(
@@ -35,7 +38,7 @@ async def page_of(
     """
     names = [str(column.key) for column in order]
     if query.cursor is not None:
-        statement = statement.where(tuple_(*order) < tuple(_decode(query.cursor, kind, names)))
+        statement = statement.where(tuple_(*order) < tuple(_decode(query.cursor, kind, order)))
     # The number stands in the text: a plan for any limit would not be the one for a page.
     newest_first = statement.order_by(*(column.desc() for column in order))
     rows = await fetch(connection, newest_first.limit(literal(query.limit + 1, literal_execute=True)))
@@ -49,19 +52,26 @@ def _encode(values: list[object]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
 
 
-def _decode(cursor: str, kind: type[ItemT], names: list[str]) -> list[object]:
+def _decode(cursor: str, kind: type[ItemT], order: tuple[ColumnElement[Any], ...]) -> list[object]:
     hints = get_type_hints(kind)
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         encoded = msgspec.json.decode(raw, type=list[str | int])
-        values = [msgspec.convert(value, hints[name]) for value, name in zip(encoded, names, strict=True)]
+        values = [msgspec.convert(value, hints[str(column.key)]) for value, column in zip(encoded, order, strict=True)]
     except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
         values = []
-    if not values or any(_unfit(value) for value in values):
+    if not values or any(map(_unfit, values, order)):
         raise InvalidField("Invalid value for 'cursor': it is not one that a page gave.", param="cursor")
     return values
 
 
-def _unfit(value: object) -> bool:
-    """What PostgreSQL cannot compare with anything."""
-    return (isinstance(value, int) and abs(value) > LARGEST) or (isinstance(value, str) and "\0" in value)
+def _unfit(value: object, column: ColumnElement[Any]) -> bool:
+    """What PostgreSQL cannot compare with the column, or its driver cannot send."""
+    match value:
+        case int():
+            return abs(value) > LARGEST.get(type(column.type), 2**31 - 1)
+        case str():
+            return "\0" in value
+        case datetime():
+            return not has_utc(value)
+    return False

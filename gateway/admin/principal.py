@@ -16,6 +16,7 @@ from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
 LAST_USED_EVERY = timedelta(minutes=1)
+UNKNOWN_KEY = "This API key does not exist."
 NO_KEY = UUID(int=0)
 """In place of a key's id: somebody with a shell on the deployment's machine, who may do everything as it is."""
 
@@ -67,7 +68,7 @@ async def authenticate(connection: asyncpg.Connection[Any], secret: str, pepper:
     row = await connection.fetchrow(LOOKUP, keys.hash_of(secret, pepper))
     problem: AuthError | None = None
     if row is None:
-        raise InvalidKey("This API key does not exist.")
+        raise InvalidKey(UNKNOWN_KEY)
     if row["revoked"]:
         problem = RevokedKey("This API key has been revoked.")
     elif row["expired"]:

@@ -5,6 +5,8 @@ Litestar's guards, and its request with a body that is refused while it arrives 
 
 from __future__ import annotations
 
+import contextlib
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -15,8 +17,11 @@ from litestar.datastructures import State
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
-from contracts.errors import InvalidField, InvalidJson, NotFound, SlipstreamError
+from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SlipstreamError
 from gateway.admin.endpoint import takes_several
+from gateway.admin.moments import require_utc
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.services import Services
 from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.wire.body_shape import Advice, BodyShape
@@ -49,7 +54,7 @@ class BoundedRequest(Request[Any, Any, State]):
         if given and given.partition(";")[0].strip().lower() != "application/json":
             raise InvalidJson(f"The body must be sent as application/json, not as {given[:100]!r}.")
         body = decode(_decoder(kind), await self.body(), kind)  # type: ignore[arg-type]
-        _refuse_zero_bytes(msgspec.to_builtins(body), "")
+        _refuse_unstorable(msgspec.to_builtins(body, builtin_types=(datetime,)), "")
         return body
 
     @property
@@ -76,10 +81,21 @@ def secret_of(connection: AnyConnection) -> str:
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
+    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at; who
+    has no key is refused at the pace of the network it comes from."""
     endpoint = handler.opt.get("endpoint")
-    if endpoint is not None:  # else Litestar's own answer to OPTIONS, which names the methods there are
-        await connection.app.state.services.admin.admit(endpoint, secret_of(connection))
+    if endpoint is None:
+        return  # Litestar's own answer to OPTIONS, which names the methods there are
+    state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    try:
+        await state.services.admin.admit(endpoint, secret_of(connection))
+    except PermissionDenied:  # of a good key: a role that may not waits for nobody
+        raise
+    except AuthError:
+        with contextlib.suppress(ClientGone):
+            async with ClientWatch(client):
+                await state.shares.refused(client.network)
+        raise
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
@@ -120,17 +136,20 @@ def _storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _refuse_zero_bytes(value: object, path: str) -> None:
-    """PostgreSQL's text cannot hold one; free-form objects are not covered by a pattern."""
+def _refuse_unstorable(value: object, path: str) -> None:
+    """PostgreSQL's text cannot hold a zero byte, and free-form objects are not covered by a pattern; nor can msgspec's
+    constraints bound a moment."""
     match value:
         case str() if "\0" in value:
             raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)
+        case datetime():
+            require_utc(value, path)
         case dict():
             for name, item in value.items():
-                _refuse_zero_bytes(name, path)
-                _refuse_zero_bytes(item, f"{path}.{name}" if path else str(name))
+                _refuse_unstorable(name, path)
+                _refuse_unstorable(item, f"{path}.{name}" if path else str(name))
         case list():
             for number, item in enumerate(value):
-                _refuse_zero_bytes(item, f"{path}[{number}]")
+                _refuse_unstorable(item, f"{path}[{number}]")
         case _:
             return

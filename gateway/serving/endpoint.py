@@ -107,14 +107,11 @@ class InferenceEndpoint(Generic[AskedT]):
         return InferenceRequest(arrival, key, target, prepared)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
-        """Who has no key is refused at the pace of the network it comes from: so many refusals from one would take the
-        loop from everybody."""
+        """Who asks. Raises as `authenticate` does, an AuthError at the pace of the network it comes from."""
         try:
             return await authenticate(authorization, self._services)
         except AuthError:
-            if network:
-                self._shares.spend(network, REFUSAL_S)
-                await self._shares.turn(network)
+            await self._shares.refused(network)
             raise
 
     def _room_for(

@@ -55,6 +55,14 @@ class LoopShares:
             self._even_at = {name: even_at for name, even_at in self._even_at.items() if even_at > now}
         self._even_at[organization_id] = max(self._even_at.get(organization_id, now), now) + seconds / SHARE
 
+    async def refused(self, network: str) -> None:
+        """Who comes from there has no key: the refusal may be said when this returns, at the pace of that network; so
+        many refusals from one would take the loop from everybody. network: empty where it is not known, which waits
+        for nothing."""
+        if network:
+            self.spend(network, REFUSAL_S)
+            await self.turn(network)
+
     @contextlib.contextmanager
     def charged(self, organization_id: str) -> Iterator[None]:
         """It takes the loop within this block."""

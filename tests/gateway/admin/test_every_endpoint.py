@@ -5,7 +5,9 @@ An endpoint that is added is tested here without a line more, or fails for want 
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import msgspec
@@ -20,6 +22,8 @@ from tests.audited import all_audited
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
 
+NO_MOMENTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
+"""Well-formed, and outside the years that UTC and the database's driver have."""
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
 
@@ -189,3 +193,71 @@ async def test_options_is_answered_whoever_asks(people: People) -> None:
         for asker in (await people.owner(), people.with_secret("")):
             answer = await asker.ask("OPTIONS", path_of(endpoint, values))
             assert answer.status == 204, endpoint.name
+
+
+async def connections_of(people: People) -> set[int]:
+    """The server's processes behind the gateway's pool, after a request that uses one."""
+    await (await people.operator()).get("/me")
+    rows = await people.database.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'slipstream-admin' AND datname = current_database()"
+    )
+    return {row["pid"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(
+            [moment, *rest]
+            for moment in (*NO_MOMENTS, "2026-01-01T00:00:00")
+            for rest in ([], ["x"], [str(UUID(int=1))])
+        ),
+        ["req_z", 2**15],
+        ["req_z", -(2**15) - 1],
+        [2**63],
+    ],
+    ids=str,
+)
+async def test_a_cursor_beyond_what_a_column_holds_is_refused_and_costs_no_connection(
+    values: list[object], people: People
+) -> None:
+    operator, things, asked = await people.operator(), await things_of(people, "operator"), 0
+    cursor = base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
+    before = await connections_of(people)
+    for endpoint in ENDPOINTS:
+        if endpoint.name == "list_requests" and len(values) == 1 and isinstance(values[0], str):
+            continue  # sorted by one text, and this is one
+        fields = () if endpoint.query is None else endpoint.query.__struct_fields__
+        for more in ("", "&bucket=hour") if "bucket" in fields else ("",) if "cursor" in fields else ():
+            answer = await operator.ask("GET", f"{path_of(endpoint, things)}?cursor={cursor}{more}")
+            assert (answer.status, answer.body["error"].get("param")) == (400, "cursor"), (endpoint.name, answer)
+            asked += 1
+    assert asked > 15
+    assert before
+    assert before <= await connections_of(people)
+
+
+@pytest.mark.parametrize("text", NO_MOMENTS)
+async def test_a_moment_that_utc_does_not_have_is_refused_and_costs_no_connection(text: str, people: People) -> None:
+    before, in_queries, in_bodies = await connections_of(people), 0, 0
+    for endpoint in ENDPOINTS:
+        client = await people.as_(Role.OWNER, "operator" if endpoint.deployment else "ours")
+        path = path_of(endpoint, await things_of(people, "operator" if endpoint.deployment else "ours"))
+        for field in moments_of(endpoint.query):
+            answer = await client.ask("GET", f"{path}?{field}={quote(text)}")
+            assert (answer.status, answer.body["error"]["param"]) == (400, field), (endpoint.name, answer)
+            in_queries += 1
+        for field in moments_of(endpoint.body):
+            body = await body_for(people, endpoint, "operator" if endpoint.deployment else "ours")
+            answer = await client.ask(endpoint.method, path, {**(body or {}), field: text})
+            assert (answer.status, answer.body["error"]["param"]) == (400, field), (endpoint.name, answer)
+            in_bodies += 1
+    assert in_queries >= 8
+    assert in_bodies >= 6
+    assert before <= await connections_of(people)
+
+
+def moments_of(kind: type[msgspec.Struct] | None) -> list[str]:
+    """Its fields that hold one."""
+    fields = () if kind is None else msgspec.structs.fields(kind)
+    return [each.encode_name for each in fields if "datetime" in str(each.type)]

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from contracts.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, ServiceError
+from contracts.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, InvalidField, ServiceError
 from gateway.admin.api import AdminAnswer, AdminApi, AdminRequest
 from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
@@ -212,6 +212,28 @@ async def test_a_kept_refusal_says_what_it_said(scripted: Scripted) -> None:
     again = await scripted.ask(key)
     assert (again.status, again.replayed) == (409, True)
     assert msgspec.json.decode(again.body)["error"]["message"] == "no"
+
+
+async def test_a_value_the_database_cannot_take_is_the_callers_error_and_costs_no_connection(
+    scripted: Scripted,
+) -> None:
+    used: list[int] = []
+
+    async def take(call: AdminCall, body: Nothing) -> str:
+        """Say which connection it is, then send what its driver or the server refuses."""
+        used.append(await call.connection.fetchval("SELECT pg_backend_pid()"))
+        statement, value = (("SELECT $1::int2", 2**15), ("SELECT ($1::int4)::int2", 2**15))[len(used) % 2]
+        return str(await call.connection.fetchval(statement, value))
+
+    scripted.endpoint = route("POST", "/take", take, Permission.PROJECTS_WRITE).opt["endpoint"]
+    key = uuid4().hex
+    for each in (key, uuid4().hex, uuid4().hex):
+        with pytest.raises(InvalidField):
+            await scripted.ask(each)
+    assert len(used) == 3
+    assert len(set(used)) == 1
+    again = await scripted.ask(key)
+    assert (again.status, again.replayed) == (400, True)
 
 
 async def test_a_change_without_an_audit_row_does_not_happen(people: People, scripted: Scripted) -> None:
