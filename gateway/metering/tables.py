@@ -85,21 +85,27 @@ usage_events = Table(
 )
 
 
+COUNTED = (
+    "prompt_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "amount_micro",
+)
+"""What roll-ups add up of a billed attempt, beside `requests`, which is their number."""
+
+
 def _totals() -> list[Column[object]]:
     """Whose, and how much: what both roll-ups hold behind their time. Billed attempts only."""
+    counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
     return [
         Column("organization_id", UUID(), primary_key=True),
         Column("project_id", UUID(), primary_key=True),
         Column("key_id", UUID(), primary_key=True),
         Column("model", Text, primary_key=True),
         Column("tier", Text, primary_key=True),
-        Column("requests", BigInteger, nullable=False),
-        Column("prompt_tokens", BigInteger, nullable=False),
-        Column("cached_tokens", BigInteger, nullable=False),
-        Column("cache_write_tokens", BigInteger, nullable=False),
-        Column("completion_tokens", BigInteger, nullable=False),
-        Column("reasoning_tokens", BigInteger, nullable=False),
-        Column("amount_micro", BigInteger, nullable=False),
+        *counted,
         Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     ]
 

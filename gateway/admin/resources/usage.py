@@ -22,18 +22,10 @@ from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
-from gateway.metering.tables import usage_daily, usage_events, usage_hourly
+from gateway.metering.tables import COUNTED, usage_daily, usage_events, usage_hourly
 
 MOST_HOURS = timedelta(days=32)
-SUMMED = (
-    "requests",
-    "prompt_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "completion_tokens",
-    "reasoning_tokens",
-    "amount_micro",
-)
+SUMMED = ("requests", *COUNTED)
 
 
 class Bucket(StrEnum):

@@ -14,6 +14,7 @@ from itertools import groupby
 import psycopg
 
 from gateway.metering.journal.request_id import first_at
+from gateway.metering.tables import COUNTED
 
 LOCK_ID = 0x726F6C6C
 """Key of the advisory lock, the bytes of `roll`."""
@@ -22,14 +23,6 @@ OVERLAP = "10 minutes"
 KEEP_RUNS = "7 days"
 
 GROUP = "organization_id, project_id, key_id, model, tier"
-COUNTED = (
-    "prompt_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "completion_tokens",
-    "reasoning_tokens",
-    "amount_micro",
-)
 TOTALS = ", ".join(("requests", *COUNTED))
 SUMS = ", ".join(("count(*)", *(f"sum({name})" for name in COUNTED)))
 SUMS_OF_HOURS = ", ".join(f"sum({name})" for name in ("requests", *COUNTED))

@@ -9,7 +9,8 @@ import psycopg
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.ledger import AMOUNT, PARTS
-from gateway.metering.ledger.rollup import COUNTED, GROUP, IN_IDS, TOTALS, roll_up
+from gateway.metering.ledger.rollup import GROUP, IN_IDS, TOTALS, roll_up
+from gateway.metering.tables import COUNTED
 
 _SUMS = ", ".join(("count(*)", *(f"sum({name})::bigint" for name in COUNTED)))
 _RANGE = f"{IN_IDS} AND requested_at >= %(begin)s AND requested_at < %(end)s"
