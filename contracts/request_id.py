@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
+CHAT_PREFIX = "chatcmpl-"
+COMPLETION_PREFIX = "cmpl-"
+ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX)
+
+
+def answer_id(prefix: str, request_id: str) -> str:
+    """The `id` inside an answer; `request_id_of` leads back."""
+    return prefix + request_id.removeprefix("req_")
 
 
 def request_id_of(name: str) -> str:

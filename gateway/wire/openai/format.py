@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
 from contracts.generation import Caller, Generation
+from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import Headers, body_of, status_of
@@ -71,14 +72,14 @@ class _OpenAiFormat:
         return b"data: " + body_of(error) + b"\n\n"
 
     def _response_id(self, request_id: str) -> str:
-        return f"{self.id_prefix}-{request_id.removeprefix('req_')}"
+        return answer_id(self.id_prefix, request_id)
 
 
 class ChatFormat(_OpenAiFormat):
     """POST /v1/chat/completions."""
 
     name = "chat"
-    id_prefix = "chatcmpl"
+    id_prefix = CHAT_PREFIX
 
     def decode(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
@@ -95,7 +96,7 @@ class CompletionFormat(_OpenAiFormat):
     """POST /v1/completions, with `suffix` for fill-in-the-middle."""
 
     name = "completion"
-    id_prefix = "cmpl"
+    id_prefix = COMPLETION_PREFIX
 
     def decode(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
