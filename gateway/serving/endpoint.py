@@ -65,7 +65,8 @@ class InferenceEndpoint(Generic[AskedT]):
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
         arrival = Arrival(self._format, dict(scope["headers"]))
-        connection: ClientConnection = scope[SCOPE_KEY]
+        # taken out: it holds uvicorn's cycle, which holds the scope, and only the collector would find that circle
+        connection: ClientConnection = scope.pop(SCOPE_KEY)
         response = ResponseWriter(connection, self._format, arrival.request_id)
         services = self._services
         try:

@@ -28,9 +28,15 @@ class Wait:
         self.on_stall = on_stall
         self.since_s = time.monotonic()
 
+    def begin_again(self, limit_s: float) -> None:
+        """A part of what is waited for has come; the rest may take as long as `limit_s`."""
+        self.limit_s = limit_s
+        self.since_s = time.monotonic()
+
     def end(self) -> None:
         """What was waited for has come."""
         self.since_s = 0.0
+        self.on_stall = None  # it leads back to whoever waited: a cycle that only the collector would find
 
 
 class IdleTimeouts:

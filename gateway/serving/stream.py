@@ -32,7 +32,6 @@ class StreamForwarder:
         self._response = attempt.client.response
         self._wait = attempt.client.wait
         self._config = config
-        self._after_event = (config.event_timeout_s, self._give_up)
         self._on_begun = on_begun
         self._begun = False
         self._text_seen = False
@@ -51,7 +50,7 @@ class StreamForwarder:
             while not await self._forwarded():
                 wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
                 await self._response.drained()
-                wait.begin(*self._after_event)
+                wait.begin(config.event_timeout_s, self._give_up)
             await self._stream.read()
         except EngineFailed:
             if self._silent:
@@ -102,4 +101,4 @@ class StreamForwarder:
         if not self._text_seen and transcoder.text_seen:
             self._text_seen = True
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)
-        self._wait.begin(*self._after_event)
+        self._wait.begin_again(self._config.event_timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import Any
 
@@ -23,6 +24,8 @@ from gateway.limits.cost import Cost
 from gateway.limits.headers import RateState
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
+from gateway.serving.request import InferenceRequest
+from gateway.serving.stream import StreamForwarder
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, body, harness
 
@@ -45,6 +48,19 @@ def finishes(platform: Harness) -> list[tuple[Finish, Outcome, bool]]:
 
 
 # what goes well
+
+
+@pytest.mark.parametrize("asked", [STREAM, WHOLE])
+async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(asked: bytes) -> None:
+    """A collection stands the loop still for a tenth of a second once 2,000 requests have left their cycles."""
+    async with harness() as platform:
+        gc.collect()
+        gc.disable()
+        try:
+            await served(platform, asked)
+            assert [left for left in gc.get_objects() if isinstance(left, InferenceRequest | StreamForwarder)] == []
+        finally:
+            gc.enable()
 
 
 async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event() -> None:
