@@ -66,10 +66,10 @@ class Transcoder(Protocol):
 
     def feed(self, data: bytes) -> bytes:
         """What may be sent at once of the engine's bytes; b"" when there is nothing. Raises EngineFailed for bytes that
-        cannot be read. Whatever tells a client that the answer is complete belongs to `closing`."""
+        cannot be read. Whatever tells a client that the answer is complete belongs to `finish`."""
         ...
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         """What ends a complete answer, sent once the books are closed: a stream's last events, or all of a body."""
         ...
 

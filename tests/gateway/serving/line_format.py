@@ -102,7 +102,7 @@ class Lines:
     def feed(self, data: bytes) -> bytes:
         return b"".join(line("text", text) for text in self.texts(data))
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         return line("end", (self._usage.total or Usage()).completion_tokens)
 
     def texts(self, data: bytes) -> list[str]:
@@ -133,5 +133,5 @@ class Whole(Lines):
         self._whole += "".join(self.texts(data))
         return b""
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         return msgspec.json.encode({"whole": self._whole})
