@@ -40,14 +40,14 @@ class InferenceController(Controller):
         """GET /v1/models."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        return {"object": "list", "data": [_model(model) for model in services.fleet.models if key.may_use(model)]}
+        return {"object": "list", "data": [_model(model) for model in services.catalog.models if key.may_use(model)]}
 
     @get("/models/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        model = services.fleet.find(name.removeprefix("/")).model
+        model = services.catalog.find(name.removeprefix("/")).model
         key.require_model(model)
         return _model(model)
 

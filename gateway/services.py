@@ -13,7 +13,7 @@ from contracts.replica_state import ReplicaState
 from gateway.admin.api import AdminApi
 from gateway.auth.keyring import Keyring
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, Salts
 from gateway.serving.trace import Traces
@@ -23,7 +23,7 @@ class Services(msgspec.Struct, kw_only=True):
     """References only; each part owns its own state."""
 
     keyring: Keyring
-    fleet: Fleet
+    catalog: ModelCatalog
     pipeline: RequestPipeline
     admin: AdminApi
     metrics: GatewayMetrics

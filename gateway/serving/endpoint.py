@@ -95,7 +95,7 @@ class InferenceEndpoint(Generic[AskedT]):
                     asked = await self._asked(body, organization_id)
                     del body  # what was asked has it all once more
                     arrival.model = asked.model
-                    target = services.fleet.find(asked.model)
+                    target = services.catalog.find(asked.model)
                     key.require_model(target.model)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)

@@ -36,10 +36,10 @@ from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.collaborators import Drivers, Limits, Router, TraceLog, UsageJournal
-from gateway.serving.cost import RequestCosts
 from gateway.serving.fallback_usage import count
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
+from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
 from gateway.wire.errors import Headers
 

@@ -31,7 +31,7 @@ class Parts:
 
     def __init__(self, platform: Harness) -> None:
         self.draining = False
-        self.keyring = self.fleet = self
+        self.keyring = self.catalog = self
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
