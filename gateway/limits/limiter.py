@@ -26,11 +26,11 @@ from gateway.limits.cost import Cost
 from gateway.limits.counter_snapshot import CounterSnapshot, counters_of
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
 from gateway.limits.epoch import new_epoch
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels, Rule
 from gateway.limits.local import RUNNING_WAIT_MS, LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
 from gateway.limits.plan import COUNTERS, MONEY, Decision, Plan, Status, plan_of, planned, prefix_of
+from gateway.limits.rate_state import RateState
 from gateway.limits.refusal import refused, too_expensive
 from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision

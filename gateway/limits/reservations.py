@@ -18,9 +18,9 @@ from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
 from gateway.limits.epoch import Epoch
-from gateway.limits.headers import RateState
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, PlannedRule
+from gateway.limits.rate_state import RateState
 from gateway.limits.script import Calls, Script
 from gateway.limits.valkey import ConnectionLost, Valkey
 

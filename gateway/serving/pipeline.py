@@ -18,7 +18,6 @@ from contracts.errors import (
     EngineFailed,
     EngineTimeout,
     InternalError,
-    LimitError,
     NoEngine,
     Overloaded,
     ServiceError,
@@ -33,6 +32,7 @@ from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
+from gateway.limits.refusal import CounterReached
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.collaborators import Drivers, Limits, Router, TraceLog, UsageJournal
@@ -276,5 +276,4 @@ def _server_timing(request: InferenceRequest) -> tuple[bytes, bytes]:
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:
     """A refusal by a limit says where its counters stand."""
-    state = getattr(error, "state", None) if isinstance(error, LimitError) else None
-    return request.wire_format.rate_headers(state) if state is not None else []
+    return request.wire_format.rate_headers(error.state) if isinstance(error, CounterReached) else []

@@ -14,6 +14,7 @@ from contracts.generation import Caller, Generation
 from gateway.wire.chunk import ReadError
 from gateway.wire.errors import Headers
 from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateState
 from gateway.wire.usage_tracker import UsageTracker
 
 EVENT_STREAM: Headers = [
@@ -29,18 +30,6 @@ class Asked(Protocol):
     @property
     def model(self) -> str:
         """The name or alias the client used."""
-        ...
-
-
-class RateState(Protocol):
-    """Where a caller's counters stand (`gateway.limits.headers.RateState`)."""
-
-    def headers(self) -> Headers:
-        """As OpenAI's clients read it."""
-        ...
-
-    def anthropic_headers(self) -> Headers:
-        """As Anthropic's clients read it."""
         ...
 
 

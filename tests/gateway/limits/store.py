@@ -15,12 +15,13 @@ from prometheus_client import CollectorRegistry
 from contracts.generation import Caller, Tier
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
-from gateway.limits.headers import CounterState, RateState
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.plan import PER_MINUTE, Counter
+from gateway.limits.plan import Counter
+from gateway.limits.rate_state import RateState
 from gateway.limits.reservations import Reservation
+from gateway.wire.rate_state import CounterState
 
 
 class Store:
@@ -116,6 +117,6 @@ Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 def left(state: RateState | None, counter: Counter) -> CounterState:
     """What a decision said about a counter that is limited."""
-    found = state.counter(PER_MINUTE.index(counter)) if state is not None else None
+    found = state.counter(counter) if state is not None else None
     assert found is not None
     return found

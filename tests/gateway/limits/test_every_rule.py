@@ -14,6 +14,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import DAY_MS, Counter, plan_of
 from gateway.limits.refusal import BudgetReached, LimitReached, refused
 from gateway.wire.errors import body_of, headers_of, status_of
+from gateway.wire.openai.rate_headers import rate_headers
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import TimedStore, one_rule
@@ -90,7 +91,7 @@ async def test_the_strictest_level_is_the_one_that_is_named(store: AnyStore, mak
     with pytest.raises(LimitReached) as caught:
         await platform.reserve(gateway, levels, 0, tokens=100)
     assert caught.value.limit.level == "project"
-    headers = dict(caught.value.state.headers())
+    headers = dict(rate_headers(caught.value.state))
     assert headers[b"x-ratelimit-limit-tokens"] == b"600"
     assert headers[b"x-ratelimit-remaining-tokens"] == b"0"
     assert headers[b"x-ratelimit-limit-requests"] == b"60"

@@ -25,8 +25,8 @@ from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
 from gateway.config import GatewayConfig
 from gateway.http.response import ResponseWriter
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels
+from gateway.limits.rate_state import RateState
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.metrics import GatewayMetrics
