@@ -15,7 +15,7 @@ from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
@@ -31,7 +31,9 @@ STREAM, WHOLE = b'{"text":"hi","lines":true}', b'{"text":"hi"}'
 
 
 class Parts:
-    """As much of `Services` as an endpoint needs: one key, one model."""
+    """As much of `InferenceServices` as an endpoint needs: one key, one model."""
+
+    require_accepting = InferenceServices.require_accepting
 
     def __init__(self, platform: Harness) -> None:
         self.draining = False
