@@ -119,8 +119,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         await router.start()
         stack.push_async_callback(router.stop)
         idle_timeouts = IdleTimeouts()
-        idle_timeouts.start()
-        stack.push_async_callback(idle_timeouts.stop)
+        await stack.enter_async_context(idle_timeouts.task)
 
         catalog = ModelCatalog(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
         stack.callback(catalog.close)
