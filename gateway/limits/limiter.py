@@ -19,7 +19,7 @@ from contracts.background_task import BackgroundTask
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
-from gateway.limits import loading, retirement
+from gateway.limits import retirement
 from gateway.limits.budget_thresholds import BudgetThresholds
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
@@ -70,7 +70,7 @@ class Limiter:
         lease_ms, tomb_ms = round(config.lease_s * 1_000), round(config.record_s * 1_000)
         self._epoch = new_epoch(instance)
         self._script = Script(self._epoch.name, lease_ms, tomb_ms, sorted(config.budget_percents))
-        self._valkey = Valkey(url, config.call_timeout_s, greeting=self._script.loads, identify=True)
+        self._valkey = Valkey(url, config.call_timeout_s, scripts=self._script.loads, identify=True)
         self._valkey.on_change = self._on_change
         self._spending = spending
         self._drain = drain
@@ -80,7 +80,6 @@ class Limiter:
         self._crossings = BudgetThresholds(self._valkey, self._script, spending, metrics)
         self._settlements = Settlements(
             self._valkey,
-            self._script.loads,
             config.max_delayed_settlements,
             config.record_s,
             metrics,
@@ -191,7 +190,7 @@ class Limiter:
         if not counted and self.connected:
             counted = await self._counting.count(plan.money_rules)
         try:
-            decided = decision(await self._call(Calls(self._script, plan).look()))  # type: ignore[arg-type]
+            decided = decision(await self._valkey.call(Calls(self._script, plan).look()))
         except STORE_FAILURES:
             raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
@@ -234,7 +233,7 @@ class Limiter:
         command = calls.reserve(reservation_id, cost)
         try:
             self._open.note(calls.plan.organization_id)
-            reply = await self._call(command)
+            reply = await self._valkey.call(command)
         except (ConnectionLost, CallTimeout, hiredis.ReplyError) as error:
             logger.debug("no decision for %s: %r", reservation_id, error)
             self._settlements.post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
@@ -242,10 +241,7 @@ class Limiter:
         except asyncio.CancelledError:
             self._settlements.post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             raise
-        return decision(reply)  # type: ignore[arg-type]
-
-    async def _call(self, command: bytes) -> object:
-        return await loading.call(self._valkey, self._script.loads, command)
+        return decision(reply)
 
     def _reserve_without_valkey(
         self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost, calls: Calls
@@ -348,7 +344,7 @@ class Limiter:
         """A settlement can be lost: dropped after too long, or taken back by a store that restarted from older data.
         Its reservation is then open in Valkey and in no gateway; seen so twice, it is ended."""
         try:
-            strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
+            strays = await retirement.open_in(self._valkey, self._config.key_prefix, self._epoch)
             known = self._open.ids()
             now = {name: stray for name, stray in strays.items() if name not in known}
             ended = [stray for name, stray in now.items() if name in self._strays]

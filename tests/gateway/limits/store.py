@@ -138,7 +138,7 @@ class MeasuredLimiter(Limiter):
         """What is left in every rule now, as in a Decision, taking nothing."""
         calls = self._calls(levels, tier)
         assert calls is not None
-        return decision(await self._call(calls.look())).left  # type: ignore[arg-type]
+        return decision(await self._valkey.call(calls.look())).left
 
     def metric(self, name: str, **labels: str) -> float:
         return self._registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
