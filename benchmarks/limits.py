@@ -36,6 +36,7 @@ from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, plan_of
 from gateway.limits.script import Script, source
 from gateway.limits.spending import Crossing, Subject
+from gateway.wire.openai.rate_headers import rate_headers
 
 WIDE = Limits(
     requests_per_minute=900_000_000,
@@ -111,7 +112,9 @@ async def drained(timeout_s: float) -> bool:
 
 
 async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> dict[str, float]:
-    limiter = Limiter(url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), spending=NothingSpent(), drain=drained)
+    limiter = Limiter(
+        url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), instance="0", spending=NothingSpent(), drain=drained
+    )
     await limiter.start()
     await limiter.wait_connected()
     waits_s: list[float] = []
@@ -121,7 +124,7 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
         reservation = await limiter.reserve(name, CALLER, Tier.CHAT, LEVELS, MOST)
         waits_s.append(time.perf_counter() - started_s)
         if reservation.state is not None:
-            reservation.state.headers()
+            rate_headers(reservation.state)
         await limiter.settle(reservation, USED)
 
     client = redis.asyncio.Redis.from_url(url)

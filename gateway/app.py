@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from litestar import Litestar, Request, Response
@@ -27,14 +28,22 @@ from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
 from gateway.metering.journal.request_id import mint
-from gateway.routes import CHAT, COMPLETIONS, InferenceController, SystemController
+from gateway.routes import ModelsController, SystemController, inference_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
+from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
+from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat
-from gateway.wire.openai.openapi import document
+from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, document
+
+INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
+    CHAT_PATH: (ChatFormat, Scope.CHAT),
+    COMPLETION_PATH: (CompletionFormat, Scope.COMPLETIONS),
+}
+"""What each path of inference speaks, and what a key must be allowed for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +52,9 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
-    services.endpoints = {
-        CHAT: InferenceEndpoint(services, ChatFormat(requests), Scope.CHAT, max_body_bytes, requests, shares, room),
-        COMPLETIONS: InferenceEndpoint(
-            services, CompletionFormat(requests), Scope.COMPLETIONS, max_body_bytes, requests, shares, room
-        ),
+    endpoints = {
+        path: InferenceEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
+        for path, (wire_format, scope) in INFERENCE.items()
     }
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -58,7 +65,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
 
     routes = Litestar(
         route_handlers=[
-            InferenceController,
+            *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
+            ModelsController,
             SystemController,
             front_page,
             document_route("/openapi.json", document()),
@@ -73,7 +81,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         logging_config=None,
         debug=False,
     )
-    return FrontDoor(services.endpoints, routes)
+    return FrontDoor(endpoints, routes)
 
 
 async def _services(state: State) -> Services:

@@ -41,11 +41,11 @@ from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.metrics import GatewayMetrics
 from gateway.services import Services
-from gateway.serving.cost import RequestCosts
 from gateway.serving.idle_timeout import IdleTimeouts
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
+from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
 from router.client import RouterClient
 
@@ -119,17 +119,16 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         await router.start()
         stack.push_async_callback(router.stop)
         idle_timeouts = IdleTimeouts()
-        idle_timeouts.start()
-        stack.push_async_callback(idle_timeouts.stop)
+        await stack.enter_async_context(idle_timeouts.task)
 
-        fleet = Fleet(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
-        stack.callback(fleet.close)
-        admin = AdminApi(place.database_url, place.pepper, config.admin, fleet, limiter)
+        catalog = ModelCatalog(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
+        stack.callback(catalog.close)
+        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter)
         await admin.start()
         stack.push_async_callback(admin.stop)
-        follower = FleetFollower(fleet, router, keys)
+        follower = DesiredStateFollower(catalog, router, keys)
         if place.models:  # what would be refused stops this start, and is not written down for the other gateways
-            await fleet.load(DesiredState(version=0, models=place.models, pools=place.pools))
+            await catalog.load(DesiredState(version=0, models=place.models, pools=place.pools))
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()
         stack.push_async_callback(desired.stop)
@@ -141,7 +140,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
 
         yield Services(
             keyring=keyring,
-            fleet=fleet,
+            catalog=catalog,
             pipeline=RequestPipeline(
                 config,
                 limiter,
@@ -149,7 +148,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 journal,
                 router,
                 connections,
-                fleet.driver,
+                catalog.driver,
                 idle_timeouts,
                 metrics,
                 traces,
@@ -163,14 +162,14 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",
                 "journal": lambda: journal.healthy,
                 "router": lambda: router.connected,
-                "models": lambda: bool(fleet.models),
+                "models": lambda: bool(catalog.models),
             },
             replicas=lambda: router.replicas,
         )
 
 
 async def _seed(desired: DesiredStateStore, place: InstanceConfig) -> None:
-    """The settings' fleet becomes the newest version; without a database the last known one serves."""
+    """The settings' models and pools become the newest version; without a database the last known one serves."""
     try:
         await desired.seed(place.models, place.pools)
     except ConfigError as error:
@@ -185,11 +184,11 @@ async def _leave(limiter: Limiter, journal: Journal) -> None:
         await limiter.left_empty(journal.instance)
 
 
-class FleetFollower:
-    """Carries each new desired state into this gateway's fleet and on to the router, in order."""
+class DesiredStateFollower:
+    """Carries each new desired state into this gateway's catalog of models and on to the router, in order."""
 
-    def __init__(self, fleet: Fleet, router: RouterClient, keys: EngineKeys) -> None:
-        self._fleet = fleet
+    def __init__(self, catalog: ModelCatalog, router: RouterClient, keys: EngineKeys) -> None:
+        self._catalog = catalog
         self._router = router
         self._keys = keys
         self._newest: DesiredState | None = None
@@ -200,7 +199,7 @@ class FleetFollower:
         self._newest = state
         self._keys.follow(state.pools)  # at once: another gateway may have handed it to the router already
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._load(), name="fleet")
+            self._task = asyncio.create_task(self._load(), name="desired-state")
 
     async def settled(self) -> None:
         """Return when the newest known state is loaded or refused."""
@@ -218,7 +217,7 @@ class FleetFollower:
             self._newest = None
             try:
                 self._keys.require(state.pools)
-                await self._fleet.load(state)
+                await self._catalog.load(state)
             except ConfigError as error:
                 logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400
                 continue

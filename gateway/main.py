@@ -72,8 +72,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
             table = ConnectionTable(limits, services.metrics)
             for part in (table, certificate):
                 if part is not None:
-                    part.start()
-                    stack.push_async_callback(part.stop)
+                    await stack.enter_async_context(part.task)
             server = HttpServer(
                 uvicorn.Config(
                     create_app(services, config),

@@ -6,48 +6,48 @@ from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
 from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
+from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.services import Services
-from gateway.serving.endpoint import authenticate
 
 AnyRequest = Request[Any, Any, State]
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
 
 
-class InferenceController(Controller):
-    """The OpenAI endpoints. The two that generate are usually reached through the front door, by the same functions."""
+def inference_route(path: str, endpoint: ASGIApp) -> HTTPRouteHandler:
+    """POST of one path. The front door goes to the endpoint itself; what only Litestar takes for the path comes by
+    here, as does another method's refusal."""
 
-    path = "/v1"
+    @post(path, status_code=200, name=path)
+    async def generate() -> ASGIApp:
+        return endpoint
 
-    @post("/chat/completions", status_code=200)
-    async def chat_completions(self, services: Services) -> ASGIApp:
-        """POST /v1/chat/completions."""
-        return services.endpoints[CHAT]
+    return generate
 
-    @post("/completions", status_code=200)
-    async def completions(self, services: Services) -> ASGIApp:
-        """POST /v1/completions, with `suffix` for fill-in-the-middle."""
-        return services.endpoints[COMPLETIONS]
 
-    @get("/models")
+class ModelsController(Controller):
+    """Which models there are."""
+
+    path = "/v1/models"
+
+    @get("/")
     async def models(self, request: AnyRequest, services: Services) -> dict[str, Any]:
         """GET /v1/models."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        return {"object": "list", "data": [_model(model) for model in services.fleet.models if key.may_use(model)]}
+        return {"object": "list", "data": [_model(model) for model in services.catalog.models if key.may_use(model)]}
 
-    @get("/models/{name:path}")
+    @get("/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        model = services.fleet.find(name.removeprefix("/")).model
+        model = services.catalog.find(name.removeprefix("/")).model
         key.require_model(model)
         return _model(model)
 
@@ -73,7 +73,8 @@ class SystemController(Controller):
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
-    return await authenticate(request.headers.get("authorization", "").encode("latin-1"), services)
+    services.require_accepting()
+    return await authenticate(request.headers.get("authorization", "").encode("latin-1"), services.keyring)
 
 
 def _model(model: Model) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import msgspec
 
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.audit.log import Actor
-from gateway.admin.call import AdminCall, Counters, NoCounters
+from gateway.admin.call import AdminCall, Counters, KnownModels, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
@@ -29,7 +29,6 @@ from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, lazy_pool
-from gateway.serving.models import Fleet
 from gateway.wire.errors import body_of, status_of
 
 AWAY = (
@@ -75,7 +74,7 @@ class AdminApi:
     """One per gateway process; owns a small pool of connections."""
 
     def __init__(
-        self, url: str, pepper: bytes, config: AdminConfig, fleet: Fleet, counters: Counters | None = None
+        self, url: str, pepper: bytes, config: AdminConfig, fleet: KnownModels, counters: Counters | None = None
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused."""
         self._url = url

@@ -20,10 +20,11 @@ from litestar.handlers import BaseRouteHandler
 from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SlipstreamError
 from gateway.admin.endpoint import takes_several
 from gateway.admin.moments import require_utc
+from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.disconnect import ClientGone, ClientWatch
+from gateway.http.request_body import whole_body
 from gateway.services import Services
-from gateway.serving.endpoint import bearer_secret, whole_body
 from gateway.wire.body_shape import Advice, BodyShape
 from gateway.wire.decode import decode, validation_error
 
@@ -75,9 +76,8 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 def secret_of(connection: AnyConnection) -> str:
     """The admin key that is sent. Raises MissingKey, or Draining."""
-    return bearer_secret(
-        connection.headers.get("authorization", ""), connection.app.state.services, "sk-slip-admin-..."
-    )
+    connection.app.state.services.require_accepting()
+    return bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:

@@ -23,23 +23,15 @@ Stamp = tuple[FileStamp | None, ...]
 
 
 class Certificate:
-    """One pair of files. `context` is what a new connection shakes hands with."""
+    """One pair of files. `context` is what a new connection shakes hands with; `task` looks at them while it runs."""
 
     def __init__(self, config: TlsConfig) -> None:
         """Loads the pair. Raises ConfigError when it cannot be used."""
         self._certificate = Path(config.certificate_file)
         self._key = Path(config.key_file)
-        self._task = BackgroundTask.every(config.reload_interval_s, self._look, "certificate")
+        self.task = BackgroundTask.every(config.reload_interval_s, self._look, "certificate")
         self._seen = self._stamp()
         self.context = self._load()
-
-    def start(self) -> None:
-        """Begin to look at the files, on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """Look no more."""
-        await self._task.stop()
 
     def renew(self) -> None:
         """Load the pair again if its files have changed; each change is tried, and told of, once."""

@@ -114,19 +114,11 @@ class ConnectionTable:
         self._malformed = 0
         """Since the log was told last."""
         self._malformed_logged_s = -math.inf
-        self._task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
+        self.task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
 
     def __len__(self) -> int:
         """Connections held."""
         return len(self._held)
-
-    def start(self) -> None:
-        """Begin to end what is overdue, on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """End sweeping."""
-        await self._task.stop()
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""

@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class BudgetThresholds:
-    """One per gateway process. Without `spending` a crossing is counted in the metrics only."""
+    """One per gateway process."""
 
-    def __init__(self, valkey: Valkey, script: Script, spending: Spending | None, metrics: LimitsMetrics) -> None:
+    def __init__(self, valkey: Valkey, script: Script, spending: Spending, metrics: LimitsMetrics) -> None:
         self._valkey = valkey
         self._script = script
         self._spending = spending
@@ -49,7 +49,7 @@ class BudgetThresholds:
         rule, limit = plan.rules[decided.rule - 1], plan.rules[decided.rule - 1].limits[MONEY]
         now = datetime.fromtimestamp(decided.now_ms / 1_000, UTC)
         name = (rule.key, f"{now:%Y-%m}", limit)
-        if name in self._refused or self._spending is None:
+        if name in self._refused:
             return
         if len(self._refused) >= REFUSED_KEPT:
             self._refused.clear()  # told again, the outbox records it once
@@ -81,8 +81,7 @@ class BudgetThresholds:
         name = f"{month // 12}-{month % 12 + 1:02d}"
         try:
             for percent in percents:
-                if self._spending is not None:
-                    await self._spending.crossed(_crossing(organization_id, rule, name, percent, spent_micro))
+                await self._spending.crossed(_crossing(organization_id, rule, name, percent, spent_micro))
             self._valkey.send(self._script.upkeep("told", [rule.key], reached, month))
             self._metrics.crossings.labels(str(reached)).inc()
             logger.info("budget of %s: %d %% of %s spent", rule.name, reached, rule.limits[MONEY])
@@ -92,7 +91,6 @@ class BudgetThresholds:
             logger.warning("budget of %s: %d %% reached, not recorded yet: %r", rule.name, reached, error)
 
     async def _pass_on_refusal(self, crossing: Crossing, name: tuple[str, str, int]) -> None:
-        assert self._spending is not None
         try:
             await self._spending.crossed(crossing)
         except FAILURES as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.limits.headers import RateState
 from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, NO_LIMIT
+from gateway.limits.rate_state import RateState
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ import msgspec
 from contracts.background_task import BackgroundTask
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
-from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.config import LimitsConfig
 from gateway.limits.epoch import Epoch
@@ -260,8 +259,7 @@ class Counting:
         return f"{self._config.key_prefix}:round:{each.token}"
 
     async def _upkeep(self, verb: str, rule: PlannedRule, *arguments: str | int) -> list[Any]:
-        command = self._script.upkeep(verb, [rule.key], *arguments)
-        reply: list[Any] = await loading.call(self._valkey, self._script.loads, command)
+        reply: list[Any] = await self._valkey.call(self._script.upkeep(verb, [rule.key], *arguments))
         return reply
 
     async def _call(self, *words: str | int | bytes) -> Any:

@@ -19,18 +19,18 @@ from contracts.background_task import BackgroundTask
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
 from gateway.db.engine import FAILURES
-from gateway.limits import loading, retirement
+from gateway.limits import retirement
 from gateway.limits.budget_thresholds import BudgetThresholds
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
 from gateway.limits.counter_snapshot import CounterSnapshot, counters_of
 from gateway.limits.counting import STORE_FAILURES, Counting, Round
 from gateway.limits.epoch import new_epoch
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels, Rule
 from gateway.limits.local import RUNNING_WAIT_MS, LocalLimiter
 from gateway.limits.metrics import LOCAL, NORMAL, REFUSING, LimitsMetrics
 from gateway.limits.plan import COUNTERS, MONEY, Decision, Plan, Status, plan_of, planned, prefix_of
+from gateway.limits.rate_state import RateState
 from gateway.limits.refusal import refused, too_expensive
 from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
@@ -56,104 +56,85 @@ class Limiter:
         config: LimitsConfig,
         metrics: LimitsMetrics,
         *,
-        instance: str = "0",
-        spending: Spending | None = None,
-        drain: Callable[[float], Awaitable[bool]] | None = None,
+        instance: str,
+        spending: Spending,
+        drain: Callable[[float], Awaitable[bool]],
     ) -> None:
-        """url: as gateway.limits.valkey reads it. instance: the gateway's, stable over restarts.
+        """url: as gateway.limits.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
 
-        spending: the ledger; without it every request that costs limited money is refused. drain: returns True once
-        everything that this gateway's journal holds by now is in the ledger. Raises ConfigError for a url that is none.
+        drain: returns True once everything that this gateway's journal holds by now is in the ledger. Raises
+        ConfigError for a url that is none.
         """
         self._config = config
         self._metrics = metrics
         lease_ms, tomb_ms = round(config.lease_s * 1_000), round(config.record_s * 1_000)
         self._epoch = new_epoch(instance)
         self._script = Script(self._epoch.name, lease_ms, tomb_ms, sorted(config.budget_percents))
-        self._valkey = Valkey(url, config.call_timeout_s, greeting=self._script.loads, identify=True)
+        self._valkey = Valkey(url, config.call_timeout_s, scripts=self._script.loads, identify=True)
         self._valkey.on_change = self._on_change
         self._spending = spending
         self._drain = drain
-        self._counting: Counting | None = None
+        self._counting = Counting(
+            self._valkey, self._script, config, metrics, spending, self._epoch, self._prepare_round, drain
+        )
         self._crossings = BudgetThresholds(self._valkey, self._script, spending, metrics)
+        self._settlements = Settlements(
+            self._valkey,
+            config.max_delayed_settlements,
+            config.record_s,
+            metrics,
+            self._crossings.reported,
+        )
         self._local = LocalLimiter(lease_ms, tomb_ms)
         self._local_money: set[str] = set()
         """Keys of budgets from which something was spent without Valkey."""
         self._plans: dict[Tier, dict[str, Calls | None]] = {tier: {} for tier in Tier}
         self._open = OpenReservations(self._valkey, self._script, self._epoch, config.key_prefix, metrics)
-        self._settlements: Settlements | None = None
-        self._tasks: list[BackgroundTask] = []
         self._strays: set[str] = set()
         """Reservations that the last look found open in Valkey and in no gateway."""
         self._interval_s = config.lease_s / BEATS_PER_LEASE
+        self._tasks = (
+            BackgroundTask("limits-earlier-runs", self._end_earlier_runs),
+            BackgroundTask.every(config.stray_s, self._look_for_strays, "limits-strays"),
+            BackgroundTask.every(self._interval_s, self.heartbeat, "limits-heartbeat"),
+        )
         self._show_mode(connected=False)
 
     async def start(self) -> None:
         """Connect. Valkey being away does not stop the start; limited requests then go by `when_unavailable`."""
-        config = self._config
-        self._settlements = Settlements(
-            self._valkey,
-            self._script.loads,
-            config.max_delayed_settlements,
-            config.record_s,
-            self._metrics,
-            self._crossings.reported,
-        )
-        if self._spending is not None and self._drain is not None:
-            self._counting = Counting(
-                self._valkey,
-                self._script,
-                config,
-                self._metrics,
-                self._spending,
-                self._epoch,
-                self._prepare_round,
-                self._drain,
-            )
-            self._begin(BackgroundTask("limits-earlier-runs", self._end_earlier_runs))
-            self._begin(BackgroundTask.every(config.stray_s, self._look_for_strays, "limits-strays"))
         await self._valkey.start()
-        if self._counting is not None:
-            self._counting.start()
-        self._begin(BackgroundTask.every(self._interval_s, self.heartbeat, "limits-heartbeat"))
+        self._counting.start()
+        for task in self._tasks:
+            task.start()
 
     async def stop(self) -> None:
         """Give settlements two seconds to arrive, then close. What is open lapses; its money, when it is reconciled."""
-        if self._counting is not None:
-            await self._counting.stop()
-        while self._tasks:
-            await self._tasks.pop().stop()
-        if self._settlements is not None:
-            try:
-                await asyncio.wait_for(self._settlements.drain(), DRAIN_S)
-            except TimeoutError:
-                logger.warning("stopped with settlements that did not reach Valkey")
-            self._settlements.close()
+        await self._counting.stop()
+        for task in self._tasks:
+            await task.stop()
+        try:
+            await asyncio.wait_for(self._settlements.drain(), DRAIN_S)
+        except TimeoutError:
+            logger.warning("stopped with settlements that did not reach Valkey")
+        self._settlements.close()
         await self._crossings.stop()
         self._valkey.on_change = ignored  # leaving is not losing
         await self._valkey.stop()
-        if self._settlements is not None:
-            self._settlements.close()
+        self._settlements.close()  # of what ended with the connection
 
     @property
     def connected(self) -> bool:
         """Whether limits are counted in Valkey at the moment."""
         return self._valkey.connected
 
-    @property
-    def open_reservations(self) -> int:
-        """Reservations of this gateway that are not settled."""
-        return len(self._open)
-
     async def wait_connected(self) -> None:
-        """Return once limits are counted in Valkey, money included when there is a ledger."""
+        """Return once limits are counted in Valkey, money included."""
         await self._valkey.wait_ready()
-        if self._counting is not None:
-            await self._counting.wait_joined()
+        await self._counting.wait_joined()
 
     async def drain(self) -> None:
         """Return once every settlement so far is in Valkey, or given up."""
-        await self._running().drain()
+        await self._settlements.drain()
 
     async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
         """Take one request, its tokens, one place and its money from every rule, or nothing at all.
@@ -167,7 +148,7 @@ class Limiter:
             return Reservation(reservation_id, caller, tier, cost)
         if not calls.fits(cost):  # needs no counting, and no answer from Valkey could change it
             self._refuse_too_expensive(calls.plan, cost)
-        if calls.has_money and cost.micro and not (self._counting is not None and self._counting.joined):
+        if calls.has_money and cost.micro and not self._counting.joined:
             self._refuse_money()
         started_s = time.perf_counter()
         for _ in range(COUNTS_PER_REQUEST):
@@ -177,7 +158,7 @@ class Limiter:
             if decided.status is not Status.UNSEEDED:
                 self._metrics.reserve_seconds.observe(time.perf_counter() - started_s)
                 return self._conclude(Reservation(reservation_id, caller, tier, cost, None, calls), calls.plan, decided)
-            if self._counting is None or not await self._counting.count(calls.plan.money_rules):
+            if not await self._counting.count(calls.plan.money_rules):
                 break
         return self._refuse_money()
 
@@ -199,23 +180,19 @@ class Limiter:
                 return  # Valkey never heard of it
             if used.micro:  # nor of this money, unless it was announced since
                 self._doubt([rule.key for rule in calls.plan.money_rules])
-        await self._running().settle(calls.settle(reservation.id, requests, used), calls.plan)
-
-    async def left(self, levels: Levels, tier: Tier) -> tuple[Plan, Decision] | None:
-        """What is left in every rule now, taking nothing; None when nothing limits. Raises LimiterUnavailable."""
-        calls = self._calls(levels, tier) if levels.identity else None
-        if calls is None:
-            return None
-        return calls.plan, await self._look(calls)
+        await self._settlements.settle(calls.settle(reservation.id, requests, used), calls.plan)
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
         """What is left of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
         tagged = prefix_of(self._config.key_prefix, organization_id)
         plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))
         counted = not plan.money_rules
-        if not counted and self._counting is not None and self.connected:
+        if not counted and self.connected:
             counted = await self._counting.count(plan.money_rules)
-        decided = await self._look(Calls(self._script, plan))
+        try:
+            decided = decision(await self._valkey.call(Calls(self._script, plan).look()))
+        except STORE_FAILURES:
+            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
     async def adopted(self, instance: str) -> None:
@@ -225,19 +202,16 @@ class Limiter:
 
     async def left_empty(self, instance: str) -> None:
         """`instance` writes no more, and all it wrote is in the ledger. Never raises."""
-        if self._spending is not None:
-            try:
-                await self._spending.leave(instance)
-            except FAILURES as error:
-                logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
+        try:
+            await self._spending.leave(instance)
+        except FAILURES as error:
+            logger.warning("gateway %s is still waited for when budgets are counted: %r", instance, error)
 
     async def reconciled(self, instance: str) -> None:
         """Every attempt of `instance`'s earlier runs is in the ledger: end what they left open, and count anew.
 
         Never raises: what fails is done by the next call, and the money stays counted as spent until then.
         """
-        if self._spending is None:
-            return
         try:
             ended = await retirement.end_runs(
                 self._valkey, self._script, self._config.key_prefix, instance, self._epoch.name
@@ -259,24 +233,15 @@ class Limiter:
         command = calls.reserve(reservation_id, cost)
         try:
             self._open.note(calls.plan.organization_id)
-            reply = await self._call(command)
+            reply = await self._valkey.call(command)
         except (ConnectionLost, CallTimeout, hiredis.ReplyError) as error:
             logger.debug("no decision for %s: %r", reservation_id, error)
-            self._running().post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
+            self._settlements.post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             return None
         except asyncio.CancelledError:
-            self._running().post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
+            self._settlements.post(calls.settle(reservation_id, 0, _NOTHING), calls.plan)
             raise
-        return decision(reply)  # type: ignore[arg-type]
-
-    async def _look(self, calls: Calls) -> Decision:
-        try:
-            return decision(await self._call(calls.look()))  # type: ignore[arg-type]
-        except STORE_FAILURES:
-            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
-
-    async def _call(self, command: bytes) -> object:
-        return await loading.call(self._valkey, self._script.loads, command)
+        return decision(reply)
 
     def _reserve_without_valkey(
         self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost, calls: Calls
@@ -347,12 +312,8 @@ class Limiter:
     async def _prepare_round(self, rounds: Sequence[Round]) -> None:
         """Before this gateway says that it is ready for some budgets to be counted: everything it has open there is
         counted there, and every settlement before is in Valkey or given up. Raises ConnectionLost."""
-        await self._running().drain()
+        await self._settlements.drain()
         self._open.join(rounds)
-
-    def _running(self) -> Settlements:
-        assert self._settlements is not None, "start() comes first"
-        return self._settlements
 
     def _on_change(self, connected: bool) -> None:
         self._show_mode(connected)
@@ -365,7 +326,7 @@ class Limiter:
         self._doubt(self._local_money)
         self._local_money.clear()
         self._open.reconnected(restarted)
-        self._running().retry()
+        self._settlements.retry()
 
     def _doubt(self, keys: Collection[str]) -> None:
         """Money was spent from these budgets that Valkey does not know of: have it counted."""
@@ -379,16 +340,11 @@ class Limiter:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
         self._metrics.mode.set(NORMAL if connected else without)
 
-    def _begin(self, task: BackgroundTask) -> None:
-        task.start()
-        self._tasks.append(task)
-
     async def _look_for_strays(self) -> None:
         """A settlement can be lost: dropped after too long, or taken back by a store that restarted from older data.
         Its reservation is then open in Valkey and in no gateway; seen so twice, it is ended."""
-        assert self._drain is not None
         try:
-            strays = await retirement.open_in(self._valkey, self._script, self._config.key_prefix, self._epoch)
+            strays = await retirement.open_in(self._valkey, self._config.key_prefix, self._epoch)
             known = self._open.ids()
             now = {name: stray for name, stray in strays.items() if name not in known}
             ended = [stray for name, stray in now.items() if name in self._strays]
@@ -401,7 +357,6 @@ class Limiter:
 
     async def _end_earlier_runs(self) -> None:
         """Once what they wrote is in the ledger."""
-        assert self._drain is not None
         await self._valkey.wait_ready()
         while not await self._drain(self._interval_s):  # noqa: ASYNC110  another's state
             await asyncio.sleep(self._interval_s)

@@ -29,9 +29,10 @@ class Counter(StrEnum):
 
 
 COUNTERS = tuple(Counter)
-PER_MINUTE = COUNTERS[:4]
 CONCURRENCY, DAY_TOKENS, MONEY = 4, 5, 6
 """Positions in COUNTERS."""
+PER_MINUTE = {counter.value: position for position, counter in enumerate(COUNTERS[:CONCURRENCY])}
+"""Where each counter per minute stands in COUNTERS."""
 _limits_in_order = attrgetter(*(counter.value for counter in COUNTERS))
 
 

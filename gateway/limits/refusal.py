@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from contracts.errors import InsufficientQuota, LimitDetail, RateLimited, RequestTooExpensive
+from datetime import UTC, datetime
+
+from contracts.errors import InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
-from gateway.limits.headers import RateState, go_duration, rfc3339
 from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, MONEY, Decision, Plan, PlannedRule, amounts_of
+from gateway.limits.rate_state import RateState
+from gateway.wire.rate_state import go_duration
 
 _UNITS = (
     "requests per minute",
@@ -18,8 +21,8 @@ _UNITS = (
 )
 
 
-class LimitReached(RateLimited):
-    """A counter is used up for now. state: all counters, for the headers."""
+class CounterReached(LimitError):
+    """A counter refused. state: all counters, for headers and the request's record."""
 
     limit: LimitDetail
 
@@ -30,19 +33,15 @@ class LimitReached(RateLimited):
         self.wait_ms = wait_ms
 
 
-class BudgetReached(InsufficientQuota):
-    """The month's money does not allow this request. state: all counters, for the headers."""
-
-    limit: LimitDetail
-
-    def __init__(self, message: str, detail: LimitDetail, wait_ms: int, state: RateState) -> None:
-        super().__init__(message, retry_after_s=wait_ms / 1_000)
-        self.limit = detail
-        self.state = state
-        self.wait_ms = wait_ms
+class LimitReached(CounterReached, RateLimited):
+    """A counter is used up for now."""
 
 
-def refused(plan: Plan, decided: Decision, cost: Cost) -> LimitReached | BudgetReached:
+class BudgetReached(CounterReached, InsufficientQuota):
+    """The month's money does not allow this request."""
+
+
+def refused(plan: Plan, decided: Decision, cost: Cost) -> CounterReached:
     """The error for a decision that refused."""
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
@@ -94,6 +93,11 @@ def _detail(
         frees_in_ms=wait_ms,
         frees_at=rfc3339(now_ms + wait_ms) if now_ms is not None and wait_ms is not None else None,
     )
+
+
+def rfc3339(ms: int) -> str:
+    """Epoch milliseconds as a moment in UTC: whole seconds, rounded up."""
+    return datetime.fromtimestamp(-(-ms // 1_000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _whose(rule: PlannedRule) -> str:

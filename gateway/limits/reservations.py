@@ -13,16 +13,15 @@ from functools import partial
 import msgspec
 
 from contracts.generation import Caller, Tier
-from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
 from gateway.limits.epoch import Epoch
-from gateway.limits.headers import RateState
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, PlannedRule
+from gateway.limits.rate_state import RateState
 from gateway.limits.script import Calls, Script
-from gateway.limits.valkey import ConnectionLost, Valkey
+from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
 
 logger = logging.getLogger(__name__)
 
@@ -139,5 +138,5 @@ class OpenReservations:
             self._announce_all(organization_id)
 
     def _reloaded(self, reply: object) -> None:
-        if loading.forgotten(reply) and self._valkey.connected:
-            loading.send_again(self._valkey, self._script.loads)
+        if forgotten(reply) and self._valkey.connected:
+            self._valkey.load_scripts()

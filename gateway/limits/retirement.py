@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from gateway.limits import loading
 from gateway.limits.command import pack
 from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.plan import prefix_of
@@ -44,22 +43,22 @@ async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, l
     """
     ended = 0
     key = organizations_key(prefix, instance)
-    async for member, epoch, tagged in _places(valkey, script, key):
+    async for member, epoch, tagged in _places(valkey, key):
         if epoch != living:
-            left = await _open_of(valkey, script, tagged, epoch)
+            left = await _open_of(valkey, tagged, epoch)
             await end(valkey, script, left)
             ended += len(left)
-            await loading.call(valkey, script.loads, script.upkeep("forget", [tagged + "epochs"], epoch))
-            await loading.call(valkey, script.loads, pack(("SREM", key, member)))
+            await valkey.call(script.upkeep("forget", [tagged + "epochs"], epoch))
+            await valkey.call(pack(("SREM", key, member)))
     return ended
 
 
-async def open_in(valkey: Valkey, script: Script, prefix: str, epoch: Epoch) -> dict[str, Stray]:
+async def open_in(valkey: Valkey, prefix: str, epoch: Epoch) -> dict[str, Stray]:
     """What Valkey takes for open in this epoch, by id. Raises what Valkey raises."""
     found: dict[str, Stray] = {}
-    async for _, name, tagged in _places(valkey, script, epoch.organizations_key(prefix)):
+    async for _, name, tagged in _places(valkey, epoch.organizations_key(prefix)):
         if name == epoch.name:
-            found.update((each.id, each) for each in await _open_of(valkey, script, tagged, name))
+            found.update((each.id, each) for each in await _open_of(valkey, tagged, name))
     return found
 
 
@@ -68,18 +67,18 @@ async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
     for each in strays:
         keys = [each.tagged + "epochs", each.tagged + "open", *(each.tagged + rule for rule in each.rules)]
         keys.append(f"{each.tagged}tomb:{each.id}")
-        await loading.call(valkey, script.loads, script.upkeep("retire", keys, each.id, script.tomb_ms))
+        await valkey.call(script.upkeep("retire", keys, each.id, script.tomb_ms))
 
 
-async def _places(valkey: Valkey, script: Script, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
+async def _places(valkey: Valkey, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
     """Where runs of an instance may have something open: member of its set, epoch, the organization's prefix."""
     prefix = key.rpartition(":instance:")[0]
-    for member in await loading.call(valkey, script.loads, pack(("SMEMBERS", key))):
+    for member in await valkey.call(pack(("SMEMBERS", key))):
         epoch, _, organization_id = member.decode().partition(" ")
         yield member, epoch, prefix_of(prefix, organization_id)
 
 
-async def _open_of(valkey: Valkey, script: Script, tagged: str, epoch: str) -> list[Stray]:
-    flat = await loading.call(valkey, script.loads, pack(("HGETALL", tagged + "open")))
+async def _open_of(valkey: Valkey, tagged: str, epoch: str) -> list[Stray]:
+    flat = await valkey.call(pack(("HGETALL", tagged + "open")))
     records = [(name.decode(), _decode(value)) for name, value in zip(flat[::2], flat[1::2], strict=True)]
     return [Stray(name, tagged, tuple(record.rules)) for name, record in records if record.epoch == epoch]

@@ -10,31 +10,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gateway.limits import loading
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan
-from gateway.limits.valkey import ConnectionLost, Valkey
+from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
 
 RETRY_S = 0.1
 RETRY_BATCH = 500
 
 
 class Settlements:
-    """loads: the packed commands that load the scripts. capacity: delayed settlements kept. lifetime_s: how long each.
+    """capacity: delayed settlements kept. lifetime_s: how long each.
     on_reply: called with the reply to each settlement that Valkey has carried out, and what was given with it.
     """
 
     def __init__(
         self,
         valkey: Valkey,
-        loads: Sequence[bytes],
         capacity: int,
         lifetime_s: float,
         metrics: LimitsMetrics,
         on_reply: Callable[[Sequence[int], Plan], None],
     ) -> None:
         self._valkey = valkey
-        self._loads = loads
         self._lifetime_s = lifetime_s
         self._capacity = capacity
         self._metrics = metrics
@@ -101,9 +98,9 @@ class Settlements:
     ) -> None:
         self._in_flight -= 1
         if isinstance(reply, Exception):
-            if loading.forgotten(reply):
+            if forgotten(reply):
                 try:
-                    loading.send_again(self._valkey, self._loads)
+                    self._valkey.load_scripts()
                     self._send(command, plan, until_s, told)
                     return
                 except ConnectionLost:

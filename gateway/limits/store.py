@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -13,17 +13,9 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.limits.levels import Level, Levels, Limits, Rule
 
-COLUMNS = Limits.__struct_fields__
-_LIST = ", ".join(COLUMNS)
-_OF_SUBJECTS = f"""
-SELECT level, subject_id::text, tier, {_LIST} FROM gateway.limits WHERE subject_id = ANY ($1::uuid[])
-"""  # noqa: S608  built from constants of this file
-_OF_SUBJECT = f"""
-SELECT level, subject_id::text, tier, {_LIST}
-  FROM gateway.limits WHERE level = $1 AND subject_id = $2
- ORDER BY tier NULLS FIRST
-"""  # noqa: S608
-_WITHIN = f"""
+_OF_SUBJECTS = "SELECT * FROM gateway.limits WHERE subject_id = ANY ($1::uuid[])"
+_OF_SUBJECT = "SELECT * FROM gateway.limits WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
+_WITHIN = """
 WITH subjects AS (
     SELECT 'organization' AS level, id, name, id AS organization_id FROM gateway.organizations
      UNION ALL
@@ -32,17 +24,22 @@ WITH subjects AS (
     SELECT 'key', key.id, key.name, project.organization_id
       FROM gateway.api_keys AS key JOIN gateway.projects AS project ON project.id = key.project_id
 )
-SELECT subjects.name, level, subject_id::text, tier, {_LIST}
+SELECT subjects.name, limits.*
   FROM gateway.limits JOIN subjects USING (level) WHERE subjects.id = subject_id
    AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
  ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
-"""  # noqa: S608
-_PUT = f"""
-INSERT INTO gateway.limits (level, subject_id, tier, {_LIST})
-VALUES ($1, $2, $3, {", ".join(f"${number}" for number in range(4, 4 + len(COLUMNS)))})
+"""
+# The limits in the order of `Limits`.
+_PUT = """
+INSERT INTO gateway.limits
+       (level, subject_id, tier, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
+        tokens_per_minute, max_concurrency, tokens_per_day, money_micro_per_month)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
     ON CONFLICT (subject_id, level, tier)
-    DO UPDATE SET {", ".join(f"{column} = excluded.{column}" for column in COLUMNS)}, updated_at = now()
-"""  # noqa: S608
+    DO UPDATE SET (requests_per_minute, input_tokens_per_minute, output_tokens_per_minute, tokens_per_minute,
+                   max_concurrency, tokens_per_day, money_micro_per_month, updated_at)
+                = ($4, $5, $6, $7, $8, $9, $10, now())
+"""
 _DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -51,7 +48,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 async def levels_of_all(
     connection: Connection, subjects: Sequence[tuple[UUID | str, UUID | str, UUID | str]]
 ) -> list[Levels]:
-    """The same for many keys in one question. subjects: (organization, project, key) of each; answered in order."""
+    """What limits each of many keys. subjects: (organization, project, key) of each; answered in order."""
     named = [(str(organization), str(project), str(key)) for organization, project, key in subjects]
     rules: dict[tuple[Level, str], list[Rule]] = {}
     for row in await connection.fetch(_OF_SUBJECTS, list({each for ids in named for each in ids})):
@@ -74,7 +71,7 @@ async def rules_within(
 ) -> list[tuple[str, Rule]]:
     """The rules of an organization and of all its projects and keys, or of one subject alone, each with its name."""
     rows = await connection.fetch(_WITHIN, organization_id, subject_id)
-    return [(name, _rule(rule)) for name, *rule in rows]
+    return [(row["name"], _rule(row)) for row in rows]
 
 
 async def put_rule(
@@ -112,6 +109,6 @@ def check(limits: Limits) -> None:
         ) from None
 
 
-def _rule(row: Iterable[Any]) -> Rule:
-    level, subject_id, tier, *limits = row
-    return Rule(Level(level), subject_id, Tier(tier) if tier else None, Limits(*limits))
+def _rule(row: asyncpg.Record) -> Rule:
+    tier, limits = row["tier"], [row[name] for name in Limits.__struct_fields__]
+    return Rule(Level(row["level"]), str(row["subject_id"]), Tier(tier) if tier else None, Limits(*limits))

@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
@@ -37,6 +37,12 @@ def ignored(_: object) -> None:
     """For replies and changes that nobody waits for."""
 
 
+def forgotten(reply: object) -> bool:
+    """Whether a reply, or an error raised for it, says that a script is not known, though every connection begins with
+    them: somebody flushed them, or another server answers at the same address."""
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+
+
 class ConnectionLost(Exception):
     """There is no connection, or it ended before the answer came: the command may or may not have run."""
 
@@ -48,14 +54,14 @@ class CallTimeout(Exception):
 class Valkey:
     """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
 
-    greeting: packed commands sent first on every connection; one of them failing fails the connection. identify: ask
-    which run of a server it is, for `incarnation`.
+    scripts: packed commands that load them, sent first on every connection; one of them failing fails the connection.
+    identify: ask which run of a server it is, for `incarnation`.
     """
 
-    def __init__(self, url: str, timeout_s: float, greeting: tuple[bytes, ...] = (), *, identify: bool = False) -> None:
+    def __init__(self, url: str, timeout_s: float, scripts: tuple[bytes, ...] = (), *, identify: bool = False) -> None:
         self._address = _Address(url)
         self._timeout_s = timeout_s
-        self._greeting = self._address.greeting + greeting
+        self._scripts = scripts
         self._identify = identify
         self._link: _Link | None = None
         self._task = BackgroundTask("limits-valkey", self._keep_connected)
@@ -94,12 +100,23 @@ class Valkey:
             raise ConnectionLost
         self._link.send(command, done)
 
-    async def call(self, command: bytes) -> object:
+    async def call(self, command: bytes) -> Any:
         """Send and wait for the reply. Raises ReplyError, CallTimeout or ConnectionLost. Cancelling abandons only the
-        reply: the command runs all the same."""
+        reply: the command runs all the same. Scripts that the server has forgotten are loaded again first."""
         if self._link is None:
             raise ConnectionLost
+        try:
+            return await self._link.call(command)
+        except hiredis.ReplyError as error:
+            if not forgotten(error):
+                raise
+        self.load_scripts()
         return await self._link.call(command)
+
+    def load_scripts(self) -> None:
+        """Send them again. Raises ConnectionLost."""
+        for load in self._scripts:
+            self.send(load)
 
     async def _keep_connected(self) -> None:
         backoff = Backoff(FIRST_BACKOFF_S, LAST_BACKOFF_S)
@@ -108,7 +125,7 @@ class Valkey:
             try:
                 async with asyncio.timeout(max(1.0, self._timeout_s)):
                     await self._address.connect(lambda link=link: link)  # type: ignore[misc]
-                    for command in self._greeting:
+                    for command in self._address.greeting + self._scripts:
                         await link.call(command)
                     if self._identify:
                         self.incarnation = _run_id(await link.call(_WHO))

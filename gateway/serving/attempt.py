@@ -68,9 +68,9 @@ class Attempt:
         """When the lease was granted, on the request's clock."""
         self.sent = False
         """The engine may have the request."""
-        self.turned_away = False
+        self.rejected = False
         """It answered with an error instead of a stream."""
-        self.reached = False
+        self.first_event_seen = False
         """The engine's first event has come."""
         self.ended = False
         """What was used has been entered."""
@@ -91,9 +91,9 @@ class Attempt:
         return isinstance(self._error, EngineFailed | EngineTimeout)
 
     @property
-    def taken(self) -> bool:
-        """An engine had it, whatever came of that: it counts in the limits. One that is full (429, 503) had not."""
-        return self.sent and not (self.turned_away and isinstance(self._error, Overloaded))
+    def counts_in_limits(self) -> bool:
+        """Whether an engine had it, whatever came of that. One that is full (429, 503) had not."""
+        return self.sent and not (self.rejected and isinstance(self._error, Overloaded))
 
     @property
     def billed(self) -> bool:
@@ -109,7 +109,7 @@ class Attempt:
         return self.finish is Finish.ENGINE_ERROR and self.opened.stream and self.usage.completion_tokens > 0
 
     @property
-    def worked_off(self) -> Usage:
+    def usage_for_limits(self) -> Usage:
         """What limits count, billed or not: where no engine has told how long the prompt was, our own count of it."""
         if self._told or self.usage.prompt_tokens:
             return self.usage
@@ -131,7 +131,7 @@ class Attempt:
         self.ended = True
         self._counted_by_us = by_us
         self.finish, self.usage = finish, usage
-        self.outcome = Outcome.LOWER_BOUND if self.sent and not self.turned_away else Outcome.EXACT
+        self.outcome = Outcome.LOWER_BOUND if self.sent and not self.rejected else Outcome.EXACT
 
     def failed(self, error: SlipstreamError) -> None:
         """The attempt ended with `error` after a lease was granted."""

@@ -61,7 +61,7 @@ class Router(Protocol):
 
 
 Drivers = Callable[[Engine], Driver]
-"""Finds the driver of a granted engine, with its pool's options (`gateway.serving.models.Fleet.driver`)."""
+"""Finds the driver of a granted engine, with its pool's options: `ModelCatalog.driver`."""
 
 
 class TraceLog(Protocol):

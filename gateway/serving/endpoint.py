@@ -7,38 +7,58 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic
 
-from contracts.errors import (
-    AuthError,
-    BodyTooLarge,
-    Draining,
-    InternalError,
-    InvalidJson,
-    MissingKey,
-    PreparationTimeout,
-    SlipstreamError,
-)
+import msgspec
+
+from contracts.errors import AuthError, Draining, InternalError, PreparationTimeout, SlipstreamError
 from contracts.phases import Phase
+from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
+from gateway.auth.keyring import Keyring
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
+from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
-from gateway.services import Services
+from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
-from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.model_catalog import ModelCatalog
+from gateway.serving.pipeline import RequestPipeline
+from gateway.serving.request import Arrival, InferenceRequest, Salts
+from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import AskedT, WireFormat
 
 logger = logging.getLogger(__name__)
 
-Receive = Callable[[], Awaitable[Any]]
+
+class InferenceServices(msgspec.Struct, kw_only=True):
+    """What endpoints need of a running gateway. References only; each part owns its own state."""
+
+    keyring: Keyring
+    catalog: ModelCatalog
+    pipeline: RequestPipeline
+    metrics: GatewayMetrics
+    traces: Traces
+    salts: Salts
+    draining: bool = False
+
+    def require_accepting(self) -> None:
+        """Raises Draining."""
+        if self.draining:
+            raise Draining()
+
+    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
+        """Count a request that was refused before it was prepared, and record it when its caller is known."""
+        self.metrics.answered("none", arrival.endpoint, status, error.code)  # its tier is not known
+        if error.caller is not None:
+            arrival.clock.end(Phase.AUTH)
+            self.traces.refused(arrival, error.caller, status, error)
 
 
 class InferenceEndpoint(Generic[AskedT]):
@@ -46,7 +66,7 @@ class InferenceEndpoint(Generic[AskedT]):
 
     def __init__(
         self,
-        services: Services,
+        services: InferenceServices,
         wire_format: WireFormat[AskedT],
         scope: Scope,
         max_body_bytes: int,
@@ -86,6 +106,7 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _begin(self, arrival: Arrival, receive: Receive, connection: ClientConnection) -> InferenceRequest:
         """Steps 1 and 2 of a request."""
         services = self._services
+        services.require_accepting()
         key = await self._key(self._format.authorization(arrival.headers), connection.network)
         organization_id = key.caller.organization_id
         try:
@@ -96,7 +117,7 @@ class InferenceEndpoint(Generic[AskedT]):
                     asked = await self._asked(body, organization_id)
                     del body  # what was asked has it all once more
                     arrival.model = asked.model
-                    target = services.fleet.find(asked.model)
+                    target = services.catalog.find(asked.model)
                     key.require_model(target.model)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
@@ -110,7 +131,7 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
         """Who asks. Raises as `authenticate` does, an AuthError at the pace of the network it comes from."""
         try:
-            return await authenticate(authorization, self._services)
+            return await authenticate(authorization, self._services.keyring)
         except AuthError:
             await self._shares.refused(network)
             raise
@@ -135,7 +156,7 @@ class InferenceEndpoint(Generic[AskedT]):
         self, headers: Mapping[bytes, bytes], receive: Receive, connection: ClientConnection, organization_id: str
     ) -> bytes:
         """The body's bytes, their structure within bounds."""
-        feed, turn = BodyShape(self._config).feed, functools.partial(self._shares.turn, organization_id)
+        feed, turn = BodyShape(self._config).feed, self._shares.turn
         size_bytes = 0
 
         def check(piece: bytes) -> None:
@@ -144,8 +165,12 @@ class InferenceEndpoint(Generic[AskedT]):
             with self._charged(size_bytes, organization_id):
                 feed(piece)
 
-        await turn()
-        body = await whole_body(headers, receive, self._max_body_bytes, check, turn)
+        async def pause(size_bytes: int) -> None:
+            if size_bytes >= LARGE_BYTES:
+                await turn(organization_id)
+
+        await turn(organization_id)
+        body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
         connection.listen()
         return body
 
@@ -168,49 +193,3 @@ class InferenceEndpoint(Generic[AskedT]):
                 f"The prompt could not be counted within {timeout_s:g} s. Try again, or send a shorter one.",
                 retry_after_s=1,
             ) from None
-
-
-async def authenticate(authorization: bytes, services: Services) -> KeyRecord:
-    """The key of an `Authorization: Bearer` header. Raises AuthError, AuthUnavailable or Draining."""
-    secret = bearer_secret(authorization.decode("latin-1"), services, "sk-slip-...")
-    return services.keyring.cached(secret) or await services.keyring.identify(secret)
-
-
-def bearer_secret(authorization: str, services: Services, example: str) -> str:
-    """What an `Authorization: Bearer` header carries. example: for the error. Raises MissingKey, or Draining."""
-    if services.draining:
-        raise Draining()
-    scheme, _, secret = authorization.partition(" ")
-    if scheme.lower() != "bearer" or not secret:
-        raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")
-    return secret
-
-
-async def whole_body(
-    headers: Mapping[bytes, bytes],
-    receive: Receive,
-    max_bytes: int,
-    check: Callable[[bytes], None],
-    pause: Callable[[], Awaitable[None]] | None = None,
-) -> bytes:
-    """The request's body. check: sees each piece as it arrives, and may refuse. pause: awaited between the pieces of a
-    large one. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of ours to
-    log."""
-    length = headers.get(b"content-length", b"")
-    size = int(length) if length.isdigit() else 0
-    body = bytearray()
-    more = size <= max_bytes
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidJson("The request ended before its body was complete.")
-        body += message["body"]
-        size = len(body)
-        if size <= max_bytes:
-            check(message["body"])
-        more = message["more_body"] and size <= max_bytes
-        if more and pause is not None and size >= LARGE_BYTES:
-            await pause()
-    if size > max_bytes:
-        raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
-    return bytes(body)

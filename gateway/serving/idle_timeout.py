@@ -44,15 +44,7 @@ class IdleTimeouts:
 
     def __init__(self, period_s: float = 1.0) -> None:
         self._waits: set[Wait] = set()
-        self._task = BackgroundTask.every(period_s, lambda: self.sweep(time.monotonic()), "idle timeouts")
-
-    def start(self) -> None:
-        """Begin sweeping on the running loop."""
-        self._task.start()
-
-    async def stop(self) -> None:
-        """End sweeping."""
-        await self._task.stop()
+        self.task = BackgroundTask.every(period_s, lambda: self.sweep(time.monotonic()), "idle timeouts")
 
     def add(self, wait: Wait) -> None:
         """Watch a request's waits."""

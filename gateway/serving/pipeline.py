@@ -18,7 +18,6 @@ from contracts.errors import (
     EngineFailed,
     EngineTimeout,
     InternalError,
-    LimitError,
     NoEngine,
     Overloaded,
     ServiceError,
@@ -33,13 +32,14 @@ from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
+from gateway.limits.refusal import CounterReached
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.collaborators import Drivers, Limits, Router, TraceLog, UsageJournal
-from gateway.serving.cost import RequestCosts
 from gateway.serving.fallback_usage import count
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
+from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
 from gateway.wire.errors import Headers
 
@@ -131,7 +131,7 @@ class RequestPipeline:
             try:
                 return await self._attempt(attempt)
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
-                if attempt.reached or attempt.engine is None:
+                if attempt.first_event_seen or attempt.engine is None:
                     raise failure or error from None
                 failure = failure or error
                 failed_on += (attempt.engine.replica_id,)
@@ -167,8 +167,8 @@ class RequestPipeline:
             raise
         finally:
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
-            if attempt.taken:
-                request.used = self._costs.used(request, attempt.worked_off, billed=attempt.billed)
+            if attempt.counts_in_limits:
+                request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed)
                 request.ran = True
             if attempt.billed:
                 self._metrics.observe_usage(request.tier, attempt.usage)
@@ -189,7 +189,7 @@ class RequestPipeline:
             stream = await opening.response(config.first_event_timeout_s)
             attempt.sent = True
             if stream.status != 200:
-                attempt.turned_away = True
+                attempt.rejected = True
                 raise driver.error(stream.status, await _rest_of(stream))
             await StreamForwarder(stream, attempt, config, self._first_event).run()
             if not attempt.transcoder.complete:
@@ -204,15 +204,15 @@ class RequestPipeline:
             if not attempt.ended:
                 gone = attempt.finish is Finish.CLIENT_GONE
                 await count(attempt, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
-            attempt.request.clock.end(Phase.DECODE if attempt.reached else Phase.ENGINE)
-        return attempt.transcoder.closing()
+            attempt.request.clock.end(Phase.DECODE if attempt.first_event_seen else Phase.ENGINE)
+        return attempt.transcoder.finish()
 
     def _first_event(self, attempt: Attempt) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
         request, response, transcoder = attempt.request, attempt.client.response, attempt.transcoder
         if transcoder.error is not None and not transcoder.events:
             raise transcoder.error
-        attempt.reached = True
+        attempt.first_event_seen = True
         request.clock.end(Phase.ENGINE)
         usage = attempt.tracker.total
         ttft_s = request.clock.total_s - attempt.granted_s
@@ -231,14 +231,14 @@ class RequestPipeline:
         attempt.finish = Finish.CLIENT_GONE
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
-        if not opening.sent or attempt.turned_away or (abort is None and not transcoder.finished):
+        if not opening.sent or attempt.rejected or (abort is None and not transcoder.finished):
             return
         try:
             async with asyncio.timeout(timeout_s):
                 if abort is not None and not transcoder.finished:
                     await self._connections.fetch(engine.url, abort, timeout_s, pool_name=engine.pool)
                 stream = await opening.response(timeout_s)
-                attempt.turned_away = stream.status != 200
+                attempt.rejected = stream.status != 200
                 while data := await stream.read():
                     transcoder.feed(data)
                 if tracker.final and tracker.total is not None:
@@ -276,5 +276,4 @@ def _server_timing(request: InferenceRequest) -> tuple[bytes, bytes]:
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:
     """A refusal by a limit says where its counters stand."""
-    state = getattr(error, "state", None) if isinstance(error, LimitError) else None
-    return request.wire_format.rate_headers(state) if state is not None else []
+    return request.wire_format.rate_headers(error.state) if isinstance(error, CounterReached) else []

@@ -27,6 +27,7 @@ from contracts.errors import (
 from contracts.generation import Caller
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
+from gateway.limits.refusal import CounterReached
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival, InferenceRequest
 
@@ -116,7 +117,6 @@ def _row(
     error: SlipstreamError | None,
 ) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
-    state = getattr(error, "state", None) if rule is not None else None
     model = request.model
     return (
         request.request_id,
@@ -131,7 +131,7 @@ def _row(
         error_code,
         None if error is None else _reason(error),
         None if rule is None else _json(rule),
-        None if state is None else _json(counters_of(state)),
+        _json(counters_of(error.state)) if isinstance(error, CounterReached) else None,
         round(request.clock.total_s * 1e3, 3),
         _json(request.clock.as_ms()),
     )

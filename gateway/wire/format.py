@@ -14,6 +14,7 @@ from contracts.generation import Caller, Generation
 from gateway.wire.chunk import ReadError
 from gateway.wire.errors import Headers
 from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateState
 from gateway.wire.usage_tracker import UsageTracker
 
 EVENT_STREAM: Headers = [
@@ -29,18 +30,6 @@ class Asked(Protocol):
     @property
     def model(self) -> str:
         """The name or alias the client used."""
-        ...
-
-
-class RateState(Protocol):
-    """Where a caller's counters stand (`gateway.limits.headers.RateState`)."""
-
-    def headers(self) -> Headers:
-        """As OpenAI's clients read it."""
-        ...
-
-    def anthropic_headers(self) -> Headers:
-        """As Anthropic's clients read it."""
         ...
 
 
@@ -66,10 +55,10 @@ class Transcoder(Protocol):
 
     def feed(self, data: bytes) -> bytes:
         """What may be sent at once of the engine's bytes; b"" when there is nothing. Raises EngineFailed for bytes that
-        cannot be read. Whatever tells a client that the answer is complete belongs to `closing`."""
+        cannot be read. Whatever tells a client that the answer is complete belongs to `finish`."""
         ...
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         """What ends a complete answer, sent once the books are closed: a stream's last events, or all of a body."""
         ...
 

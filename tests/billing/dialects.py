@@ -9,20 +9,18 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from gateway.auth.keys import mint
-from gateway.limits.config import LimitsConfig
 from gateway.limits.levels import Level, Limits, Rule
 from gateway.limits.limiter import Limiter
-from gateway.limits.metrics import LimitsMetrics
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment
 from tests.e2e.failures.processes import until
 from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.gateway.limits.store import MeasuredLimiter
 
 TOKEN = "token-of-the-dialects"
 EMBEDDED, SGLANG, PLAIN, TELLING = DIALECTS = ("embedded", "sglang", "plain", "telling")
@@ -150,12 +148,7 @@ async def dialects() -> AsyncIterator[Dialects]:
             "SLIPSTREAM_ROUTER__SLOS": "[]",
         }
         running = await stack.enter_async_context(deployment(environment=environment, token=TOKEN))
-        limiter = Limiter(
-            f"unix://{DataFolder(running.data).valkey_socket}",
-            LimitsConfig(),
-            LimitsMetrics(CollectorRegistry()),
-            instance="reader",
-        )
+        limiter = MeasuredLimiter(f"unix://{DataFolder(running.data).valkey_socket}", instance="reader")
         await limiter.start()
         stack.push_async_callback(limiter.stop)
         await limiter.wait_connected()

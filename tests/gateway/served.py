@@ -107,7 +107,7 @@ async def served(app: App, certificate: Certificate | None = None, **limits: Any
                 server_header=False,
             )
         )
-        table.start()
+        table.task.start()
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             async with asyncio.timeout(GUARD_S):
@@ -116,4 +116,4 @@ async def served(app: App, certificate: Certificate | None = None, **limits: Any
             await running.leave()
             server.should_exit = server.force_exit = True
             await task
-            await table.stop()
+            await table.task.stop()

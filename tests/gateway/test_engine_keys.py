@@ -15,12 +15,12 @@ from contracts.generation import Tier
 from contracts.usage import Usage
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
-from gateway.compose import FleetFollower
+from gateway.compose import DesiredStateFollower
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.metering.journal.engine_usage import EngineUsage
 from gateway.metering.ledger.reconciliation import EngineCounters
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 
@@ -107,18 +107,18 @@ async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: s
 async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    fleet, router = Fleet(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = FleetFollower(fleet, router, keys())
+    catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
+    follower = DesiredStateFollower(catalog, router, keys())
     state = DesiredState(
         1, (Model("m", Tier.CHAT, "p", 1_000),), (Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),)),)
     )
     follower.changed(state)
     await follower.settled()
-    assert fleet.version == 1
+    assert catalog.version == 1
     absent = Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),), api_key_env="ABSENT")
     follower.changed(DesiredState(2, state.models, (absent,)))
     await follower.settled()
-    assert fleet.version == 1
+    assert catalog.version == 1
     assert "desired state 2 is refused: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
-    fleet.close()
+    catalog.close()

@@ -53,7 +53,7 @@ def test_log_probabilities_take_their_bytes_and_no_more(event: Any) -> None:
                 collector.feed(event(index, number))
         kept_bytes = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        body = collector.closing()
+        body = collector.finish()
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -70,7 +70,7 @@ def test_a_whole_answer_is_what_its_events_said() -> None:
     events = [chat_event(0, number) for number in range(3)]
     for event in events:
         collector.feed(event)
-    (choice,) = msgspec.json.decode(collector.closing())["choices"]
+    (choice,) = msgspec.json.decode(collector.finish())["choices"]
     said = [msgspec.json.decode(event[6:])["choices"][0] for event in events]
     assert choice["message"]["content"] == " t" * 3
     assert choice["logprobs"] == {

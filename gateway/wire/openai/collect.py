@@ -108,7 +108,7 @@ class Collector:
             self._chunk(decoded(payload))
         return b""
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         """The whole answer as JSON."""
         usage = self.usage or Usage()
         return msgspec.json.encode(

@@ -10,14 +10,16 @@ from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.format import EVENT_STREAM, RateState
+from gateway.wire.format import EVENT_STREAM
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
 from gateway.wire.openai.decode import Decoder
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
+from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.openai.relay import Relay
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 from gateway.wire.prepared import Prepared, Target
+from gateway.wire.rate_state import RateState
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -39,7 +41,7 @@ class _OpenAiFormat:
         return [(b"x-request-id", request_id.encode())]
 
     def rate_headers(self, state: RateState) -> Headers:
-        return state.headers()
+        return rate_headers(state)
 
     def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Relay:
         return Relay(

@@ -10,6 +10,7 @@ from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.openai.openapi_responses import ChatCompletion, ModelEntry, ModelList, TextCompletion
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 
+CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
 TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = """Chat and code completion as OpenAI's clients speak it.
 
@@ -40,8 +41,8 @@ def document() -> bytes:
             "openapi": "3.1.0",
             "info": {"title": "Slipstream", "version": "1", "description": DESCRIPTION},
             "paths": {
-                "/v1/chat/completions": {"post": _generate("create_chat_completion", chat, chat_answer, error)},
-                "/v1/completions": {"post": _generate("create_completion", completion, text_answer, error)},
+                CHAT_PATH: {"post": _generate("create_chat_completion", chat, chat_answer, error)},
+                COMPLETION_PATH: {"post": _generate("create_completion", completion, text_answer, error)},
                 "/v1/models": {"get": _operation("list_models", "The models the key may use.", models, error)},
                 "/v1/models/{model}": {
                     "get": {

@@ -110,7 +110,7 @@ class Relay:
         out = [event for payload in self._splitter.feed(data) if (event := self._event(payload))]
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         """What ends a good stream: the held finish events, usage if the client asked for it, [DONE]."""
         events = list(self.final)
         usage = self.usage
@@ -186,7 +186,7 @@ class Relay:
         self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
         self.text_seen = self.text_seen or has_text(chunk)
         if not choices:
-            return b""  # the usage event: ours is made in `closing`
+            return b""  # the usage event: ours is made in `finish`
         event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
         if self.finished:
             self.final.append(event)

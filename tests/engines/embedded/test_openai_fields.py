@@ -356,7 +356,7 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(
         assert answer.status == 200, await answer.text()
         collector.feed(await answer.read())
     assert collector.complete
-    (choice,) = json.loads(collector.closing())["choices"]
+    (choice,) = json.loads(collector.finish())["choices"]
     if isinstance(prompt, TextPrompt):
         assert choice["logprobs"]["token_logprobs"][0] is None
         assert len(choice["logprobs"]["tokens"]) > 3

@@ -16,7 +16,7 @@ from gateway.admin.call import AdminCall
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
 from gateway.admin.operation import route
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Permission, Role
 from tests.gateway.admin.people import Client, People
 
@@ -144,12 +144,12 @@ class Scripted:
 
 @pytest.fixture
 async def scripted(people: People, admin_postgres_url: str) -> AsyncIterator[Scripted]:
-    fleet = Fleet()
-    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(), fleet)
+    catalog = ModelCatalog()
+    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(), catalog)
     await api.start()
     yield Scripted(api, people, (await people.owner()).secret)
     await api.stop()
-    fleet.close()
+    catalog.close()
 
 
 def says(text: str) -> Script:

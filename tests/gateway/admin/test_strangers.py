@@ -14,7 +14,7 @@ from gateway.admin.config import AdminConfig
 from gateway.admin.controllers import ENDPOINTS
 from gateway.admin.unknown_keys import KEPT_S, MOST, UnknownKeys
 from gateway.auth.keys import ADMIN_PREFIX, mint
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import Client, People
 
@@ -25,8 +25,8 @@ STRANGERS = 200
 
 async def test_an_unknown_key_is_asked_about_once(people: People, admin_postgres_url: str) -> None:
     stranger, other = mint(people.pepper, ADMIN_PREFIX).secret, mint(people.pepper, ADMIN_PREFIX).secret
-    fleet = Fleet()
-    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(timeout_s=1.0), fleet)
+    catalog = ModelCatalog()
+    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(timeout_s=1.0), catalog)
     await api.start()
     locker = await asyncpg.connect(admin_postgres_url)
     try:
@@ -42,7 +42,7 @@ async def test_an_unknown_key_is_asked_about_once(people: People, admin_postgres
     finally:
         await locker.close()
         await api.stop()
-        fleet.close()
+        catalog.close()
 
 
 async def test_good_keys_are_answered_while_strangers_of_one_address_wait(people: People) -> None:

@@ -50,12 +50,8 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.asynccontextmanager
 async def serving(config: TlsConfig, app: Any = hello, **limits: Any) -> AsyncIterator[Served]:
     certificate = Certificate(config)
-    certificate.start()
-    try:
-        async with served(app, certificate, **limits) as server:
-            yield server
-    finally:
-        await certificate.stop()
+    async with certificate.task, served(app, certificate, **limits) as server:
+        yield server
 
 
 async def greeted(peer: Peer) -> bytes:

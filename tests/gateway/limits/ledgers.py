@@ -141,15 +141,12 @@ class Platform:
 
     async def left_micro(self, gateway: MeasuredLimiter, levels: Levels) -> int:
         """Of the first rule's money, nothing open or spent."""
-        found = await gateway.left(levels, Tier.CHAT)
-        assert found is not None
-        return found[1].left[6]
+        return (await gateway.left(levels, Tier.CHAT))[6]
 
 
 async def die(gateway: MeasuredLimiter) -> None:
     """As kill -9: nothing is settled, announced or said."""
-    if gateway._counting is not None:
-        await gateway._counting.stop()
+    await gateway._counting.stop()
     for task in gateway._tasks:
         await task.stop()
     gateway._valkey.on_change = lambda _connected: None

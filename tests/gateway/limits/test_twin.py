@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.limits.local import LocalLimiter
 from gateway.limits.plan import DAY_MS, MINUTE_MS, NO_LIMIT, Plan, Status, amounts_of, plan_of
 from tests.gateway.limits.store import AnyStore
 from tests.gateway.limits.timed import LEASE_MS, PERCENTS, TOMB_MS, TimedStore
+from tests.gateway.limits.twin import Twin
 
 EDGES_MS = [1, LEASE_MS - 1, LEASE_MS, TOMB_MS - LEASE_MS, TOMB_MS, MINUTE_MS, DAY_MS, 31 * DAY_MS]
 EPOCHS = ["a", "b", "c"]
@@ -59,7 +59,7 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = TimedStore(self.client)
-        self.twin = LocalLimiter(LEASE_MS, TOMB_MS, PERCENTS, seeded=False)
+        self.twin = Twin(LEASE_MS, TOMB_MS, PERCENTS)
         self.now_ms = START_MS
         self.plans: dict[str, Plan] = {}
         self.tokens = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import hiredis
 import pytest
@@ -56,14 +57,14 @@ async def test_replies_reach_their_callers(client: Valkey) -> None:
 
 
 async def test_an_error_reply_reaches_only_its_caller(client: Valkey) -> None:
-    good, bad, after = await asyncio.gather(
+    replies: Any = await asyncio.gather(
         client.call(pack(("ECHO", "a"))),
         client.call(pack(("NO-SUCH-COMMAND",))),
         client.call(pack(("ECHO", "b"))),
         return_exceptions=True,
     )
-    assert (good, after) == (b"a", b"b")
-    assert isinstance(bad, hiredis.ReplyError)
+    assert (replies[0], replies[2]) == (b"a", b"b")
+    assert isinstance(replies[1], hiredis.ReplyError)
 
 
 async def test_calls_of_one_tick_are_one_write(tmp_path: Path) -> None:

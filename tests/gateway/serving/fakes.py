@@ -15,8 +15,8 @@ from contracts.generation import Caller, Tier
 from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels
+from gateway.limits.rate_state import RateState
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
 from gateway.serving.request import InferenceRequest

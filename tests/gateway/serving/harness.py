@@ -25,15 +25,15 @@ from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
 from gateway.config import GatewayConfig
 from gateway.http.response import ResponseWriter
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Levels
+from gateway.limits.rate_state import RateState
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.cost import RequestCosts
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.request_costs import RequestCosts
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat

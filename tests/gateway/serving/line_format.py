@@ -18,8 +18,8 @@ from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, texts_of
 from gateway.wire.decode import decode
 from gateway.wire.errors import Headers, status_of
-from gateway.wire.format import RateState
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.rate_state import RateState
 from gateway.wire.text_prompt import counted_texts
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -61,7 +61,8 @@ class LineFormat:
         return [(b"line-id", request_id.encode())]
 
     def rate_headers(self, state: RateState) -> Headers:
-        return state.anthropic_headers()
+        left = state.counter("requests_per_minute")
+        return [] if left is None else [(b"line-left", b"%d" % left.remaining)]
 
     def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Lines:
         return Lines(usage, read_error)
@@ -102,7 +103,7 @@ class Lines:
     def feed(self, data: bytes) -> bytes:
         return b"".join(line("text", text) for text in self.texts(data))
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         return line("end", (self._usage.total or Usage()).completion_tokens)
 
     def texts(self, data: bytes) -> list[str]:
@@ -133,5 +134,5 @@ class Whole(Lines):
         self._whole += "".join(self.texts(data))
         return b""
 
-    def closing(self) -> bytes:
+    def finish(self) -> bytes:
         return msgspec.json.encode({"whole": self._whole})

@@ -18,7 +18,7 @@ async def sweeper() -> AsyncIterator[IdleTimeouts]:
     """Not started: tests tell it the time."""
     made = IdleTimeouts(period_s=0.001)
     yield made
-    await made.stop()
+    await made.task.stop()
 
 
 def noting(calls: list[str], name: str) -> Callable[[], None]:
@@ -90,9 +90,9 @@ async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: IdleTimeouts) ->
     wait = Wait()
     wait.begin(0.0, stalled.set)
     sweeper.add(wait)
-    sweeper.start()
+    sweeper.task.start()
     await asyncio.wait_for(stalled.wait(), GUARD_S)
     before = asyncio.all_tasks()
-    await sweeper.stop()
+    await sweeper.task.stop()
     assert len(asyncio.all_tasks()) == len(before) - 1
-    await sweeper.stop()
+    await sweeper.task.stop()

@@ -21,9 +21,9 @@ from contracts.errors import (
 )
 from contracts.usage import Finish, Outcome
 from gateway.limits.cost import Cost
-from gateway.limits.headers import RateState
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
+from gateway.limits.rate_state import RateState
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
 from tests.gateway.serving.client import Client

@@ -11,8 +11,11 @@ import msgspec
 from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.limits.levels import Level
+from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
+from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
@@ -23,15 +26,18 @@ from tests.gateway.serving.harness import KEY, Harness, harness, target
 from tests.gateway.serving.line_format import BUSY, Complete, LineFormat
 
 LINES = LineFormat()
+RULE = PlannedRule(Level.KEY, "k", None, "rate", "key", (60, *[NO_LIMIT] * 6))
 STREAM, WHOLE = b'{"text":"hi","lines":true}', b'{"text":"hi"}'
 
 
 class Parts:
-    """As much of `Services` as an endpoint needs: one key, one model."""
+    """As much of `InferenceServices` as an endpoint needs: one key, one model."""
+
+    require_accepting = InferenceServices.require_accepting
 
     def __init__(self, platform: Harness) -> None:
         self.draining = False
-        self.keyring = self.fleet = self
+        self.keyring = self.catalog = self
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
@@ -67,11 +73,13 @@ async def endpoint(platform: Harness) -> AsyncIterator[tuple[Parts, aiohttp.Clie
 
 
 async def test_a_stream_has_the_formats_own_frames_and_headers() -> None:
-    async with harness() as platform, endpoint(platform) as (_, session, url):
+    state = RateState(Plan("o", "", (RULE,)), (59 * 60_000, *[0] * 6), 0)
+    async with harness(state=state) as platform, endpoint(platform) as (_, session, url):
         async with session.post(url, data=STREAM) as response:
             lines = (await response.read()).splitlines()
         assert response.headers["content-type"] == "application/x-ndjson"
         assert "x-request-id" not in response.headers
+        assert response.headers["line-left"] == "59"
         assert [msgspec.json.decode(line) for line in lines] == [{"text": f" t{n}"} for n in range(4)] + [{"end": 4}]
         (record,) = platform.journal.records
         assert (record.opened.endpoint, record.opened.request_id) == ("line", response.headers["line-id"])

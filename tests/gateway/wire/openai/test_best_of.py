@@ -65,7 +65,7 @@ def collected(logprobs: bool) -> Collector:
 def test_the_answer_has_the_best_and_its_usage_has_all() -> None:
     collector = collected(logprobs=True)
     assert collector.complete
-    body = msgspec.json.decode(collector.closing())
+    body = msgspec.json.decode(collector.finish())
     assert [(one["index"], one["text"], one["logprobs"]) for one in body["choices"]] == [(0, "t1", None)]
     assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (3, 3)
 

@@ -76,7 +76,7 @@ def engine_stream(running_usage: bool, role_first: bool, usage_event: bool = Tru
 def run(pieces: list[bytes], include_usage: bool = False, choices: int = 1) -> tuple[bytes, bytes, Relay]:
     relay = Relay(OURS, MODEL, choices, include_usage)
     sent = b"".join(relay.feed(piece) for piece in pieces)
-    return sent, relay.closing(), relay
+    return sent, relay.finish(), relay
 
 
 def events(data: bytes) -> list[Any]:
@@ -218,7 +218,7 @@ def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
             state.feed(engine_stream(running_usage, role_first=True))
             assert seen.total is not None
             assert (seen.total.prompt_tokens, seen.total.cached_tokens) == (5, cached)
-            told = state.closing()
+            told = state.finish()
             assert b'"cached_tokens":%d' % cached in told
 
 
@@ -281,7 +281,7 @@ def test_collecting_gives_what_streaming_gives(running_usage: bool) -> None:
         collector = Collector(OURS, MODEL, 1)
         for start in range(0, len(stream), size):
             collector.feed(stream[start : start + size])
-        body = msgspec.json.decode(collector.closing())
+        body = msgspec.json.decode(collector.finish())
         assert collector.complete
         assert body["id"] == OURS
         assert body["choices"][0]["message"] == {"role": "assistant", "content": "".join(CONTENT)}
@@ -301,7 +301,7 @@ def test_collecting_tool_calls_joins_their_arguments() -> None:
             call(0, name="f", arguments='{"a"'), call(0, arguments=":1}"), call(1, name="g"), chunk(finish="tool_calls")
         )
     )
-    calls = msgspec.json.decode(collector.closing())["choices"][0]["message"]["tool_calls"]
+    calls = msgspec.json.decode(collector.finish())["choices"][0]["message"]["tool_calls"]
     assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls] == [
         ("c0", "f", '{"a":1}'),
         ("c1", "g", ""),
@@ -316,7 +316,7 @@ def test_collecting_completions_keeps_choices_and_logprobs_apart() -> None:
 
     collector = Collector(OURS, MODEL, 2)
     collector.feed(sse(part(1, "b"), part(0, "a"), part(0, "c"), part(0, "", "length"), part(1, "", "stop"), "[DONE]"))
-    body = msgspec.json.decode(collector.closing())
+    body = msgspec.json.decode(collector.finish())
     assert [(c["text"], c["finish_reason"], c["logprobs"]["tokens"]) for c in body["choices"]] == [
         ("ac", "length", ["a", "c"]),
         ("b", "stop", ["b"]),

@@ -14,12 +14,12 @@ from contracts.generation import Tier
 from contracts.lease import Engine
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, strictest
-from gateway.serving.models import Fleet
+from gateway.serving.model_catalog import ModelCatalog
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[Fleet]:
-    made = Fleet()
+async def catalog() -> AsyncIterator[ModelCatalog]:
+    made = ModelCatalog()
     yield made
     made.close()
 
@@ -32,36 +32,36 @@ def engine(driver: str, pool: str) -> Engine:
     return Engine("r", "http://127.0.0.1:1", driver, "m", pool)
 
 
-async def test_an_engine_is_driven_with_its_pools_options(fleet: Fleet) -> None:
-    await fleet.load(
+async def test_an_engine_is_driven_with_its_pools_options(catalog: ModelCatalog) -> None:
+    await catalog.load(
         state(Pool("told", "openai", continuous_usage_stats=True, cache_salt=True), Pool("plain", "openai"))
     )
 
     def options(pool: str) -> tuple[bool, bool]:
-        found: Capabilities = fleet.driver(engine("openai", pool)).capabilities
+        found: Capabilities = catalog.driver(engine("openai", pool)).capabilities
         return found.running_count, found.salted_cache
 
     assert options("told") == (True, True)
     assert options("plain") == options("gone") == options("") == (False, False)
     # the router may know a version in which the pool has another driver
-    assert fleet.driver(engine("sglang", "told")) is drivers.get("sglang")
+    assert catalog.driver(engine("sglang", "told")) is drivers.get("sglang")
     with pytest.raises(ConfigError, match="no driver named"):
-        fleet.driver(engine("vllm", "told"))
+        catalog.driver(engine("vllm", "told"))
 
 
 @pytest.mark.parametrize("canary", drivers.names())
 @pytest.mark.parametrize("own", drivers.names())
-async def test_a_request_is_prepared_for_its_canary_too(fleet: Fleet, own: str, canary: str) -> None:
-    await fleet.load(state(Pool("own", own), Pool("new", canary), canary=Canary("new", 0.5)))
+async def test_a_request_is_prepared_for_its_canary_too(catalog: ModelCatalog, own: str, canary: str) -> None:
+    await catalog.load(state(Pool("own", own), Pool("new", canary), canary=Canary("new", 0.5)))
     one, other = drivers.get(own).capabilities, drivers.get(canary).capabilities
-    assert fleet.find("m").capabilities == strictest(one, other)
+    assert catalog.find("m").capabilities == strictest(one, other)
     # the control tokens of a text are looked for if either engine would take them for real
-    assert fleet.find("m").capabilities.literal_text == (one.literal_text and other.literal_text)
+    assert catalog.find("m").capabilities.literal_text == (one.literal_text and other.literal_text)
 
 
-async def test_pools_that_may_share_caches_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pools_that_may_share_caches_are_named(catalog: ModelCatalog, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        await fleet.load(
+        await catalog.load(
             state(Pool("own", "sglang"), Pool("salted", "openai", cache_salt=True), Pool("bare", "openai"))
         )
     [said] = caplog.messages
@@ -69,8 +69,8 @@ async def test_pools_that_may_share_caches_are_named(fleet: Fleet, caplog: pytes
     assert "cache_salt = true" in said
 
 
-async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(fleet: Fleet) -> None:
-    await fleet.load(state(Pool("own", "sglang")))
+async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(catalog: ModelCatalog) -> None:
+    await catalog.load(state(Pool("own", "sglang")))
     with pytest.raises(ConfigError, match="did you mean 'sglang'"):
-        await fleet.load(state(Pool("own", "sglang"), Pool("unused", "sglnag")))
-    assert fleet.driver(engine("sglang", "own")) is drivers.get("sglang")
+        await catalog.load(state(Pool("own", "sglang"), Pool("unused", "sglnag")))
+    assert catalog.driver(engine("sglang", "own")) is drivers.get("sglang")

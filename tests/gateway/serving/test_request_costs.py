@@ -16,7 +16,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
-from gateway.serving.cost import RequestCosts
+from gateway.serving.request_costs import RequestCosts
 
 NOW_S = 1_795_000_000.0
 RATES = st.integers(0, 10_000_000)

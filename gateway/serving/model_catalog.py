@@ -25,7 +25,7 @@ from gateway.wire.prepared import Target
 logger = logging.getLogger(__name__)
 
 
-class Fleet:
+class ModelCatalog:
     """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
 
     def __init__(self, tokenizing: TokenizingConfig | None = None, bounds: JsonBounds | None = None) -> None:

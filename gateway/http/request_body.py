@@ -1,0 +1,41 @@
+"""Reads a request's body, bounded in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from contracts.errors import BodyTooLarge, InvalidJson
+
+Receive = Callable[[], Awaitable[Any]]
+"""ASGI's."""
+
+
+async def whole_body(
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    max_bytes: int,
+    check: Callable[[bytes], None],
+    pause: Callable[[int], Awaitable[None]] | None = None,
+) -> bytes:
+    """The request's body. check: sees each piece as it arrives, and may refuse. pause: awaited between two pieces, with
+    the bytes so far. Raises BodyTooLarge, and InvalidJson when the client left before it was complete: no fault of ours
+    to log."""
+    length = headers.get(b"content-length", b"")
+    size = int(length) if length.isdigit() else 0
+    body = bytearray()
+    more = size <= max_bytes
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidJson("The request ended before its body was complete.")
+        body += message["body"]
+        size = len(body)
+        if size <= max_bytes:
+            check(message["body"])
+        more = message["more_body"] and size <= max_bytes
+        if more and pause is not None:
+            await pause(size)
+    if size > max_bytes:
+        raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
+    return bytes(body)

@@ -1,0 +1,41 @@
+"""What a limiter tells of its counters, for formats to write into headers of their own names."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class CounterState(msgspec.Struct, frozen=True):
+    """reset_ms: until the bucket is full again, which is not how long to wait for the next request."""
+
+    limit: int
+    remaining: int
+    reset_ms: int
+
+
+class RateState(Protocol):
+    """Where a caller's counters stand (`gateway.limits.rate_state.RateState`)."""
+
+    @property
+    def now_ms(self) -> int:
+        """The limiter's clock, epoch: for formats that tell the moment of a reset."""
+        ...
+
+    def counter(self, name: str) -> CounterState | None:
+        """name: a limit's, per minute, such as `requests_per_minute`. None: nothing limits it."""
+        ...
+
+
+def go_duration(ms: int) -> str:
+    """Milliseconds as Go prints durations: `12ms`, `1s`, `1.5s`, `6m0s`, `1h0m0.25s`; nothing left is `0s`."""
+    if 0 < ms < 1_000:
+        return f"{ms}ms"
+    seconds, ms = divmod(ms, 1_000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{seconds}.{ms:03d}".rstrip("0") + "s" if ms else f"{seconds}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
