@@ -119,28 +119,6 @@ class RadixCache:
         while self._pages.idle:
             self._evict_one()
 
-    def cached_pages(self) -> int:
-        """Pages in the tree, owned or not."""
-        return sum(node is not None for node in self._nodes)
-
-    def check(self) -> None:
-        """Raise AssertionError unless the tree and the pool agree; for tests, and slow."""
-        seen: list[Node] = []
-        stack = list(self._roots.values())
-        while stack:
-            node = stack.pop()
-            for child in node.children.values():
-                assert child.parent is node
-                assert child.salt == node.salt
-                assert self._nodes[child.page] is child
-                # what is owned below is owned above, so every idle page can be reached from the leaves
-                assert node.page < 0 or self._pages.owners(node.page) >= self._pages.owners(child.page)
-                seen.append(child)
-                stack.append(child)
-            assert node.page >= 0 or node.children, "a root without children"
-        assert len(seen) == self.cached_pages()
-        assert sum(self._pages.owners(node.page) == 0 for node in seen) == self._pages.idle
-
     def _above(self, node: Node) -> tuple[int | None, str]:
         parent = node.parent
         return (None if parent is None or parent.page < 0 else parent.page), node.salt
