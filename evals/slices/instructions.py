@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 from evals.slices.vocabulary import COMMON, GROUPS
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ", "Could you please ")
@@ -136,7 +136,7 @@ def _is_either(wanted: str, answer: str) -> bool:
 
 
 def _question(opener: str, text: str, reference: str, check: Callable[[str], bool]) -> Question:
-    asked = opener + text if opener else text[0].upper() + text[1:]
+    asked = opened(opener, text)
     if opener == "Could you please ":
         asked = f"{asked[:-1]}?" if asked.endswith(".") else asked
     return Question((user(asked),), reference, check, 48)

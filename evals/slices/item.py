@@ -82,3 +82,8 @@ def assistant(content: str) -> Message:
 def system(content: str) -> Message:
     """A system prompt."""
     return {"role": "system", "content": content}
+
+
+def opened(opener: str, text: str) -> str:
+    """A sentence after its opener; where there is none, begun large."""
+    return opener + text if opener else text[0].upper() + text[1:]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engines.embedded.http.bodies import CompletionBody
-from engines.embedded.http.logprobs import CompletionLogprobs, joined
+from engines.embedded.http.logprobs import CompletionLogprobs
 from engines.embedded.http.wire import Format, encode, finish_fields, logprobs_of, text_of
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
@@ -78,7 +78,5 @@ class CompletionFormat(Format):
     def _entries(self, number: int, deltas: Sequence[Delta]) -> dict[str, Any] | None:
         if not self._report:
             return None
-        logprobs, first = self._logprobs[number], self._echo_ids[number]
-        self._echo_ids[number] = None
-        parts = [logprobs.first(first)] if first is not None else []
-        return joined([*parts, logprobs.more(logprobs_of(deltas))])
+        first_id, self._echo_ids[number] = self._echo_ids[number], None
+        return self._logprobs[number].more(logprobs_of(deltas), first_id)

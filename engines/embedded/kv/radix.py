@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from engines.embedded.kv.events import BlockEvents, NoEvents
+from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
 
 Digit = tuple[int, ...]
@@ -39,7 +39,7 @@ class RadixCache:
         self.evicted_pages = 0
         self._pages = pages
         self._page_tokens = page_tokens
-        self._events = NoEvents() if events is None else events
+        self._events = BlockEvents() if events is None else events
         self._roots: dict[str, Node] = {}
         self._nodes: list[Node | None] = [None] * pages.total  # by page
         self._leaves: list[tuple[int, int]] = []

@@ -20,7 +20,8 @@ from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model, load_model
+from engines.embedded.models.llama import Llama
+from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import linears_of
 from engines.embedded.request import Request
 from engines.layers.attention import AttentionPlan, Chunk
@@ -82,7 +83,7 @@ def ids(engine: Engine, *requests: Request) -> dict[tuple[str, int], list[int]]:
 PROMPTS = [[20 + (at * step) % 200 for at in range(24)] for step in range(1, 5)]
 
 
-def what_the_target_says(model: Model, tokens: list[int]) -> tuple[Tensor, Tensor]:
+def what_the_target_says(model: Llama, tokens: list[int]) -> tuple[Tensor, Tensor]:
     """The wanted layers' outputs and the logits after every token, computed whole."""
     count = len(tokens)
     config = model.config
@@ -189,7 +190,7 @@ def frequencies(engine: Engine, rounds: int, *, seeded: bool = False) -> dict[tu
     return counts
 
 
-def law_of_three(model: Model) -> dict[tuple[int, ...], float]:
+def law_of_three(model: Llama) -> dict[tuple[int, ...], float]:
     """The exact law of those runs, by the model alone."""
     law: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(3):
