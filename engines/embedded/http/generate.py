@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from contracts.errors import EngineFailed
 from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, decode_body
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.http.completion_format import CompletionFormat
@@ -78,8 +77,6 @@ class GenerateHandlers:
         choices: list[list[Delta]] = [[] for _ in range(live.request.choices)]
         while not live.finished:
             news = await live.news()
-            if live.failed:
-                raise EngineFailed("The engine broke down.")
             require_no_error(news)
             for delta in news:
                 choices[delta.index].append(delta)
