@@ -44,10 +44,9 @@ def command(corpus: Path, vocabulary: int, out: Path) -> None:
     The shipped models keep the tokenizers they were begun with: weights belong to a vocabulary.
     """
     files = load(corpus)
-    texts = [files.texts[file.name] for file in files.files if file.part == "train"]
-    tokenizer = learn(texts, vocabulary)
+    tokenizer = learn(files.part("train").values(), vocabulary)
     out.parent.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out))
-    held = "".join(files.texts[file.name] for file in files.files if file.part == "held")
+    held = "".join(files.part("held").values())
     per_token = len(held.encode()) / max(1, len(tokenizer.encode(held).ids))
     click.echo(f"{out}: {tokenizer.get_vocab_size()} tokens, {per_token:.2f} bytes a token on the held-out part")

@@ -71,7 +71,6 @@ async def run_once(launch: Launch, log: Path) -> bytes:
 
 
 async def _execute(launch: Launch, stdout: IO[bytes] | int, stderr: IO[bytes] | int) -> asyncio.subprocess.Process:
-    account = launch.account
     return await asyncio.create_subprocess_exec(
         *launch.argv,
         stdin=asyncio.subprocess.DEVNULL,
@@ -82,10 +81,8 @@ async def _execute(launch: Launch, stdout: IO[bytes] | int, stderr: IO[bytes] | 
         # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the others in order.
         start_new_session=True,
         pass_fds=launch.descriptors,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else [],
         preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
+        **({} if launch.account is None else launch.account.dropping()),
     )
 
 

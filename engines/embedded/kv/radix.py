@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
@@ -16,19 +17,17 @@ from engines.embedded.kv.pages import PagePool
 Digit = tuple[int, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """One page of a cached prefix; `page` -1: a root."""
 
-    __slots__ = ("children", "digit", "page", "parent", "salt", "used")
-
-    def __init__(self, parent: Node | None, digit: Digit, page: int, salt: str) -> None:
-        self.parent = parent
-        self.digit = digit
-        self.page = page
-        self.salt = salt
-        self.children: dict[Digit, Node] = {}
-        self.used = 0
-        """When it was last matched, inserted or given back, in ticks of the cache."""
+    parent: Node | None
+    digit: Digit
+    page: int
+    salt: str
+    children: dict[Digit, Node] = field(default_factory=dict)
+    used: int = 0
+    """When it was last matched, inserted or given back, in ticks of the cache."""
 
 
 class RadixCache:

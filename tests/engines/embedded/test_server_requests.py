@@ -69,6 +69,7 @@ async def test_flushing_the_cache_forgets_a_prompt(code_engine: Process, session
         async with session.post(f"{code_engine.url}/v1/completions", json=body) as answer:
             return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
 
+    await healthy(code_engine)
     await cached()
     assert await cached() == 48
     async with session.post(f"{code_engine.url}/flush_cache") as answer:
