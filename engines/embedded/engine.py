@@ -13,7 +13,7 @@ from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
-from engines.embedded.graphs import make_graphs
+from engines.embedded.graphs import CudaCapture, DecodeGraphs
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
@@ -51,7 +51,9 @@ class Engine:
         self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
-        graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
+        # elsewhere than on a GPU there is nothing to save
+        graphed = config.cuda_graphs and model.device.type == "cuda"
+        graphs = DecodeGraphs(model, store, CudaCapture(), self._drafter.layers) if graphed else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
         if config.speculation.shape == "tree" and model.native is not None:
             raise ConfigError(

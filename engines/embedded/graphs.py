@@ -78,11 +78,6 @@ def page_bucket(pages: int) -> int:
     return max(LEAST_PAGES, 1 << (pages - 1).bit_length())
 
 
-def make_graphs(model: Llama, store: KVStore, layers: tuple[int, ...]) -> DecodeGraphs | None:
-    """For a model on a GPU; None elsewhere, where there is nothing to save."""
-    return DecodeGraphs(model, store, CudaCapture(), layers) if model.device.type == "cuda" else None
-
-
 class _Recorded(NamedTuple):
     inputs: Tensor
     """ids, positions, slots, lengths, then every sequence's pages; on the device."""

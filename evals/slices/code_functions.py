@@ -148,10 +148,8 @@ _ASK = (
     "I need a Python function {name} that {does}.",
 )  # fmt: skip
 _NAMELESS = (
-    "write a Python function that {does}.",
-    "show me a Python function that {does}.",
-    "code a function that {does}.",
-)
+    "write a Python function that {does}.", "show me a Python function that {does}.", "code a function that {does}.",
+)  # fmt: skip
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)```", re.DOTALL)
 
 

@@ -12,22 +12,16 @@ from evals.slices.vocabulary import COMMON, GROUPS
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ", "Could you please ")
 _NAME = (
-    "name {n} {group}.",
-    "list {n} {group}.",
-    "give me {n} {group}.",
-    "tell me {n} {group}.",
+    "name {n} {group}.", "list {n} {group}.", "give me {n} {group}.", "tell me {n} {group}.",
     "write exactly {n} {group}.",
-)
+)  # fmt: skip
 _WITHOUT = (
     "name {n} {group}, but not {word}.", "list {n} {group} without {word}.", "give me {n} {group} except {word}.",
     "tell me {n} {group}. Do not say {word}.",
 )  # fmt: skip
 _UPPER = (
-    "write {} in capital letters.",
-    "write {} in upper case.",
-    "put {} in capital letters.",
-    "say {} in upper case.",
-)
+    "write {} in capital letters.", "write {} in upper case.", "put {} in capital letters.", "say {} in upper case.",
+)  # fmt: skip
 _WRAP = (
     ('"{}"', ("put {} in quotes.", "write {} in double quotes.", "say {} in quotes.", "quote the word {}.")),
     ("[{}]", ("put {} in square brackets.", "write {} in square brackets.", "say {} in square brackets.")),
