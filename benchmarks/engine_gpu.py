@@ -43,7 +43,6 @@ def shape(name: str) -> ModelConfig:
     """Llama 3 8B's, or one that a CPU can run."""
     wide = name == "8b"
     return ModelConfig(
-        architecture="LlamaForCausalLM",
         hidden_size=4096 if wide else 128,
         num_hidden_layers=32 if wide else 2,
         num_attention_heads=32 if wide else 4,

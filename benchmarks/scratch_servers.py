@@ -25,7 +25,7 @@ async def scratch_servers() -> AsyncIterator[tuple[str, str]]:
         stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
         postgres = Postgres(folder, LocalConfig(), durable=False)
         postgres.prepare()
-        for spec, log in ((postgres.spec(), "postgres"), (Valkey(folder, LocalConfig()).spec(), "valkey")):
+        for spec, log in ((postgres.spec(), "postgres"), (Valkey(folder).spec(), "valkey")):
             child = Child(spec, folder.log(log))
             child.start()
             stack.push_async_callback(child.stop)

@@ -27,7 +27,8 @@ from engines.embedded.config import EngineConfig
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.linears import PlainLinears
-from engines.embedded.models.registry import Model, load_model
+from engines.embedded.models.llama import Llama
+from engines.embedded.models.registry import load_model
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.tokenizer import Tokenizer
 from evals.slices.registry import SLICES
@@ -110,7 +111,7 @@ def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def measure(
-    models: dict[str, Model],
+    models: dict[str, Llama],
     tokenizer: Tokenizer,
     folder: Path,
     modes: dict[str, SpeculationConfig],

@@ -39,9 +39,9 @@ async def answer_all(endpoint: Endpoint, items: Sequence[Item]) -> list[str]:
         return await asyncio.gather(*(one(item) for item in items))
 
 
-async def converse(endpoint: Endpoint, questions: Sequence[str], system: str = "", max_tokens: int = 128) -> list[str]:
+async def converse(endpoint: Endpoint, questions: Sequence[str], max_tokens: int = 128) -> list[str]:
     """The greedy answers of one conversation, each question asked after the answers to those before it."""
-    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    messages: list[Message] = []
     answers = []
     async with _session(endpoint) as session:
         for question in questions:

@@ -32,8 +32,6 @@ class Processes:
         self._settings = settings
         self._metrics_port = {target.name: target.port for target in targets}
         self._data = settings.data
-        local = settings.local
-        self._backoff = (local.restart_first_s, local.restart_max_s, local.stable_after_s)
 
     def launch(self, command: str, *arguments: str, nice: int = 0, environment: dict[str, str] | None = None) -> Launch:
         """How to run a command of our own with the deployment's settings."""
@@ -60,9 +58,7 @@ class Processes:
             launch=self._serving("router", "router"),
             url=f"{config.host}:{config.port}",
             probe=accepts(config.host, config.port),
-            stop_timeout_s=self._settings.local.stop_timeout_s + config.drain_timeout_s,
-            ready_timeout_s=self._settings.local.ready_timeout_s,
-            backoff=self._backoff,
+            drain_s=config.drain_timeout_s,
         )
 
     def engine(self, engine: Engine) -> ChildSpec:
@@ -84,9 +80,6 @@ class Processes:
             ),
             url=engine.url,
             probe=answers("127.0.0.1", engine.port, "/health"),
-            stop_timeout_s=self._settings.local.stop_timeout_s,
-            ready_timeout_s=self._settings.local.ready_timeout_s,
-            backoff=self._backoff,
         )
 
     def gateway(self, number: int) -> ChildSpec:
@@ -98,9 +91,7 @@ class Processes:
             launch=self._serving(name, "gateway", "--instance", name),
             url=public_url(self._settings),
             probe=public_probe(self._settings, "/healthz"),
-            stop_timeout_s=self._settings.local.stop_timeout_s + config.drain_timeout_s,
-            ready_timeout_s=self._settings.local.ready_timeout_s,
-            backoff=self._backoff,
+            drain_s=config.drain_timeout_s,
         )
 
     def worker(self, queue: Queue) -> ChildSpec:
@@ -118,9 +109,6 @@ class Processes:
             launch=self._serving(worker_name(queue), "worker", "--queue", queue.value),
             probe=is_ready,
             before_start=forget,
-            stop_timeout_s=self._settings.local.stop_timeout_s,
-            ready_timeout_s=self._settings.local.ready_timeout_s,
-            backoff=self._backoff,
         )
 
 

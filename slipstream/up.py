@@ -189,7 +189,7 @@ class Up:
         if self._settings.local.valkey_url != self._data.valkey_url:
             self._progress.say("valkey                  by URL")
             return
-        await self._child(self._supervisor.add(Valkey(self._data, self._settings.local).spec()))
+        await self._child(self._supervisor.add(Valkey(self._data).spec()))
 
     async def _child(self, child: Child) -> None:
         await self._progress.step(child.spec.name, "ready", child.ready())

@@ -13,7 +13,3 @@ class Draws(NamedTuple):
     ids: list[int]
     law: Tensor
     """(len(ids), vocabulary) float32: exactly what each was drawn from."""
-
-    def first(self, count: int) -> Draws:
-        """The first `count`. How many must not depend on what they are."""
-        return Draws(self.ids[:count], self.law[:count])

@@ -97,9 +97,5 @@ class Governor:
         if not size.trial_left:
             size.judge()
 
-    def pays(self, sequences: int) -> bool:
-        """Whether guessing is the chosen mode at this batch size."""
-        return not self._config.governed or self._size(sequences).on
-
     def _size(self, sequences: int) -> _Size:
         return self._sizes.setdefault(max(sequences - 1, 0).bit_length(), _Size())

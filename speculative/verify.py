@@ -1,4 +1,4 @@
-"""The chain rule of `rules` on tensors, for drafts that were sampled from a known distribution."""
+"""Which drafts are kept that were sampled from a known distribution, and what is sampled where they end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> A
 
     target: (k+1, vocabulary) probabilities after 0 .. k drafts; draft: (k, vocabulary), what each draft was drawn from
     after all of its temperature and filters; draft_ids: (k,) int64; coins: (k+1,) independent, in [0, 1), drawn for
-    this call alone. Raises ValueError when the shapes do not fit. Source: `rules.chain`.
+    this call alone. Raises ValueError when the shapes do not fit. Source: Leviathan et al. 2023 (arXiv 2211.17192),
+    algorithm 1; Chen et al. 2023 (arXiv 2302.01318).
     """
     count = draft_ids.shape[0]
     if target.shape != (count + 1, target.shape[-1]) or draft.shape != (count, target.shape[-1]):

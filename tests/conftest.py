@@ -48,7 +48,7 @@ async def postgres_server(services_folder: DataFolder) -> AsyncIterator[Path]:
 @pytest.fixture(scope="session")
 async def valkey_server(services_folder: DataFolder) -> AsyncIterator[Path]:
     """A running Valkey; the value is its socket."""
-    child = Child(Valkey(services_folder, LocalConfig()).spec(), services_folder.log("valkey"))
+    child = Child(Valkey(services_folder).spec(), services_folder.log("valkey"))
     child.start()
     await child.ready()
     yield services_folder.valkey_socket

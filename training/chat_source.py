@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from evals.slices.item import Item, Message, Slice, assistant, system
 from evals.slices.split import Split
+from training.chat_vocabulary import SPACE
 from training.copying import CopyingSource
 from training.windows import Window, fitted
 
@@ -23,8 +24,6 @@ POSITIONS = 4608
 """Of the chat model: a text of 4,000 tokens, the question and the answer."""
 SYSTEM_SHARE = 0.15
 """Of the conversations that have none, so many get a plain system prompt, which changes nothing in the answer."""
-SPACE = "\u0120"
-"""How byte-level tokenizers write a space."""
 JOINED_SHARE = 0.2
 """So many conversations go on with a question of any slice: people do not begin anew for each."""
 RULES = "multi-turn"
@@ -65,10 +64,6 @@ class ChatCoder:
         pieces = self._tokenizer.get_vocab()
         spaced = ((piece[1:], id_) for piece, id_ in sorted(pieces.items()) if len(piece) > 1 and piece[0] == SPACE)
         return [(pieces[plain], id_) for plain, id_ in spaced if plain in pieces]
-
-    def text(self, ids: Sequence[int]) -> str:
-        """Token ids to text, without special tokens."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def ids(self, text: str) -> list[int]:
         """Text to token ids."""

@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 SPECIAL_TOKENS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>", "<|system|>")
 SPLIT = r"\n[ \t]*| ?\p{L}+| ?\d| ?[^\s\p{L}\d]+|\s+"
 """Never merged across: a newline with its indentation, a word, one digit, a run of signs."""
-_SPACE = "\u0120"
+SPACE = "\u0120"
 """How byte-level tokenizers write a space."""
 
 Merge = tuple[str, str]
@@ -41,7 +41,7 @@ def learn(texts: Iterable[str], syllables: Iterable[str], vocabulary: int) -> To
         tried = _merges(words, middle, merges)
         low, high = (middle, high) if _size(tried, spaced) <= room else (low, middle - 1)
     merges = _merges(words, low, merges)
-    all_merges = [*merges, *((_SPACE, piece) for piece in sorted(_starts(merges, spaced)))]
+    all_merges = [*merges, *((SPACE, piece) for piece in sorted(_starts(merges, spaced)))]
     pieces = dict.fromkeys([*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in all_merges)])
     pieces.update(dict.fromkeys(f"<|unused{number}|>" for number in range(vocabulary - len(pieces))))
     tokenizer = Tokenizer(models.BPE({piece: id_ for id_, piece in enumerate(pieces)}, all_merges))
@@ -63,7 +63,7 @@ def _words(texts: Iterable[str]) -> tuple[dict[str, int], set[str]]:
     words: collections.Counter[str] = collections.Counter()
     spaced = set()
     for part, count in parts.items():
-        bare = part[1:] if part.startswith(_SPACE) and part.strip(_SPACE) else part
+        bare = part[1:] if part.startswith(SPACE) and part.strip(SPACE) else part
         words[bare] += count
         if bare != part:
             spaced.add(bare)

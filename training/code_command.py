@@ -16,10 +16,9 @@ from training.trainer import Trainer
 
 def source(corpus: Path, tokenizer: Path, seed: int, stdlib_weight: float = 3.0, fim_share: float = 0.5) -> CodeSource:
     """Windows of a corpus's training part. stdlib_weight: how often the standard library is read, against packages."""
-    files = load(corpus)
-    train = [file for file in files.files if file.part == "train"]
-    weights = [stdlib_weight if file.name.startswith("stdlib") else 1.0 for file in train]
-    return CodeSource([files.texts[file.name] for file in train], weights, tokenizer, seed, fim_share)
+    train = load(corpus).part("train")
+    weights = [stdlib_weight if name.startswith("stdlib") else 1.0 for name in train]
+    return CodeSource(list(train.values()), weights, tokenizer, seed, fim_share)
 
 
 @click.command()

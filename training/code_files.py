@@ -41,6 +41,10 @@ class Corpus(msgspec.Struct, frozen=True):
     files: list[CodeFile]
     texts: dict[str, str]
 
+    def part(self, name: str) -> dict[str, str]:
+        """The texts of one part, by file."""
+        return {file.name: self.texts[file.name] for file in self.files if file.part == name}
+
 
 def collect(
     stdlib: Path, newer: list[Path], site_packages: list[Path], packages: list[str], package_bytes: int, seed: int

@@ -60,7 +60,7 @@ def evaluate(
     """All figures, with numbers of items."""
     model = export.load(folder).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    parts = {part: [corpus.texts[file.name] for file in corpus.files if file.part == part] for part in PARTS}
+    parts = {part: list(corpus.part(part).values()) for part in PARTS}
     figures: dict[str, Any] = {"model": folder.name}
     for part, texts in parts.items():
         row: dict[str, Any] = {"files": len(texts), "bytes": sum(len(text.encode()) for text in texts)}

@@ -49,7 +49,7 @@ def questions(model: Path, each: int) -> list[list[int]]:
 def code(model: Path, corpus: Path, count: int, seed: int) -> list[list[int]]:
     """Stretches of held-out code, the same as the evaluation's."""
     files = load(corpus)
-    texts = [files.texts[file.name] for part in PARTS for file in files.files if file.part == part]
+    texts = [text for part in PARTS for text in files.part(part).values()]
     return stretches(texts, Tokenizer.from_file(str(model / "tokenizer.json")), count, seed)
 
 

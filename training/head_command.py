@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from evals.slices.registry import SLICES
 from speculative.eagle import checkpoint
 from training import code_command, export
-from training.head_chats import chats
+from training.chat_source import ChatCoder, ChatSource
 from training.head_trainer import HeadSettings, HeadTrainer, begin
 from training.options import run_options, schedule_and_settings
 from training.windows import WindowSource
@@ -36,10 +37,10 @@ def command(
     if corpus is not None:
         windows = code_command.source(corpus, model, given["seed"] + 1)
     else:
-        windows = chats(model, given["seed"] + 1)
+        # every slice alike, training side only
+        windows = ChatSource(ChatCoder(model), dict.fromkeys(SLICES, 1.0), given["seed"] + 1)
     length = min(schedule.lengths)
     head_settings = HeadSettings(
-        draft_vocabulary=draft_vocabulary,
         windows=max(1, settings.batch_tokens // length),
         muon_rate=settings.muon_rate,
         adam_rate=settings.adam_rate,

@@ -30,8 +30,6 @@ CHECKPOINT = "head.pt"
 class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to train a head."""
 
-    draft_vocabulary: int = 2048
-    """Tokens that it can guess: the most frequent counted ones of the first windows."""
     guesses: int = 3
     """In a row, while training."""
     windows: int = 8
@@ -44,7 +42,8 @@ class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(target: Llama, source: WindowSource, draft_vocabulary: int, length: int) -> EagleHead:
-    """A head for this target. The tokens it can guess are counted in the source's first 400 windows."""
+    """A head for this target. The tokens it can guess are the most frequent counted ones of the source's first 400
+    windows."""
     shape = target.shape
     head = EagleHead(
         HeadConfig(

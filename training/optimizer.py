@@ -11,7 +11,7 @@ from torch import nn
 class Optimizer:
     """Rates are peaks; each step says what share of them it uses."""
 
-    def __init__(self, model: nn.Module, muon_rate: float, adam_rate: float, weight_decay: float = 0.0) -> None:
+    def __init__(self, model: nn.Module, muon_rate: float, adam_rate: float) -> None:
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
@@ -19,7 +19,7 @@ class Optimizer:
             (others if table else matrices).append(parameter)
         self._parameters = [*matrices, *others]
         self._parts: list[tuple[torch.optim.Optimizer, float]] = [
-            (torch.optim.Muon(matrices, lr=muon_rate, weight_decay=weight_decay), muon_rate),
+            (torch.optim.Muon(matrices, lr=muon_rate, weight_decay=0.0), muon_rate),
             (torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0), adam_rate),
         ]
 

@@ -1,4 +1,5 @@
-"""`python -m training tokenizer`: learns a byte-level BPE vocabulary with the special tokens of a model's kind."""
+"""`python -m training tokenizer`: learns a code model's byte-level BPE vocabulary. The chat model's is
+`training/chat_vocabulary.py`'s."""
 
 from __future__ import annotations
 
@@ -10,29 +11,22 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from training.code_files import load
 
-SPECIAL_TOKENS = {
-    "code": ["<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|pad|>"],
-    "chat": ["<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>", "<|system|>"],
-}
-SPLITS = {
-    "code": r"\n[ \t]*| ?[A-Za-z_]+| ?\d| ?[^\sA-Za-z_\d]+|\s+",
-    "chat": r"\n[ \t]*| ?\p{L}+| ?\d| ?[^\s\p{L}\d]+|\s+",
-}
+SPECIAL_TOKENS = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|pad|>"]
+SPLIT = r"\n[ \t]*| ?[A-Za-z_]+| ?\d| ?[^\sA-Za-z_\d]+|\s+"
 """Never merged across: a newline with its indentation, a word, one digit, a run of signs."""
 
 
-def learn(texts: Iterable[str], vocabulary: int, kind: str) -> Tokenizer:
-    """A tokenizer of that many tokens, the special ones first. kind: code or chat. It encodes any text, byte by byte
-    where it must."""
+def learn(texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """A tokenizer of that many tokens, the special ones first. It encodes any text, byte by byte where it must."""
     tokenizer = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(SPLITS[kind]), "isolated")
+    split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=SPECIAL_TOKENS[kind],
+        special_tokens=SPECIAL_TOKENS,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -42,19 +36,17 @@ def learn(texts: Iterable[str], vocabulary: int, kind: str) -> Tokenizer:
 
 @click.command()
 @click.option("--corpus", type=click.Path(path_type=Path), required=True, help="Folder made by the corpus command.")
-@click.option("--kind", type=click.Choice(sorted(SPECIAL_TOKENS)), default="code", show_default=True)
 @click.option("--vocabulary", default=4096, show_default=True, help="Tokens, special ones included.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="tokenizer.json to write.")
-def command(corpus: Path, kind: str, vocabulary: int, out: Path) -> None:
+def command(corpus: Path, vocabulary: int, out: Path) -> None:
     """Learn a vocabulary from a corpus's training part.
 
     The shipped models keep the tokenizers they were begun with: weights belong to a vocabulary.
     """
     files = load(corpus)
-    texts = [files.texts[file.name] for file in files.files if file.part == "train"]
-    tokenizer = learn(texts, vocabulary, kind)
+    tokenizer = learn(files.part("train").values(), vocabulary)
     out.parent.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out))
-    held = "".join(files.texts[file.name] for file in files.files if file.part == "held")
+    held = "".join(files.part("held").values())
     per_token = len(held.encode()) / max(1, len(tokenizer.encode(held).ids))
     click.echo(f"{out}: {tokenizer.get_vocab_size()} tokens, {per_token:.2f} bytes a token on the held-out part")

@@ -38,10 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """In one forward and backward pass; less needs less memory. A window is never split."""
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
-    weight_decay: float = 0.0
     device: str = "cpu"
-    bf16: bool = True
-    """Autocast; master weights are float32 either way."""
     compiled: bool = False
     """Layers through torch.compile: faster by a tenth after seconds to a minute for each window length."""
     report_every: int = 20
@@ -76,7 +73,7 @@ class Trainer:
         self._folder = folder
         self._evaluate = evaluate
         self._say = say
-        self._optimizer = Optimizer(model, settings.muon_rate, settings.adam_rate, settings.weight_decay)
+        self._optimizer = Optimizer(model, settings.muon_rate, settings.adam_rate)
         self._tokens = 0
         self._windows = 0
         """Windows read so far: the number of the next one."""
@@ -144,7 +141,8 @@ class Trainer:
             inputs, targets = data.inputs[part].to(settings.device), data.targets[part].to(settings.device)
             counted = data.counted[part].to(settings.device)
             places = counted.flatten().nonzero()[:, 0]
-            with torch.autocast(settings.device, torch.bfloat16, enabled=settings.bf16):
+            # master weights stay float32
+            with torch.autocast(settings.device, torch.bfloat16):
                 hidden = self.model(inputs).flatten(0, 1).index_select(0, places)  # only what counts: the table is wide
             loss = cross_entropy_sum(hidden, self.model.embedding, targets.flatten()[places]) / total
             torch.autograd.backward(loss)

@@ -76,7 +76,7 @@ class Load(msgspec.Struct, frozen=True):
 
 class Driver(Protocol):
     """One engine dialect, as one pool's options have it. All methods are pure; parse methods raise `EngineFailed` on
-    answers they cannot read."""
+    answers they cannot read. What a dialect does not override, it does not have."""
 
     name: str
     capabilities: Capabilities
@@ -95,15 +95,15 @@ class Driver(Protocol):
 
         choices: `Generation.choices`; a dialect may be able to stop one choice by id but not several.
         """
-        ...
+        return None
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
         """How to ask for a past request's final usage; None where the engine keeps none."""
-        ...
+        return None
 
     def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
         """The answer to `usage_by_id`; None when the engine has no final count: unknown, or still running."""
-        ...
+        return None
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
         """A non-200 answer as one of our errors.
@@ -120,8 +120,8 @@ class Driver(Protocol):
 
     def load(self) -> EngineRequest | None:
         """How to ask for current load; None where the engine has no such report."""
-        ...
+        return None
 
     def parse_load(self, body: bytes) -> Load:
         """The answer to `load`."""
-        ...
+        return Load()

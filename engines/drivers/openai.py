@@ -6,14 +6,13 @@ import msgspec
 
 from contracts.errors import SlipstreamError
 from contracts.generation import Generation
-from contracts.usage import Usage
-from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.base import Capabilities, Driver, EngineRequest
 from engines.drivers.error_bodies import engine_error
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
 from engines.drivers.served_models import MODELS
 
 
-class OpenAIDriver:
+class OpenAIDriver(Driver):
     """Drives any server that speaks OpenAI's completions and chat completions.
 
     continuous_usage_stats, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore
@@ -42,24 +41,9 @@ class OpenAIDriver:
             body["cache_salt"] = generation.cache_salt
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
-    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
-        return None
-
-    def usage_by_id(self, request_id: str) -> EngineRequest | None:
-        return None
-
-    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
-        return None
-
     def error(self, status: int, body: bytes) -> SlipstreamError:
         return engine_error(status, body)
 
     def health(self) -> EngineRequest:
         """The one GET that all of them have."""
         return MODELS
-
-    def load(self) -> EngineRequest | None:
-        return None
-
-    def parse_load(self, body: bytes) -> Load:
-        return Load()

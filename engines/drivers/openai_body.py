@@ -33,17 +33,15 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
 
 
 def _chat(prompt: ChatPrompt, sampling: Sampling) -> JsonObject:
+    optional = {
+        "tools": prompt.tools or None,
+        "tool_choice": prompt.tool_choice,
+        "parallel_tool_calls": prompt.parallel_tool_calls,
+        "response_format": prompt.response_format,
+        "reasoning_effort": prompt.reasoning_effort,
+    }
     body: JsonObject = {"messages": prompt.messages}
-    if prompt.tools:
-        body["tools"] = prompt.tools
-    if prompt.tool_choice is not None:
-        body["tool_choice"] = prompt.tool_choice
-    if prompt.parallel_tool_calls is not None:
-        body["parallel_tool_calls"] = prompt.parallel_tool_calls
-    if prompt.response_format is not None:
-        body["response_format"] = prompt.response_format
-    if prompt.reasoning_effort is not None:
-        body["reasoning_effort"] = prompt.reasoning_effort
+    body |= {name: value for name, value in optional.items() if value is not None}
     if sampling.logprobs is not None:
         body["logprobs"] = True
         body["top_logprobs"] = sampling.logprobs

@@ -8,8 +8,7 @@ import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
-from contracts.usage import Usage
-from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
 from engines.drivers.openai_body import openai_body, path_of
@@ -21,7 +20,7 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
 )
 
 
-class SGLangDriver:
+class SGLangDriver(Driver):
     """Drives a stock SGLang server."""
 
     name = "sglang"
@@ -66,12 +65,6 @@ class SGLangDriver:
         if choices > 1 and not self.aborts_choices:
             return None
         return EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
-
-    def usage_by_id(self, request_id: str) -> EngineRequest | None:
-        return None
-
-    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
-        return None
 
     def error(self, status: int, body: bytes) -> SlipstreamError:
         said = error_body(body)

@@ -6,6 +6,7 @@ token gets depends on whether it is a prompt's, never on how it comes to be comp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -192,7 +193,7 @@ class BatchBuilder:
         return tuple(chunks)
 
 
-def tokens_of(spans: list[Span], page_tokens: int) -> tuple[list[int], list[int], list[int]]:
+def tokens_of(spans: Iterable[Span], page_tokens: int) -> tuple[list[int], list[int], list[int]]:
     """Of every token to be computed: its id, its position, and the slot (page * page_tokens + offset) for its keys and
     values."""
     ids: list[int] = []

@@ -11,7 +11,7 @@ from engines.embedded.config import EngineConfig
 from engines.embedded.device import device_of
 from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
-from engines.embedded.kv.events import BlockEvents, NoEvents
+from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import dtype_of, linears_of
@@ -40,7 +40,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
 
 def _events(config: EngineConfig) -> BlockEvents:
     if not config.kv_events.endpoint:
-        return NoEvents()
+        return BlockEvents()
     try:
         # only those who publish need ZeroMQ
         from engines.embedded.kv.publisher import EventPublisher

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engines.embedded.drafter import DraftSource
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.embedded.sequence import Sequence
 from speculative.config import SpeculationConfig
 from speculative.eagle.checkpoint import load
@@ -35,7 +35,7 @@ class NgramSource:
 class EagleSource:
     """Asks a head that reads the target's hidden states."""
 
-    def __init__(self, head: EagleHead, model: Model) -> None:
+    def __init__(self, head: EagleHead, model: Llama) -> None:
         """Raises ConfigError when the head was made for another model."""
         config, target = head.config, model.config
         self.layers: tuple[int, ...] = config.eagle_aux_hidden_state_layer_ids
@@ -78,7 +78,7 @@ def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | 
     )
 
 
-def make_source(config: SpeculationConfig, model: Model, model_folder: Path | None = None) -> DraftSource | None:
+def make_source(config: SpeculationConfig, model: Llama, model_folder: Path | None = None) -> DraftSource | None:
     """The configured source. Raises ConfigError naming what is wrong with the head's folder."""
     if config.method == "off":
         return None

@@ -13,20 +13,21 @@ from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
-from engines.embedded.graphs import make_graphs
-from engines.embedded.kv.events import BlockEvents, NoEvents
+from engines.embedded.graphs import CudaCapture, DecodeGraphs
+from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.embedded.output import Delta, TokenLogprob
 from engines.embedded.request import Request
 from engines.embedded.runner import Ran, Runner
 from engines.embedded.sampler import Picked
 from engines.embedded.scheduler import Scheduler, StepPlan
-from engines.embedded.sequence import Sequence, TextStream
+from engines.embedded.sequence import Sequence
 from engines.embedded.stats import Stats
 from engines.embedded.tree_checker import TreeChecker
+from engines.tokenizer.text_stream import TextStream
 from speculative.rules import accepted_prefix
 
 
@@ -35,7 +36,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Model,
+        model: Llama,
         store: KVStore,
         config: EngineConfig,
         text_stream: Callable[[], TextStream],
@@ -46,11 +47,13 @@ class Engine:
         self.stats = Stats()
         self.store = store
         self.pages = PagePool(store.total_pages)
-        self.events = NoEvents() if events is None else events
+        self.events = BlockEvents() if events is None else events
         self.cache = RadixCache(self.pages, store.page_tokens, self.events)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
-        graphs = make_graphs(model, store, self._drafter.layers) if config.cuda_graphs else None
+        # elsewhere than on a GPU there is nothing to save
+        graphed = config.cuda_graphs and model.device.type == "cuda"
+        graphs = DecodeGraphs(model, store, CudaCapture(), self._drafter.layers) if graphed else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
         if config.speculation.shape == "tree" and model.native is not None:
             raise ConfigError(

@@ -13,9 +13,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from engines.embedded.batch import tokens_of
 from engines.embedded.kv.mirror import Span
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, TokenGroup
 
 LEAST_PAGES = 8
@@ -77,11 +78,6 @@ def page_bucket(pages: int) -> int:
     return max(LEAST_PAGES, 1 << (pages - 1).bit_length())
 
 
-def make_graphs(model: Model, store: KVStore, layers: tuple[int, ...]) -> DecodeGraphs | None:
-    """For a model on a GPU; None elsewhere, where there is nothing to save."""
-    return DecodeGraphs(model, store, CudaCapture(), layers) if model.device.type == "cuda" else None
-
-
 class _Recorded(NamedTuple):
     inputs: Tensor
     """ids, positions, slots, lengths, then every sequence's pages; on the device."""
@@ -93,7 +89,7 @@ class _Recorded(NamedTuple):
 class DecodeGraphs:
     """One recording for every bucket that occurs, made when it first does."""
 
-    def __init__(self, model: Model, store: KVStore, capture: Capture, layers: tuple[int, ...] = ()) -> None:
+    def __init__(self, model: Llama, store: KVStore, capture: Capture, layers: tuple[int, ...] = ()) -> None:
         """store: one with a spare page. layers: whose outputs are wanted."""
         self._model = model
         self._store = store
@@ -122,11 +118,9 @@ class DecodeGraphs:
     def _inputs(self, spans: Sequence[Span], sequences: int, pages: int) -> list[int]:
         page_tokens, spare = self._store.page_tokens, self._store.spare_page
         padding = sequences - len(spans)
-        ids = [span.sequence.tokens[span.start] for span in spans] + [0] * padding
-        positions = [span.start for span in spans] + [0] * padding
-        slots = [
-            span.sequence.pages[span.start // page_tokens] * page_tokens + span.start % page_tokens for span in spans
-        ]
+        ids, positions, slots = tokens_of(spans, page_tokens)
+        ids += [0] * padding
+        positions += [0] * padding
         slots += [spare * page_tokens] * padding
         lengths = [span.start + 1 for span in spans] + [1] * padding
         tables: list[int] = []

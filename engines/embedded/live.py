@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from contracts.errors import EngineFailed
 from engines.embedded.history import RequestUsage
 from engines.embedded.output import Delta, Speculated
 from engines.embedded.request import Request
@@ -66,7 +67,9 @@ class LiveRequest:
         return self._news
 
     def take(self) -> list[Delta]:
-        """Everything since the last call."""
+        """Everything since the last call. Raises EngineFailed when the engine broke down."""
+        if self.failed:
+            raise EngineFailed("The engine broke down.")
         taken, self._news = self._news, []
         return taken
 
@@ -76,7 +79,7 @@ class LiveRequest:
         await self._waiter
 
     async def news(self) -> list[Delta]:
-        """Everything since the last call, at least one delta unless the engine failed; waits if there is none."""
+        """Everything since the last call, at least one delta; waits if there is none. Raises EngineFailed as `take`."""
         while not self._news and not self.failed:
             await self.wait()
         return self.take()

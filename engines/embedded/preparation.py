@@ -24,7 +24,10 @@ class Preparation:
         self._closed = False
 
     async def run(
-        self, rid: str, work: Coroutine[Any, Any, ResultT], on_leave: Callable[[Callable[[], None]], asyncio.Task[None]]
+        self,
+        rid: str,
+        work: Coroutine[Any, Any, ResultT],
+        on_leave: Callable[[Callable[[], object]], asyncio.Task[None]],
     ) -> ResultT:
         """What `work` returns. on_leave: calls back when the client leaves, until its task is cancelled.
 
@@ -35,7 +38,7 @@ class Preparation:
         self._tasks[task] = rid
         if self._closed:
             task.cancel()
-        watch = on_leave(lambda: self._end(task))
+        watch = on_leave(task.cancel)
         try:
             return await task
         except asyncio.CancelledError:
@@ -54,13 +57,9 @@ class Preparation:
         """End what is prepared for a request; with `prefix`, for every request whose id starts so."""
         for task, own in self._tasks.items():
             if own == rid or (prefix and own.startswith(rid)):
-                self._end(task)
+                task.cancel()
 
     def close(self) -> None:
         """End everything: nothing that is prepared would be taken any more."""
         self._closed = True
         self.abort("", prefix=True)
-
-    @staticmethod
-    def _end(task: asyncio.Task[Any]) -> None:
-        task.cancel()

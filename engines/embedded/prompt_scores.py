@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from engines.embedded.batch import Scored
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.embedded.sampler import report
 
 ROWS = 32
 """Logits computed at once: a whole chunk's would take hundreds of megabytes with a large vocabulary."""
 
 
-def score_prompts(model: Model, hidden: Tensor, scored: tuple[Scored, ...]) -> None:
+def score_prompts(model: Llama, hidden: Tensor, scored: tuple[Scored, ...]) -> None:
     """Add to each sequence's `prompt_scores`. hidden: (tokens, width), of the whole batch."""
     for sequence, first, last in scored:
         for start in range(first, last, ROWS):

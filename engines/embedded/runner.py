@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from engines.embedded.batch import Batch, BatchBuilder
 from engines.embedded.graphs import DecodeGraphs
 from engines.embedded.kv.mirror import ContextMirror, Span
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.embedded.prompt_scores import score_prompts
 from engines.embedded.rows import Rows, lay_rows
 from engines.embedded.sampler import Picked, pick
@@ -38,7 +39,7 @@ class Runner:
     """Owns the model and its key and value memory."""
 
     def __init__(
-        self, model: Model, store: KVStore, layers: tuple[int, ...] = (), graphs: DecodeGraphs | None = None
+        self, model: Llama, store: KVStore, layers: tuple[int, ...] = (), graphs: DecodeGraphs | None = None
     ) -> None:
         """layers: whose outputs are wanted. graphs: replay plain decode steps; None: never."""
         self._layers = layers
@@ -85,9 +86,7 @@ class Runner:
         hidden, outputs = native(rows.batch, self._store.pages, self._layers)
         if rows.scored:
             score_prompts(self._model, hidden, rows.scored)
-        if outputs:
-            parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in rows.order])
-            states.update(zip((span.sequence for span in rows.order), parts, strict=True))
+        _note_states(outputs, rows.order, states)
         kept: list[Tensor] = []
         sampled = self._keep(rows, hidden, kept)
         return Ran(_by_sequence(self._model.logits(kept[0]), sampled) if kept else [], states)
@@ -97,10 +96,7 @@ class Runner:
     ) -> tuple[Tensor, tuple[Sequence, ...]]:
         spans = [Span(work.sequence, work.sequence.computed, work.sequence.computed + 1) for work in plan.works]
         decoded = graphs.decode(spans)
-        if decoded.outputs:
-            # a copy: the next replay writes over them
-            parts = torch.split(torch.cat(decoded.outputs, -1), 1)
-            states.update({span.sequence: part for span, part in zip(spans, parts, strict=True)})
+        _note_states(decoded.outputs, spans, states)
         # a sequence that is catching up has more to compute, and nothing to sample from yet
         ready = [row for row, span in enumerate(spans) if span.stop == len(span.sequence.tokens)]
         logits = decoded.logits if len(ready) == len(spans) else decoded.logits[ready]
@@ -112,12 +108,7 @@ class Runner:
         hidden, outputs = self._model.hidden_and_outputs(
             batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
         )
-        if outputs:
-            parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in batch.order])
-            for (sequence, _, _), part in zip(batch.order, parts, strict=True):
-                before = states.get(sequence)
-                # a sequence that resumes may have tokens of its prompt and others
-                states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
+        _note_states(outputs, batch.order, states)
         return hidden
 
     def _keep(self, batch: Batch | Rows, hidden: Tensor, rows: list[Tensor]) -> tuple[Sequence, ...]:
@@ -126,6 +117,17 @@ class Runner:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
             rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
         return batch.sampled
+
+
+def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Sequence, Tensor]) -> None:
+    """Add what the wanted layers gave out, in copies: the next step may write over `outputs`."""
+    if not outputs:
+        return
+    parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in order])
+    for (sequence, _, _), part in zip(order, parts, strict=True):
+        before = states.get(sequence)
+        # a sequence that resumes may have tokens of its prompt and others
+        states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
 
 
 def _by_sequence(logits: Tensor, sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:

@@ -12,20 +12,9 @@ from engines.embedded.grammar.guide import GuideState
 from engines.embedded.output import Finish, Speculated, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
+from engines.tokenizer.text_stream import TextStream
 from speculative.draws import Draws
 from speculative.tree import DraftTree
-
-
-class TextStream(Protocol):
-    """Decodes ids into text, never splitting a character."""
-
-    def step(self, id_: int) -> str:
-        """The text this id completes."""
-        ...
-
-    def flush(self) -> str:
-        """The text that is still held back, at the end of the output."""
-        ...
 
 
 class Lookup(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from pathlib import Path
 
@@ -48,7 +49,8 @@ class Service:
         """The engine failed, or draining is over: the process should end."""
         self._idle = asyncio.Event()
         self._drain_task: asyncio.Task[None] | None = None
-        self._worker = EngineWorker(self._build, self._ready, self._deliver, self._fail)
+        build = functools.partial(build_engine, config, self.context_tokens, self.tokenizer)
+        self._worker = EngineWorker(build, self._ready, self._deliver, self._fail)
 
     @property
     def ready(self) -> bool:
@@ -135,9 +137,6 @@ class Service:
         if self.live:
             self._idle.clear()
             await self._idle.wait()
-
-    def _build(self) -> Engine:
-        return build_engine(self.config, self.context_tokens, self.tokenizer)
 
     def _ready(self, engine: Engine) -> None:
         self.engine = engine

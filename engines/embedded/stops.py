@@ -8,7 +8,6 @@ class StopMatcher:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
-        self._longest = max(map(len, stops), default=0)
         self._held = ""
 
     def push(self, text: str) -> tuple[str, str | None]:
@@ -27,8 +26,7 @@ class StopMatcher:
         if best is not None:
             self._held = ""
             return window[: best[1]], best[2]
-        held = self._risky_length(window)
-        cut = len(window) - held
+        cut = len(window) - max(overlap(window, stop) for stop in self._stops)
         self._held = window[cut:]
         return window[:cut], None
 
@@ -37,10 +35,8 @@ class StopMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _risky_length(self, window: str) -> int:
-        """Length of the longest end of `window` that begins a stop string."""
-        for length in range(min(self._longest - 1, len(window)), 0, -1):
-            end = window[-length:]
-            if any(stop.startswith(end) for stop in self._stops):
-                return length
-        return 0
+
+def overlap(text: str, whole: str) -> int:
+    """Length of the longest end of `text` that begins `whole`."""
+    longest = min(len(text), len(whole) - 1)
+    return next((length for length in range(longest, 0, -1) if text.endswith(whole[:length])), 0)

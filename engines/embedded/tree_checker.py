@@ -8,13 +8,12 @@ gathered pages: see `engines/layers/attention.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
+from engines.embedded.runner import Ran
 from engines.embedded.sampler import Picked, pick
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
@@ -23,19 +22,10 @@ from speculative.rules import accepted_path
 from speculative.tree import DraftTree
 
 
-class Checked(NamedTuple):
-    """What a step's trees came to. Every sequence is left with the branch that was right as its drafts."""
-
-    picks: list[tuple[Sequence, list[Picked]]]
-    """The target's own token after the text, and after each draft that is left."""
-    states: dict[Sequence, Tensor]
-    """What the wanted layers gave out for the last token and those drafts, (tokens, layers * hidden)."""
-
-
 class TreeChecker:
     """Shares the model and its memory with the runner."""
 
-    def __init__(self, model: Model, store: KVStore, layers: tuple[int, ...]) -> None:
+    def __init__(self, model: Llama, store: KVStore, layers: tuple[int, ...]) -> None:
         """layers: whose outputs are wanted."""
         self._model = model
         self._store = store
@@ -44,8 +34,9 @@ class TreeChecker:
         self._dtype = torch.float32 if model.device.type == "cpu" else model.dtype
 
     @torch.inference_mode()
-    def run(self, works: Rows[Work]) -> Checked:
-        """works: sequences that generate, each with a tree."""
+    def run(self, works: Rows[Work]) -> Ran:
+        """works: sequences that generate, each with a tree. Every one is left with the branch that was right as its
+        drafts, and the outcome is of its last token and of those."""
         rows: list[tuple[int, int, int]] = []
         chunks: list[Chunk] = []
         sampled: list[Sequence] = []
@@ -66,7 +57,7 @@ class TreeChecker:
         )
         picked = pick(self._model.logits(hidden), tuple(sampled))
         states = torch.cat(outputs, -1) if outputs else None
-        checked = Checked([], {})
+        checked = Ran([], {})
         first = 0
         for work in works:
             kept = self._prune(work.sequence, picked[first : first + work.tokens])

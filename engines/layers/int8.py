@@ -31,6 +31,8 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False) -> None:
         """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba."""
         self.shape = tuple(weight.shape)
+        self.has_bias = bias is not None
+        """Whether something is added to the product."""
         scales = (weight.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
         rounded = (weight / scales[:, None]).round_().clamp_(-MAX, MAX).to(torch.int8)
         self._bias = None if bias is None else bias.bfloat16()
@@ -45,11 +47,6 @@ class Int8Linear:
         else:
             self._surplus = -weight.shape[1] % MULTIPLE
             self._weight = functional.pad(rounded, (0, self._surplus))
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether something is added to the product."""
-        return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in), rounded to bf16. Returns (tokens, out) of its dtype."""

@@ -44,6 +44,8 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False, native: bool = False) -> None:
         """native: have `panels`; needs numba."""
         self.shape = tuple(weight.shape)
+        self.has_bias = bias is not None
+        """Whether something is added to the product."""
         self._bias = bias
         self._dtype = weight.dtype
         self._weight = weight.contiguous()
@@ -63,11 +65,6 @@ class Linear:
             # the batch size is a hint that changes nothing measurable between 1 and 512
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, 32)
             self._weight = self._packed
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether something is added to the product."""
-        return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""

@@ -66,11 +66,6 @@ def llama3_frequencies(
     return plain * keep + plain / factor * (1 - keep)
 
 
-def linear_frequencies(plain: Tensor, factor: float) -> Tensor:
-    """Position interpolation: every position counts as 1/factor of itself (Chen et al. 2023)."""
-    return plain / factor
-
-
 def yarn_frequencies(
     plain: Tensor, theta: float, factor: float, original_positions: int, beta_fast: float, beta_slow: float
 ) -> Tensor:

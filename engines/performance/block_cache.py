@@ -25,9 +25,6 @@ class BlockCache:
     def __len__(self) -> int:
         return len(self._users)
 
-    def __contains__(self, block: Block) -> bool:
-        return block in self._users
-
     @property
     def idle(self) -> int:
         """Blocks that may be evicted."""

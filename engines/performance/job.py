@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from engines.performance.block_cache import Block
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """Mutable; owned by the engine once submitted.
+    """Mutable; owned by the engine once submitted."""
 
-    blocks: the prompt's whole blocks. answer_blocks: those of prompt and answer together, cached when the job ends;
-    empty when the answer's text is not known to come back. output_tokens: at least 1; the engine does not look ahead.
-    """
+    id: str
+    prompt_tokens: int
+    output_tokens: int
+    """At least 1; the engine does not look ahead."""
+    blocks: Sequence[Block] = ()
+    """The prompt's whole blocks."""
+    answer_blocks: Sequence[Block] = ()
+    """Those of prompt and answer together, cached when the job ends; empty when the answer's text is not known to come
+    back."""
+    cached_tokens: int = 0
+    """Of the prompt, found when it was first started."""
+    to_prefill: int = field(init=False)
+    """Prompt, and after a retraction what had been generated."""
+    prefilled: int = 0
+    generated: int = 0
+    """Known at a retraction or at the end; in between the engine counts steps."""
+    held_blocks: Sequence[Block] = ()
+    """Locked in the cache."""
+    private_tokens: int = 0
+    """Memory beyond the held blocks, as of `started_at_step`."""
+    started_at_step: int = 0
+    ends_at_step: int = 0
+    running: bool = False
+    ended: bool = False
+    retractions: int = 0
 
-    __slots__ = (
-        "answer_blocks", "blocks", "cached_tokens", "ended", "ends_at_step", "generated", "held_blocks", "id",
-        "output_tokens", "prefilled", "private_tokens", "prompt_tokens", "retractions", "running", "started_at_step",
-        "to_prefill",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        job_id: str,
-        prompt_tokens: int,
-        output_tokens: int,
-        blocks: Sequence[Block] = (),
-        answer_blocks: Sequence[Block] = (),
-    ) -> None:
-        self.id = job_id
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.blocks = blocks
-        self.answer_blocks = answer_blocks
-        self.cached_tokens = 0
-        """Of the prompt, found when it was first started."""
-        self.to_prefill = prompt_tokens
-        """Prompt, and after a retraction what had been generated."""
-        self.prefilled = 0
-        self.generated = 0
-        """Known at a retraction or at the end; in between the engine counts steps."""
-        self.held_blocks: Sequence[Block] = ()
-        """Locked in the cache."""
-        self.private_tokens = 0
-        """Memory beyond the held blocks, as of `started_at_step`."""
-        self.started_at_step = 0
-        self.ends_at_step = 0
-        self.running = False
-        self.ended = False
-        self.retractions = 0
+    def __post_init__(self) -> None:
+        self.to_prefill = self.prompt_tokens

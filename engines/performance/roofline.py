@@ -95,13 +95,9 @@ class Roofline:
         # a chunk reads the keys before it once; long chunks are bound by arithmetic, short ones by that reading
         attention = self.pair_s * prefill_pairs + self.read_s_per_token * context_tokens
         overhead = self.prefill_overhead_s if prefill_tokens else self.decode_overhead_s
-        return (
-            linear
-            + attention
-            + self.sum_s_per_token * tokens
-            + overhead
-            + self.sequence_s * tokens_ended(prefill_tokens, sequences)
-        )
+        # bookkeeping: of the running sequences, and of the one being prefilled
+        ended = sequences + (prefill_tokens > 0)
+        return linear + attention + self.sum_s_per_token * tokens + overhead + self.sequence_s * ended
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0) -> float:
         """One prompt alone in one step."""
@@ -120,8 +116,3 @@ class Roofline:
 def pairs(new_tokens: int, before_tokens: int) -> float:
     """(token, context) pairs of a causal prefill of `new_tokens` behind `before_tokens`."""
     return new_tokens * before_tokens + new_tokens * (new_tokens + 1) / 2
-
-
-def tokens_ended(prefill_tokens: int, sequences: int) -> int:
-    """Sequences that cost bookkeeping in a step: the running ones, and the one being prefilled."""
-    return sequences + (1 if prefill_tokens else 0)

@@ -11,6 +11,7 @@ import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from contracts.errors import Draining, InternalError, SlipstreamError
@@ -21,13 +22,13 @@ logger = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     """Work and who waits for its result; compared by identity."""
 
-    def __init__(self, tenant: str, work: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
-        self.tenant = tenant
-        self.work = work
-        self.answer = answer
+    tenant: str
+    work: Callable[[], Any]
+    answer: asyncio.Future[Any]
 
 
 class FairExecutor:

@@ -109,11 +109,7 @@ class Tokenizer:
 
     def require_fitting(self, size_bytes: int, limit_tokens: int | None, already: int = 0) -> None:
         """Raises ContextTooLong for a text of so many bytes that it cannot fit behind so many ids, whatever it says."""
-        least = already + self.least_tokens(size_bytes)
-        if limit_tokens is not None and least > limit_tokens:
-            raise ContextTooLong(
-                limit_tokens=limit_tokens, prompt_tokens=least, output_tokens=1, param="prompt", prompt_bytes=size_bytes
-            )
+        _require_room(already + self.least_tokens(size_bytes), limit_tokens, size_bytes)
 
     def chat_ids(
         self,
@@ -235,16 +231,19 @@ class Tokenizer:
             if sum(fewest) - spared <= limit_tokens:
                 return
             fewest = list(map(min, fewest, counts(shift)))
-        least = sum(fewest) - spared
-        if least > limit_tokens:
-            raise ContextTooLong(
-                limit_tokens=limit_tokens, prompt_tokens=least, output_tokens=1, param="prompt", prompt_bytes=size_bytes
-            )
+        _require_room(sum(fewest) - spared, limit_tokens, size_bytes)
 
 
-def _require_room(prompt_tokens: int, limit_tokens: int | None) -> None:
+def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
+    """prompt_bytes: as of `ContextTooLong`."""
     if limit_tokens is not None and prompt_tokens > limit_tokens:
-        raise ContextTooLong(limit_tokens=limit_tokens, prompt_tokens=prompt_tokens, output_tokens=1, param="prompt")
+        raise ContextTooLong(
+            limit_tokens=limit_tokens,
+            prompt_tokens=prompt_tokens,
+            output_tokens=1,
+            param="prompt",
+            prompt_bytes=prompt_bytes,
+        )
 
 
 def _backend(folder: TokenizerFolder, definition: JsonObject) -> Any:

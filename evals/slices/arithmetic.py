@@ -10,7 +10,7 @@ import functools
 
 from evals.slices.checks import last_number
 from evals.slices.draw import Draw
-from evals.slices.item import Message, Question, assistant, user
+from evals.slices.item import Message, Question, assistant, opened, user
 
 _OPENERS = ("", "Please: ", "Quick question: ", "Tell me, ", "Hi, ")
 _PLUS = (
@@ -66,7 +66,7 @@ def _question(draw: Draw, low: int, high: int) -> Question:
     result = a + b if plus else a - b
     asked = core.format(a=a, b=b)
     return Question(
-        messages=(user(opener + asked if opener else asked[0].upper() + asked[1:]),),
+        messages=(user(opened(opener, asked)),),
         reference=str(result),
         check=functools.partial(is_right, result),
         max_tokens=96,

@@ -16,7 +16,7 @@ def holds_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word.lower())}(?!\w)", text.lower()) is not None
 
 
-def names_only(answer: str, value: str, others: Iterable[str], most_words: int = 40) -> bool:
+def names_only(value: str, others: Iterable[str], answer: str, *, most_words: int = 40) -> bool:
     """Whether a short answer names the value and none of the others (an answer that lists all is no answer)."""
     if len(answer.split()) > most_words or not holds_word(answer, value):
         return False

@@ -14,7 +14,7 @@ from typing import Any
 
 from evals.slices import sandbox
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,172 +40,107 @@ FAMILIES = (
     Family(("adds two numbers", "returns the sum of two numbers"), "a, b", "a + b", lambda _, a, b: a + b, _PAIRS),
     Family(("subtracts b from a", "returns a minus b"), "a, b", "a - b", lambda _, a, b: a - b, _PAIRS),
     Family(
-        ("multiplies two numbers", "returns the product of two numbers"), "a, b", "a * b", lambda _, a, b: a * b, _PAIRS
-    ),
-    Family(
-        ("returns the larger of two numbers", "gives the bigger of two numbers"),
-        "a, b",
-        "max(a, b)",
-        lambda _, a, b: max(a, b),
+        ("multiplies two numbers", "returns the product of two numbers"), "a, b", "a * b", lambda _, a, b: a * b,
         _PAIRS,
     ),
     Family(
-        ("returns the smaller of two numbers", "gives the lower of two numbers"),
-        "a, b",
-        "min(a, b)",
-        lambda _, a, b: min(a, b),
-        _PAIRS,
+        ("returns the larger of two numbers", "gives the bigger of two numbers"), "a, b", "max(a, b)",
+        lambda _, a, b: max(a, b), _PAIRS,
     ),
     Family(
-        ("checks if two values are equal", "says whether two values are the same"),
-        "a, b",
-        "a == b",
-        lambda _, a, b: a == b,
-        _PAIRS,
+        ("returns the smaller of two numbers", "gives the lower of two numbers"), "a, b", "min(a, b)",
+        lambda _, a, b: min(a, b), _PAIRS,
     ),
     Family(
-        ("adds {k} to a number", "returns a number plus {k}"), "x", "x + {k}", lambda k, x: x + k, _NUMBERS, (2, 99)
+        ("checks if two values are equal", "says whether two values are the same"), "a, b", "a == b",
+        lambda _, a, b: a == b, _PAIRS,
     ),
     Family(
-        ("multiplies a number by {k}", "returns {k} times a number"),
-        "x",
-        "x * {k}",
-        lambda k, x: x * k,
-        _NUMBERS,
+        ("adds {k} to a number", "returns a number plus {k}"), "x", "x + {k}", lambda k, x: x + k, _NUMBERS, (2, 99),
+    ),
+    Family(
+        ("multiplies a number by {k}", "returns {k} times a number"), "x", "x * {k}", lambda k, x: x * k, _NUMBERS,
         (2, 99),
     ),
     Family(
-        ("checks if a number is larger than {k}", "says whether a number is more than {k}"),
-        "x",
-        "x > {k}",
-        lambda k, x: x > k,
-        ((0,), (5,), (50,), (100,), (1000,)),
-        (2, 99),
+        ("checks if a number is larger than {k}", "says whether a number is more than {k}"), "x", "x > {k}",
+        lambda k, x: x > k, ((0,), (5,), (50,), (100,), (1000,)), (2, 99),
     ),
     Family(("squares a number", "returns the square of a number"), "x", "x * x", lambda _, x: x * x, _NUMBERS),
     Family(
-        ("checks if a number is even", "says whether a number is even"),
-        "x",
-        "x % 2 == 0",
-        lambda _, x: x % 2 == 0,
+        ("checks if a number is even", "says whether a number is even"), "x", "x % 2 == 0", lambda _, x: x % 2 == 0,
         _NUMBERS,
     ),
     Family(
-        ("checks if a number is odd", "says whether a number is odd"),
-        "x",
-        "x % 2 == 1",
-        lambda _, x: x % 2 == 1,
+        ("checks if a number is odd", "says whether a number is odd"), "x", "x % 2 == 1", lambda _, x: x % 2 == 1,
         _NUMBERS,
     ),
     Family(("returns the negative of a number", "changes the sign of a number"), "x", "-x", lambda _, x: -x, _NUMBERS),
     Family(
-        ("returns the absolute value of a number", "removes the sign of a number"),
-        "x",
-        "abs(x)",
-        lambda _, x: abs(x),
+        ("returns the absolute value of a number", "removes the sign of a number"), "x", "abs(x)", lambda _, x: abs(x),
         _NUMBERS,
     ),
     Family(
-        ("returns the length of a list", "counts the items of a list"),
-        "items",
-        "len(items)",
-        lambda _, items: len(items),
-        _LISTS,
+        ("returns the length of a list", "counts the items of a list"), "items", "len(items)",
+        lambda _, items: len(items), _LISTS,
     ),
     Family(("sums a list", "returns the sum of a list"), "items", "sum(items)", lambda _, items: sum(items), _LISTS),
     Family(
-        ("returns the first item of a list", "gives the first item of a list"),
-        "items",
-        "items[0]",
-        lambda _, items: items[0],
-        _FULL_LISTS,
+        ("returns the first item of a list", "gives the first item of a list"), "items", "items[0]",
+        lambda _, items: items[0], _FULL_LISTS,
     ),
     Family(
-        ("returns the last item of a list", "gives the last item of a list"),
-        "items",
-        "items[-1]",
-        lambda _, items: items[-1],
-        _FULL_LISTS,
+        ("returns the last item of a list", "gives the last item of a list"), "items", "items[-1]",
+        lambda _, items: items[-1], _FULL_LISTS,
     ),
     Family(
-        ("returns the largest item of a list", "finds the maximum of a list"),
-        "items",
-        "max(items)",
-        lambda _, items: max(items),
-        _FULL_LISTS,
+        ("returns the largest item of a list", "finds the maximum of a list"), "items", "max(items)",
+        lambda _, items: max(items), _FULL_LISTS,
     ),
     Family(
-        ("returns the smallest item of a list", "finds the minimum of a list"),
-        "items",
-        "min(items)",
-        lambda _, items: min(items),
-        _FULL_LISTS,
+        ("returns the smallest item of a list", "finds the minimum of a list"), "items", "min(items)",
+        lambda _, items: min(items), _FULL_LISTS,
     ),
     Family(
-        ("reverses a list", "returns a list backwards"), "items", "items[::-1]", lambda _, items: items[::-1], _LISTS
+        ("reverses a list", "returns a list backwards"), "items", "items[::-1]", lambda _, items: items[::-1], _LISTS,
     ),
     Family(
-        ("sorts a list", "returns a list in sorted order"),
-        "items",
-        "sorted(items)",
-        lambda _, items: sorted(items),
+        ("sorts a list", "returns a list in sorted order"), "items", "sorted(items)", lambda _, items: sorted(items),
         _LISTS,
     ),
     Family(
-        ("doubles every item of a list", "returns every item of a list times two"),
-        "items",
-        "[x * 2 for x in items]",
-        lambda _, items: [x * 2 for x in items],
-        _LISTS,
+        ("doubles every item of a list", "returns every item of a list times two"), "items", "[x * 2 for x in items]",
+        lambda _, items: [x * 2 for x in items], _LISTS,
     ),
     Family(
-        ("keeps the items of a list above {k}", "returns the items of a list larger than {k}"),
-        "items",
-        "[x for x in items if x > {k}]",
-        lambda k, items: [x for x in items if x > k],
-        (([],), ([1, 200],), ([300, 2, 50],)),
-        (2, 99),
+        ("keeps the items of a list above {k}", "returns the items of a list larger than {k}"), "items",
+        "[x for x in items if x > {k}]", lambda k, items: [x for x in items if x > k],
+        (([],), ([1, 200],), ([300, 2, 50],)), (2, 99),
     ),
     Family(
-        ("reverses a string", "returns a string backwards"), "text", "text[::-1]", lambda _, text: text[::-1], _TEXTS
+        ("reverses a string", "returns a string backwards"), "text", "text[::-1]", lambda _, text: text[::-1], _TEXTS,
     ),
     Family(
-        ("makes a string upper case", "returns a string in capital letters"),
-        "text",
-        "text.upper()",
-        lambda _, text: text.upper(),
-        _TEXTS,
+        ("makes a string upper case", "returns a string in capital letters"), "text", "text.upper()",
+        lambda _, text: text.upper(), _TEXTS,
     ),
     Family(
-        ("makes a string lower case", "returns a string in small letters"),
-        "text",
-        "text.lower()",
-        lambda _, text: text.lower(),
-        _TEXTS,
+        ("makes a string lower case", "returns a string in small letters"), "text", "text.lower()",
+        lambda _, text: text.lower(), _TEXTS,
     ),
     Family(
-        ("returns the length of a string", "counts the letters of a string"),
-        "text",
-        "len(text)",
-        lambda _, text: len(text),
-        _TEXTS,
+        ("returns the length of a string", "counts the letters of a string"), "text", "len(text)",
+        lambda _, text: len(text), _TEXTS,
     ),
     Family(
-        ("splits a string into words", "returns the words of a string"),
-        "text",
-        "text.split()",
-        lambda _, text: text.split(),
-        _TEXTS,
+        ("splits a string into words", "returns the words of a string"), "text", "text.split()",
+        lambda _, text: text.split(), _TEXTS,
     ),
     Family(
-        ("repeats a string {k} times", "returns a string {k} times over"),
-        "text",
-        "text * {k}",
-        lambda k, text: text * k,
-        _TEXTS,
-        (2, 20),
+        ("repeats a string {k} times", "returns a string {k} times over"), "text", "text * {k}",
+        lambda k, text: text * k, _TEXTS, (2, 20),
     ),
-)
+)  # fmt: skip
 _OPENERS = ("", "Please ", "Now ", "Hi, ")
 _ASK = (
     "write a Python function {name} that {does}.", "write a function {name} that {does}.",
@@ -213,10 +148,8 @@ _ASK = (
     "I need a Python function {name} that {does}.",
 )  # fmt: skip
 _NAMELESS = (
-    "write a Python function that {does}.",
-    "show me a Python function that {does}.",
-    "code a function that {does}.",
-)
+    "write a Python function that {does}.", "show me a Python function that {does}.", "code a function that {does}.",
+)  # fmt: skip
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)```", re.DOTALL)
 
 
@@ -230,7 +163,7 @@ def make(draw: Draw) -> Question:
     constant = draw.number(*family.constants) if family.constants else 0
     text = core.format(name=name, does=does.format(k=constant))
     return Question(
-        messages=(user(opener + text if opener else text[0].upper() + text[1:]),),
+        messages=(user(opened(opener, text)),),
         reference=f"def {name}({family.arguments}):\n    return {family.body.format(k=constant)}",
         check=functools.partial(is_right, family, constant, name if named else None),
         max_tokens=120,

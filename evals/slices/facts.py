@@ -6,7 +6,7 @@ import functools
 
 from evals.slices.checks import names_only
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 
 CAPITALS = {
     "France": "Paris", "Germany": "Berlin", "Spain": "Madrid", "Italy": "Rome", "Portugal": "Lisbon",
@@ -63,7 +63,7 @@ def ask(draw: Draw, kind: str, cores: tuple[str, ...], entities: tuple[str, ...]
     """A question about one of the entities, and which. word: what stands for {kind} in the phrases."""
     opener, core, closer, entity = draw.phrase(f"facts:{kind}", OPENERS, cores, CLOSERS, entities)
     text = core.format(entity, kind=word)
-    return (opener + text if opener else text[0].upper() + text[1:]) + closer, entity
+    return opened(opener, text) + closer, entity
 
 
 def _capital(draw: Draw) -> Question:
@@ -117,17 +117,13 @@ def _counts(digit: str, name: str, answer: str) -> bool:
     digits = tuple(str(number) for number in range(9))
     said = {name, digit} | ({"none", "no legs"} if digit == "0" else set())
     wrong = [one for one in (*digits, *NUMBER_NAMES, "none") if one not in said]
-    return any(names_only(answer, one, wrong) for one in said)
+    return any(names_only(one, wrong, answer) for one in said)
 
 
 def _question(text: str, reference: str, value: str, others: tuple[str, ...]) -> Question:
     return Question(
         messages=(user(text),),
         reference=reference,
-        check=functools.partial(_is_right, value, others),
+        check=functools.partial(names_only, value, others),
         max_tokens=40,
     )
-
-
-def _is_right(value: str, others: tuple[str, ...], answer: str) -> bool:
-    return names_only(answer, value, others)

@@ -7,27 +7,21 @@ import re
 from collections.abc import Callable
 
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 from evals.slices.vocabulary import COMMON, GROUPS
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ", "Could you please ")
 _NAME = (
-    "name {n} {group}.",
-    "list {n} {group}.",
-    "give me {n} {group}.",
-    "tell me {n} {group}.",
+    "name {n} {group}.", "list {n} {group}.", "give me {n} {group}.", "tell me {n} {group}.",
     "write exactly {n} {group}.",
-)
+)  # fmt: skip
 _WITHOUT = (
     "name {n} {group}, but not {word}.", "list {n} {group} without {word}.", "give me {n} {group} except {word}.",
     "tell me {n} {group}. Do not say {word}.",
 )  # fmt: skip
 _UPPER = (
-    "write {} in capital letters.",
-    "write {} in upper case.",
-    "put {} in capital letters.",
-    "say {} in upper case.",
-)
+    "write {} in capital letters.", "write {} in upper case.", "put {} in capital letters.", "say {} in upper case.",
+)  # fmt: skip
 _WRAP = (
     ('"{}"', ("put {} in quotes.", "write {} in double quotes.", "say {} in quotes.", "quote the word {}.")),
     ("[{}]", ("put {} in square brackets.", "write {} in square brackets.", "say {} in square brackets.")),
@@ -136,7 +130,7 @@ def _is_either(wanted: str, answer: str) -> bool:
 
 
 def _question(opener: str, text: str, reference: str, check: Callable[[str], bool]) -> Question:
-    asked = opener + text if opener else text[0].upper() + text[1:]
+    asked = opened(opener, text)
     if opener == "Could you please ":
         asked = f"{asked[:-1]}?" if asked.endswith(".") else asked
     return Question((user(asked),), reference, check, 48)

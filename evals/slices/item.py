@@ -18,29 +18,25 @@ class Message(TypedDict):
 
 
 @dataclasses.dataclass(frozen=True)
-class Item:
-    """A conversation that ends with the user, and the judge of the next answer."""
+class Question:
+    """A conversation that ends with the user, and the judge of the next answer, as a slice's generator makes them."""
 
-    slice: str
     messages: tuple[Message, ...]
     reference: str
     """An answer that passes; the one a model is trained on."""
     check: Callable[[str], bool]
     """Whether an answer is right. Pure, except that code is run in a sandbox."""
-    marks: tuple[Mark, ...] = ()
-    """Every word, number and phrase in it that belongs to a side of the split."""
     max_tokens: int = 128
     """Enough for any right answer."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """What a slice's generator makes; the slice adds its name and the marks."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item(Question):
+    """A question of a slice."""
 
-    messages: tuple[Message, ...]
-    reference: str
-    check: Callable[[str], bool]
-    max_tokens: int = 128
+    slice: str
+    marks: tuple[Mark, ...] = ()
+    """Every word, number and phrase in it that belongs to a side of the split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +55,7 @@ class Slice:
         draw = Draw(f"{self.name}/{seed}", split)
         make = self.train_make if for_training and self.train_make else self.make
         question = make(draw)
-        return Item(
-            slice=self.name,
-            messages=question.messages,
-            reference=question.reference,
-            check=question.check,
-            marks=tuple(draw.marks),
-            max_tokens=question.max_tokens,
-        )
+        return Item(**vars(question), slice=self.name, marks=tuple(draw.marks))
 
 
 def user(content: str) -> Message:
@@ -82,3 +71,8 @@ def assistant(content: str) -> Message:
 def system(content: str) -> Message:
     """A system prompt."""
     return {"role": "system", "content": content}
+
+
+def opened(opener: str, text: str) -> str:
+    """A sentence after its opener; where there is none, begun large."""
+    return opener + text if opener else text[0].upper() + text[1:]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 from evals.slices.vocabulary import CITIES, COMMON, NAMES
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ")
@@ -55,7 +55,7 @@ def _make(wanted: Object, draw: Draw) -> Question:
         opener, core = draw.phrase(f"json:{form}", _OPENERS, _TOLD if form == "told" else _SCHEMA)
         asked = core.format(_join([_told(key, value) for key, value in wanted.items()]), schema=_schema(wanted))
     return Question(
-        messages=(user(opener + asked if opener else asked[0].upper() + asked[1:]),),
+        messages=(user(opened(opener, asked)),),
         reference=json.dumps(wanted),
         check=functools.partial(is_right, json.dumps(wanted, sort_keys=True)),
         max_tokens=128,

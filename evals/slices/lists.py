@@ -7,7 +7,7 @@ import re
 
 from evals.slices.checks import names_only
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 from evals.slices.vocabulary import COMMON
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ", "Okay, ", "And ")
@@ -95,7 +95,7 @@ def _ask(
         if word not in words:
             words.append(word)
     text = core.format(", ".join(words))
-    return opener + text if opener else text[0].upper() + text[1:], tuple(words)
+    return opened(opener, text), tuple(words)
 
 
 def _is_bulleted(words: tuple[str, ...], answer: str) -> bool:
@@ -124,7 +124,7 @@ def _names(word: str, others: tuple[str, ...], answer: str) -> bool:
     # Asked for one word of the list, an answer may say "word" itself when that is in the list.
     if "\n" in answer or "," in answer:
         return False
-    return names_only(answer, word, tuple(other for other in others if other not in ("word", "list")), most_words=12)
+    return names_only(word, (other for other in others if other not in ("word", "list")), answer, most_words=12)
 
 
 def _counts(count: int, answer: str) -> bool:

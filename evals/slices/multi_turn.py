@@ -76,7 +76,7 @@ def _memory(draw: Draw) -> Question:
     return Question(
         messages=(*messages, user(question)),
         reference=_ANSWER[asked].format(known[asked]),
-        check=functools.partial(_recalls, known[asked], others),
+        check=functools.partial(names_only, known[asked], others),
         max_tokens=40,
     )
 
@@ -91,10 +91,6 @@ def _value(draw: Draw, kind: str, other_than: str = "") -> str:
             value = draw.known({"name": NAMES, "city": CITIES, "word": COMMON}[kind])
         if value != other_than:
             return value
-
-
-def _recalls(value: str, others: tuple[str, ...], answer: str) -> bool:
-    return names_only(answer, value, others)
 
 
 def _rule(draw: Draw) -> Question:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 from evals.slices.vocabulary import COMMON
 
 _OPENERS = ("", "Please ", "Now ", "Hi, ", "Could you ")
@@ -60,7 +60,7 @@ def _exactly(draw: Draw) -> Question:
 
 def _question(opener: str, asked: str, wanted: str) -> Question:
     return Question(
-        messages=(user(opener + asked if opener else asked[0].upper() + asked[1:]),),
+        messages=(user(opened(opener, asked)),),
         reference=wanted,
         check=functools.partial(is_right, wanted),
         max_tokens=96,

@@ -73,10 +73,6 @@ def _make(tokens: int, questions: int, draw: Draw) -> Question:
     return Question(
         messages=tuple(messages),
         reference=_LINES[kind].format(asked[-1], value),
-        check=functools.partial(_is_right, value, others),
+        check=functools.partial(names_only, value, others),
         max_tokens=40,
     )
-
-
-def _is_right(value: str, others: tuple[str, ...], answer: str) -> bool:
-    return names_only(answer, value, others)

@@ -11,7 +11,7 @@ import unicodedata
 
 from evals.slices.checks import plain
 from evals.slices.draw import Draw
-from evals.slices.item import Question, user
+from evals.slices.item import Question, opened, user
 
 LANGUAGES = ("French", "Spanish", "German")
 # English: French, Spanish, German, each with its definite article.
@@ -68,7 +68,7 @@ def make(draw: Draw) -> Question:
         foreign = known[english][LANGUAGES.index(language)]
     text = core.format(x=english, y=language)
     return Question(
-        messages=(user(opener + text if opener else text[0].upper() + text[1:]),),
+        messages=(user(opened(opener, text)),),
         reference=foreign,
         check=functools.partial(is_right, foreign),
         max_tokens=40,

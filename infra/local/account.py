@@ -6,6 +6,7 @@ import os
 import pwd
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,10 @@ class Account(msgspec.Struct, frozen=True):
         return all(self._may(folder, stat.S_IXOTH) for folder in resolved.parents) and self._may(
             resolved, stat.S_IXOTH | stat.S_IROTH if resolved.is_dir() else stat.S_IROTH
         )
+
+    def dropping(self) -> dict[str, Any]:
+        """What `subprocess` takes to run a child under it."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def _may(self, path: Path, bits_other: int) -> bool:
         status = path.stat()

@@ -15,6 +15,7 @@ import msgspec
 
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
+from infra.local.config import LocalConfig
 from infra.local.log_file import last_line, rotate
 from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
@@ -57,10 +58,8 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     before_start: Callable[[], Awaitable[None]] = _nothing
     """Runs before every start, restarts included: removes what a killed predecessor left."""
     stop_signal: int = signal.SIGTERM
-    stop_timeout_s: float = 10.0
-    ready_timeout_s: float = 90.0
-    backoff: tuple[float, float, float] = (0.2, 10.0, 30.0)
-    """First wait, longest wait, and the run time after which waits start small again; seconds."""
+    drain_s: float = 0.0
+    """How much longer than others it may take to stop."""
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -81,17 +80,15 @@ class Child:
         self,
         spec: ChildSpec,
         log: Path,
-        *,
-        log_max_bytes: int = 20_000_000,
-        log_keep: int = 3,
+        config: LocalConfig | None = None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """notice: told, in a sentence, what happens to the process unasked."""
+        """config: None: the defaults. notice: told, in a sentence, what happens to the process unasked."""
         self.spec = spec
+        self._config = config or LocalConfig()
         self.log = log
         self.state = State.STOPPED
         self.restarts = 0
-        self._log_limits = (log_max_bytes, log_keep)
         self._process: asyncio.subprocess.Process | None = None
         self._started_at = 0.0
         self._watcher: asyncio.Task[None] | None = None
@@ -114,7 +111,7 @@ class Child:
 
     def start(self) -> None:
         """Begin to run and watch it; returns at once."""
-        rotate(self.log, *self._log_limits)
+        rotate(self.log, self._config.log_max_bytes, self._config.log_keep)
         self.state = State.STARTING
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
 
@@ -124,7 +121,7 @@ class Child:
         if self.state is State.FAILED:
             line = last_line(self.log) or f"it wrote nothing ({free_space(self.log)} free for its log)"
             if self._was_late:
-                line = f"not ready after {self.spec.ready_timeout_s:g} s, its last line: {line}"
+                line = f"not ready after {self._config.ready_timeout_s:g} s, its last line: {line}"
             raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")
 
     async def stop(self) -> None:
@@ -139,8 +136,8 @@ class Child:
         self.state = State.STOPPED
 
     async def _watch(self) -> None:
-        first_s, longest_s, stable_after_s = self.spec.backoff
-        backoff = Backoff(first_s, longest_s, jitter=0, stable_after_s=stable_after_s)
+        config = self._config
+        backoff = Backoff(config.restart_first_s, config.restart_max_s, jitter=0, stable_after_s=config.stable_after_s)
         starts = 0
         while not self._stopping.is_set():
             starts += 1
@@ -181,11 +178,11 @@ class Child:
         return code
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
-        deadline = time.monotonic() + self.spec.ready_timeout_s
+        deadline = time.monotonic() + self._config.ready_timeout_s
         while not await self.spec.probe():
             if time.monotonic() > deadline:
                 self._was_late = True
-                self._note(f"was not ready after {self.spec.ready_timeout_s:g} s; killed")
+                self._note(f"was not ready after {self._config.ready_timeout_s:g} s; killed")
                 _kill_group(process.pid)
                 return
             await asyncio.sleep(PROBE_INTERVAL_S)
@@ -194,14 +191,15 @@ class Child:
             self._settled.set()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
+        timeout_s = self._config.stop_timeout_s + self.spec.drain_s
         for signal_number in dict.fromkeys((self.spec.stop_signal, self.spec.launch.death_signal)):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal_number)
             try:
-                await asyncio.wait_for(process.wait(), self.spec.stop_timeout_s)
+                await asyncio.wait_for(process.wait(), timeout_s)
                 return
             except TimeoutError:
-                self._note(f"was still running {self.spec.stop_timeout_s:g} s after signal {signal_number}")
+                self._note(f"was still running {timeout_s:g} s after signal {signal_number}")
         _kill_group(process.pid)
         await process.wait()
 

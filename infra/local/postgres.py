@@ -46,7 +46,6 @@ class Postgres:
     def __init__(self, data: DataFolder, config: LocalConfig, *, durable: bool = True) -> None:
         """durable=False is for tests: a machine crash may lose the cluster, a process crash still may not."""
         self._data = data
-        self._config = config
         self._durable = durable
         self._account = account_for_postgres(config.postgres_account, data.postgres)
         self._binaries = postgres_binaries(self._account)
@@ -113,9 +112,6 @@ class Postgres:
             probe=self._probe,
             before_start=self._recover,
             stop_signal=signal.SIGINT,
-            stop_timeout_s=self._config.stop_timeout_s,
-            ready_timeout_s=self._config.ready_timeout_s,
-            backoff=(self._config.restart_first_s, self._config.restart_max_s, self._config.stable_after_s),
         )
 
     def close(self) -> None:
@@ -189,14 +185,12 @@ def _run(command: list[str], account: Account | None, descriptor: int) -> subpro
         env={**os.environ, **ENVIRONMENT},
         cwd="/",
         pass_fds=(descriptor,),
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else [],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
         check=False,
+        **({} if account is None else account.dropping()),
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -46,23 +47,8 @@ async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread only; see the docstring")
-    account = launch.account
     with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=asyncio.subprocess.STDOUT,
-            env=environment(launch),
-            cwd=launch.folder,
-            # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the others in order.
-            start_new_session=True,
-            pass_fds=launch.descriptors,
-            user=None if account is None else account.uid,
-            group=None if account is None else account.gid,
-            extra_groups=None if account is None else [],
-            preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
-        )
+        return await _execute(launch, output, asyncio.subprocess.STDOUT)
 
 
 def environment(launch: Launch) -> dict[str, str]:
@@ -77,20 +63,27 @@ async def run_once(launch: Launch, log: Path) -> bytes:
     Raises ConfigError with its last line when it fails. Main thread only, like `spawn`.
     """
     with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env=environment(launch),
-            cwd=launch.folder,
-            start_new_session=True,
-            preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
-        )
+        process = await _execute(launch, asyncio.subprocess.PIPE, errors)
     output, _ = await process.communicate()
     if process.returncode != 0:
         raise ConfigError(last_line(log) or f"{launch.argv[-1]} failed with exit code {process.returncode}; see {log}")
     return output
+
+
+async def _execute(launch: Launch, stdout: IO[bytes] | int, stderr: IO[bytes] | int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *launch.argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment(launch),
+        cwd=launch.folder,
+        # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the others in order.
+        start_new_session=True,
+        pass_fds=launch.descriptors,
+        preexec_fn=_tie_to_parent(launch.death_signal, launch.nice),
+        **({} if launch.account is None else launch.account.dropping()),
+    )
 
 
 def _tie_to_parent(death_signal: int, nice: int) -> Callable[[], None]:

@@ -23,14 +23,7 @@ class Supervisor:
 
     def add(self, spec: ChildSpec) -> Child:
         """Start a child and watch it from now on; does not wait for its readiness."""
-        child = Child(
-            spec,
-            self._data.log(spec.name),
-            log_max_bytes=self._config.log_max_bytes,
-            log_keep=self._config.log_keep,
-            notice=self._notice,
-        )
-        self._children[spec.name] = child
+        child = self._children[spec.name] = Child(spec, self._data.log(spec.name), self._config, self._notice)
         child.start()
         return child
 

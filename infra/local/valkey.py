@@ -6,7 +6,6 @@ import asyncio
 
 from infra.local.binaries import valkey_binary
 from infra.local.child import ChildSpec
-from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.spawn import Launch
 
@@ -16,9 +15,8 @@ NAME = "valkey"
 class Valkey:
     """Describes the child that serves it."""
 
-    def __init__(self, data: DataFolder, config: LocalConfig) -> None:
+    def __init__(self, data: DataFolder) -> None:
         self._data = data
-        self._config = config
         self._binary = valkey_binary()
 
     def spec(self) -> ChildSpec:
@@ -44,9 +42,6 @@ class Valkey:
             url=self._data.valkey_url,
             probe=self._probe,
             before_start=self._recover,
-            stop_timeout_s=self._config.stop_timeout_s,
-            ready_timeout_s=self._config.ready_timeout_s,
-            backoff=(self._config.restart_first_s, self._config.restart_max_s, self._config.stable_after_s),
         )
 
     async def _recover(self) -> None:

@@ -48,10 +48,7 @@ class EagleDrafts:
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """`count` guesses at what follows `tokens`, the likeliest each; [] unless all tokens but the last were told."""
         found = self._follow(tokens)
-        if found is None:
-            return []
-        output, past = found
-        return self._head.draft(output, past, self._next - 1, count, self._embedding)
+        return [] if found is None else self._head.draft(*found, self._next - 1, count, self._embedding)
 
     @torch.inference_mode()
     def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
@@ -59,8 +56,7 @@ class EagleDrafts:
         found = self._follow(tokens)
         if found is None:
             return None
-        output, past = found
-        return self._head.sample(output, past, self._next - 1, count, self._embedding, temperature)
+        return self._head.sample(*found, self._next - 1, count, self._embedding, temperature)
 
     @torch.inference_mode()
     def tree(self, tokens: Sequence[int], count: int, depth: int, width: int) -> DraftTree | None:
@@ -68,8 +64,7 @@ class EagleDrafts:
         found = self._follow(tokens)
         if found is None:
             return None
-        output, past = found
-        return grow(self._head, output, past, self._next - 1, self._embedding, count, depth, width)
+        return grow(self._head, *found, self._next - 1, self._embedding, count, depth, width)
 
     def _follow(self, tokens: Sequence[int]) -> tuple[Tensor, KeysValues] | None:
         """Work off the states; the last output, and keys and values."""

@@ -95,11 +95,9 @@ class EagleHead(nn.Module):
     def draft(self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor) -> list[int]:
         """Guess `count` tokens greedily from the last index's output, (hidden,). position: that index's; embedding:
         the target's table. `past` is not changed: what the guesses add to it is void when they have been checked."""
-
-        def likeliest(scores: Tensor) -> int:
-            return int(self.target_ids(scores.argmax(-1)))
-
-        return self._unrolled(output, past, position, count, embedding, likeliest)
+        return self._unrolled(
+            output, past, position, count, embedding, lambda scores: int(self.target_ids(scores.argmax(-1)))
+        )
 
     @torch.inference_mode()
     def sample(

@@ -9,19 +9,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from contracts.errors import ConfigError
 from infra.local.child import Child, ChildSpec, State
+from infra.local.config import LocalConfig
 from infra.local.spawn import Launch
 from tests.small_disk import small_disk
 
+QUICK = LocalConfig(restart_first_s=0.01, restart_max_s=0.05)
 SLEEPER = "import time; time.sleep(600)"
 
 
 def _spec(name: str, program: str, **fields: object) -> ChildSpec:
     launch = Launch(argv=(sys.executable, "-S", "-c", program))
-    return ChildSpec(name=name, launch=launch, backoff=(0.01, 0.05, 30.0), **fields)  # type: ignore[arg-type]
+    return ChildSpec(name=name, launch=launch, **fields)  # type: ignore[arg-type]
 
 
 async def _until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
@@ -33,7 +36,8 @@ async def _until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
 async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_path: Path) -> None:
     notices: list[str] = []
     first, second = (
-        Child(_spec(name, SLEEPER), tmp_path / f"{name}.log", notice=notices.append) for name in ("first", "second")
+        Child(_spec(name, SLEEPER), tmp_path / f"{name}.log", QUICK, notice=notices.append)
+        for name in ("first", "second")
     )
     for child in (first, second):
         child.start()
@@ -52,7 +56,9 @@ async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_pat
 
 
 async def test_a_child_that_never_works_is_given_up_with_its_last_line(tmp_path: Path) -> None:
-    child = Child(_spec("broken", "print('the disk is full'); raise SystemExit(1)", probe=_never), tmp_path / "b.log")
+    child = Child(
+        _spec("broken", "print('the disk is full'); raise SystemExit(1)", probe=_never), tmp_path / "b.log", QUICK
+    )
     child.start()
     with pytest.raises(ConfigError, match="broken did not start: the disk is full"):
         await child.ready()
@@ -66,7 +72,7 @@ async def test_of_a_child_that_could_write_nothing_the_room_for_its_log_is_told(
         log.touch()
         disk.fill()
         program = "print('why', flush=True)"
-        child = Child(_spec("mute", program, probe=_never), log)
+        child = Child(_spec("mute", program, probe=_never), log, QUICK)
         child.start()
         with pytest.raises(ConfigError, match=r"mute did not start: it wrote nothing \(0\.0 MB free for its log\)"):
             await child.ready()
@@ -74,7 +80,9 @@ async def test_of_a_child_that_could_write_nothing_the_room_for_its_log_is_told(
 
 
 async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:
-    child = Child(_spec("wrong", "print('port: 0 is out of range'); raise SystemExit(2)", probe=_never), tmp_path / "w")
+    child = Child(
+        _spec("wrong", "print('port: 0 is out of range'); raise SystemExit(2)", probe=_never), tmp_path / "w", QUICK
+    )
     child.start()
     with pytest.raises(ConfigError, match="port: 0 is out of range"):
         await child.ready()
@@ -84,7 +92,9 @@ async def test_a_bad_setting_is_not_tried_twice(tmp_path: Path) -> None:
 
 async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     program = f"print('thinking', flush=True); {SLEEPER}"
-    child = Child(_spec("slow", program, probe=_never, ready_timeout_s=0.5), tmp_path / "slow.log")
+    child = Child(
+        _spec("slow", program, probe=_never), tmp_path / "slow.log", msgspec.structs.replace(QUICK, ready_timeout_s=0.5)
+    )
     child.start()
     with pytest.raises(ConfigError, match=r"slow did not start: not ready after 0\.5 s"):
         await child.ready()
@@ -107,7 +117,7 @@ async def test_a_child_that_ignores_the_stop_signal_is_killed(tmp_path: Path) ->
     async def is_on() -> bool:
         return "on" in log.read_text()
 
-    child = Child(_spec("stubborn", program, probe=is_on, stop_timeout_s=0.2), log)
+    child = Child(_spec("stubborn", program, probe=is_on), log, msgspec.structs.replace(QUICK, stop_timeout_s=0.2))
     child.start()
     await child.ready()
     await child.stop()
@@ -124,7 +134,7 @@ async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
     async def is_on() -> bool:
         return log.read_text().endswith("\n")
 
-    child = Child(_spec("parent", program, probe=is_on), log)
+    child = Child(_spec("parent", program, probe=is_on), log, QUICK)
     child.start()
     await child.ready()
     helper = int(log.read_text().split()[1])
@@ -135,10 +145,8 @@ async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
 
 
 async def test_stopping_while_it_waits_to_restart_does_not_start_it_again(tmp_path: Path) -> None:
-    spec = ChildSpec(
-        name="patient", launch=Launch(argv=(sys.executable, "-S", "-c", SLEEPER)), backoff=(3600.0, 3600.0, 3600.0)
-    )
-    child = Child(spec, tmp_path / "patient.log")
+    slow = LocalConfig(restart_first_s=3600.0, restart_max_s=3600.0, stable_after_s=3600.0)
+    child = Child(_spec("patient", SLEEPER), tmp_path / "patient.log", slow)
     child.start()
     await child.ready()
     assert child.pid is not None

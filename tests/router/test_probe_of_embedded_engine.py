@@ -16,7 +16,7 @@ from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.core.avoidance import FAULTS_TO_AVOID
 from router.server import RouterServer
-from tests.engines.embedded.test_server import START, TOKEN, Process, healthy
+from tests.engines.embedded.engine_process import START, TOKEN, Process, healthy
 from tests.engines.embedded.tiny import SHIPPED
 from tests.router.fakes import TOKENS, Connect, ask, until
 

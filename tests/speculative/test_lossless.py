@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from speculative import rules
+from speculative.rules import accepted_prefix
 from speculative.verify import verify
+from tests.speculative.plain_chain import acceptance, chain, residual
 
 Rows = list[list[Fraction]]
 Law = dict[tuple[int, ...], Fraction]
@@ -77,7 +78,7 @@ def chain_law(tables: Tables, accept: Callable[[list[Fraction], list[Fraction], 
             if keep:
                 follow((*kept, draft), chance * q[draft] * keep)
             if keep < 1:
-                for token, weight in enumerate(rules.residual(p, q)):
+                for token, weight in enumerate(residual(p, q)):
                     if weight:
                         tables.completed((*kept, token), chance * q[draft] * (1 - keep) * weight, law)
 
@@ -92,7 +93,7 @@ def nonzero(law: Law) -> Law:
 @pytest.mark.parametrize("seed", range(40))
 def test_the_chain_rule_gives_exactly_the_targets_law(seed: int) -> None:
     tables = Tables(seed)
-    assert nonzero(chain_law(tables, rules.acceptance)) == nonzero(tables.plain())
+    assert nonzero(chain_law(tables, acceptance)) == nonzero(tables.plain())
 
 
 def test_accepting_everything_does_not() -> None:
@@ -104,7 +105,7 @@ def test_a_q_that_is_not_what_was_drawn_from_does_not() -> None:
     # raw q in the test while the drafts came from another one
     tables = Tables(0)
     flat = [Fraction(1, 3)] * 3
-    assert nonzero(chain_law(tables, lambda p, q, token: rules.acceptance(p, flat, token))) != nonzero(tables.plain())
+    assert nonzero(chain_law(tables, lambda p, q, token: acceptance(p, flat, token))) != nonzero(tables.plain())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -118,7 +119,7 @@ def test_point_mass_drafts_keep_exactly_the_targets_law(seed: int) -> None:
         chance = Fraction(1)
         for at, pick in enumerate(picks):
             chance *= tables.p[tuple(drafts[:at])][pick]
-        kept = rules.accepted_prefix(drafts, picks)
+        kept = accepted_prefix(drafts, picks)
         if chance:
             tables.completed(picks[: kept + 1], chance, law)
     assert nonzero(law) == nonzero(tables.plain())
@@ -127,14 +128,14 @@ def test_point_mass_drafts_keep_exactly_the_targets_law(seed: int) -> None:
 def test_a_draft_that_is_the_target_is_always_kept_and_a_disjoint_one_never() -> None:
     p = [[Fraction(1, 2), Fraction(1, 2), Fraction(0)]] * 2
     for coin in (Fraction(0), Fraction(1, 3), Fraction(999, 1000)):
-        assert rules.chain(p, [p[0]], [1], [coin, coin])[0] == 1
-        assert rules.chain(p, [[Fraction(0), Fraction(0), Fraction(1)]], [2], [coin, Fraction(3, 4)]) == (0, 1)
+        assert chain(p, [p[0]], [1], [coin, coin])[0] == 1
+        assert chain(p, [[Fraction(0), Fraction(0), Fraction(1)]], [2], [coin, Fraction(3, 4)]) == (0, 1)
 
 
 def test_no_drafts_is_plain_sampling() -> None:
     p = [Fraction(1, 4), Fraction(3, 4)]
-    assert rules.chain([p], [], [], [Fraction(1, 5)]) == (0, 0)
-    assert rules.chain([p], [], [], [Fraction(1, 4)]) == (0, 1)
+    assert chain([p], [], [], [Fraction(1, 5)]) == (0, 0)
+    assert chain([p], [], [], [Fraction(1, 4)]) == (0, 1)
 
 
 @settings(deadline=None)
@@ -145,7 +146,7 @@ def test_tensors_follow_the_rules(seed: int, count: int, data: st.DataObject) ->
     drafts = [source.choices(range(4), [float(weight) for weight in row])[0] for row in q]
     # odd denominators: never on a boundary, where rounding decides
     coins = [Fraction(2 * data.draw(st.integers(0, 5000)) + 1, 10_007) for _ in range(count + 1)]
-    expected = rules.chain(p, q, drafts, coins)
+    expected = chain(p, q, drafts, coins)
     got = verify(tensor(p, 4), tensor(q, 4), torch.tensor(drafts, dtype=torch.int64), torch.tensor(floats(coins)))
     assert (got.kept, got.next_id) == expected
 

@@ -128,7 +128,7 @@ def test_a_vocabulary_is_learnt_and_reads_any_text_back(library: Path) -> None:
 
 
 def test_digits_stay_single_and_a_newline_keeps_its_indentation() -> None:
-    learnt = learn(["x = 1111\n    y = 1111\n"] * 50, 300, "code")
+    learnt = learn(["x = 1111\n    y = 1111\n"] * 50, 300)
     pieces = learnt.encode("x = 1111\n    y").tokens
     assert pieces.count("1") + pieces.count("Ġ1") == 4
     assert "ĊĠĠĠĠ" in pieces

@@ -10,11 +10,12 @@ import contextlib
 import resource
 import signal
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
-from engines.embedded.grammar.frames import Order, Verdict, read_frame, write_frame
+from engines.embedded.grammar.orders import Order, Verdict, receive, send
 from engines.embedded.grammar.vocabulary import Vocabulary
 
 GRACE_S = 1.0
@@ -26,16 +27,17 @@ def main(folder: str, width: str, end_ids: str, memory_bytes: str) -> None:
     vocabulary = Vocabulary(Path(folder), int(width), msgspec.json.decode(end_ids, type=list[int]))
     _bound_memory(int(memory_bytes))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    orders, verdicts = Connection(0, writable=False), Connection(1, readable=False)
     # said once, before the first order: the vocabulary is read
-    write_frame(1, Verdict())
+    send(verdicts, Verdict())
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            order = msgspec.json.decode(read_frame(0), type=Order)
+            order = msgspec.json.decode(receive(orders), type=Order)
             # no handler: the signal's own effect ends the process in the middle of whatever it does
             signal.setitimer(signal.ITIMER_REAL, order.timeout_s + GRACE_S)
             _, fault = vocabulary.compile(order.text)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            write_frame(1, Verdict(fault))
+            send(verdicts, Verdict(fault))
 
 
 def _bound_memory(most_bytes: int) -> None:

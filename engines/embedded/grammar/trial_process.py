@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
 from engines.embedded.config import GrammarConfig
-from engines.embedded.grammar.frames import Order, Verdict, read_frame, write_frame
+from engines.embedded.grammar.orders import Order, Verdict, receive, send
 
 START_TIMEOUT_S = 60.0
 """For importing and reading the vocabulary, on a machine that is busy."""
@@ -28,6 +30,8 @@ class TrialProcess:
         self._argv = [sys.executable, "-m", MODULE, str(folder.resolve()), str(width), ids, str(config.compile_bytes)]
         self._timeout_s = config.compile_timeout_s
         self._child: subprocess.Popen[bytes] | None = None
+        self._pipes: tuple[Connection, ...] = ()
+        """For orders and for verdicts, while there is a child."""
         self._lock = threading.Lock()
         self.closed = False
         """Ended for good: nothing is started any more."""
@@ -45,16 +49,12 @@ class TrialProcess:
         """
         with self._lock:
             child = self._running()
-            answered = False
             try:
-                if left.is_set():
-                    raise EOFError
-                answer = _ask(child, Order(text, self._timeout_s))
-                answered = True
-            finally:
-                if not answered:
-                    self._end(child)
-            return answer
+                verdict = self._ask(Order(text, self._timeout_s), left)
+            except BaseException:
+                self._end(child)
+                raise
+            return verdict
 
     def kill(self) -> None:
         """End it, whatever it does."""
@@ -77,43 +77,41 @@ class TrialProcess:
             return self._child
         if self._child is not None:
             self._end(self._child)
-        self._child = child = subprocess.Popen(
-            self._argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=_environment(),
-            # Ctrl-C in the terminal is the engine's to answer
-            start_new_session=True,
-        )
+        orders_in, orders = Pipe(duplex=False)
+        verdicts, verdicts_out = Pipe(duplex=False)
+        self._pipes = orders, verdicts
+        with orders_in, verdicts_out:
+            self._child = child = subprocess.Popen(
+                self._argv,
+                stdin=orders_in.fileno(),
+                stdout=verdicts_out.fileno(),
+                env=_environment(),
+                # Ctrl-C in the terminal is the engine's to answer
+                start_new_session=True,
+            )
         try:
-            read_frame(_descriptor(child.stdout), START_TIMEOUT_S)
+            receive(verdicts, START_TIMEOUT_S)
         except BaseException:
             self._end(child)
             raise
         return child
 
+    def _ask(self, order: Order, left: threading.Event) -> Verdict:
+        if left.is_set():
+            raise EOFError
+        orders, verdicts = self._pipes
+        try:
+            send(orders, order)
+        except BrokenPipeError:
+            raise EOFError from None
+        return msgspec.json.decode(receive(verdicts, order.timeout_s), type=Verdict)
+
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         child.kill()
         child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
+        for pipe in self._pipes:
+            pipe.close()
         self._child = None
-
-
-def _ask(child: subprocess.Popen[bytes], order: Order) -> Verdict:
-    try:
-        write_frame(_descriptor(child.stdin), order)
-    except BrokenPipeError:
-        raise EOFError from None
-    return msgspec.json.decode(read_frame(_descriptor(child.stdout), order.timeout_s), type=Verdict)
-
-
-def _descriptor(pipe: object) -> int:
-    assert hasattr(pipe, "fileno")
-    descriptor: int = pipe.fileno()
-    return descriptor
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engines.embedded.http.logprobs import chat_logprobs
-from engines.embedded.http.wire import Format, encode, finish_fields, logprobs_of, text_of
+from engines.embedded.http.wire import Format, encode, ending, finish_fields, logprobs_of, text_of
 from engines.embedded.output import Delta, Finish
 from engines.embedded.request import Request
 from engines.embedded.tools.calls import CallArguments, CallParser, CallStart, Event, Text
@@ -40,14 +40,7 @@ class ChatFormat(Format):
         rest = b'"finish_reason":null,"matched_stop":null}],"usage":%b}\n\n' % usage
         data = b"".join(start + piece + rest for piece in pieces)
         if delta.finish is not None:
-            finish = finish_fields(self._finish(delta.index, delta.finish))
-            reason, matched = encode(finish["finish_reason"]), encode(finish["matched_stop"])
-            data += b'%b},"logprobs":null,"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (
-                start,
-                reason,
-                matched,
-                usage,
-            )
+            data += b'%b},"logprobs":null,%b' % (start, ending(self._finish(delta.index, delta.finish), usage))
         return data
 
     def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from engines.embedded.http.bodies import CompletionBody
-from engines.embedded.http.logprobs import CompletionLogprobs, joined
-from engines.embedded.http.wire import Format, encode, finish_fields, logprobs_of, text_of
+from engines.embedded.http.logprobs import CompletionLogprobs
+from engines.embedded.http.wire import Format, encode, ending, finish_fields, logprobs_of, text_of
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
 from engines.tokenizer.tokenizer import Tokenizer
@@ -29,15 +29,12 @@ class CompletionFormat(Format):
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
         """Text, with the finish in the last one."""
         text = self._take_echo(delta.index) + delta.text
-        finish = finish_fields(delta.finish)
-        return b'%b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (
+        return b'%b{"index":%d,"text":%b,"logprobs":%b,%b' % (
             self._head,
             delta.index,
             encode(text),
             encode(self._entries(delta.index, [delta])),
-            encode(finish["finish_reason"]),
-            encode(finish["matched_stop"]),
-            usage,
+            ending(delta.finish, usage),
         )
 
     def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
@@ -78,7 +75,5 @@ class CompletionFormat(Format):
     def _entries(self, number: int, deltas: Sequence[Delta]) -> dict[str, Any] | None:
         if not self._report:
             return None
-        logprobs, first = self._logprobs[number], self._echo_ids[number]
-        self._echo_ids[number] = None
-        parts = [logprobs.first(first)] if first is not None else []
-        return joined([*parts, logprobs.more(logprobs_of(deltas))])
+        first_id, self._echo_ids[number] = self._echo_ids[number], None
+        return self._logprobs[number].more(logprobs_of(deltas), first_id)

@@ -34,12 +34,11 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 TYPES = {
-    HTTPStatus.BAD_REQUEST: "BadRequestError",
+    # all others are told apart as the client's fault or ours
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
     HTTPStatus.FORBIDDEN: "PermissionDeniedError",
     HTTPStatus.NOT_FOUND: "NotFoundError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
 }
 
 

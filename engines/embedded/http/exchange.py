@@ -56,7 +56,7 @@ class Exchange:
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def on_disconnect(self, callback: Callable[[], None]) -> asyncio.Task[None]:
+    def on_disconnect(self, callback: Callable[[], object]) -> asyncio.Task[None]:
         """Call back when the client leaves. Only after the body was read; cancel the task when answered."""
 
         async def watch() -> None:

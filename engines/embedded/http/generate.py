@@ -7,8 +7,7 @@ from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from contracts.errors import EngineFailed
-from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, decode_body
+from engines.embedded.http.bodies import ChatBody, CompletionBody, SamplingFields, StreamOptions, decode_body
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.http.completion_format import CompletionFormat
 from engines.embedded.http.decode import Decoder
@@ -78,8 +77,6 @@ class GenerateHandlers:
         choices: list[list[Delta]] = [[] for _ in range(live.request.choices)]
         while not live.finished:
             news = await live.news()
-            if live.failed:
-                raise EngineFailed("The engine broke down.")
             require_no_error(news)
             for delta in news:
                 choices[delta.index].append(delta)
@@ -87,15 +84,13 @@ class GenerateHandlers:
         await exchange.answer(200, form.whole(choices, live.usage(), extended=extended), JSON)
 
     async def _stream(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
-        options = body.stream_options
-        include_usage = options is not None and bool(options.include_usage)
-        continuous_usage_stats = options is not None and bool(options.continuous_usage_stats)
+        options = body.stream_options or StreamOptions()
         stream = EventStream(
             exchange,
             form,
             live,
-            continuous_usage_stats=continuous_usage_stats,
-            include_usage=include_usage,
+            continuous_usage_stats=bool(options.continuous_usage_stats),
+            include_usage=bool(options.include_usage),
             extended=bool(body.return_spec_tokens_details),
         )
         await stream.run()

@@ -49,22 +49,18 @@ class CompletionLogprobs:
         """Text without log probabilities, before the first token."""
         self._offset += characters
 
-    def first(self, id_: int) -> dict[str, Any]:
-        """A prompt's first token, which nothing precedes and which therefore has no probability."""
-        return self._parts([id_], [None], [None])
-
-    def more(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-        """The next tokens, or None when there are none."""
-        if not entries:
+    def more(self, entries: Sequence[TokenLogprob], first_id: int | None = None) -> dict[str, Any] | None:
+        """The next tokens, or None when there are none. first_id: a prompt's first token, which nothing precedes and
+        which therefore has no probability."""
+        if not entries and first_id is None:
             return None
-        tops = [self._top(entry.top) for entry in entries]
-        return self._parts([entry.id for entry in entries], [entry.logprob for entry in entries], tops)
-
-    def _parts(self, ids: list[int], values: Sequence[float | None], tops: Sequence[Any]) -> dict[str, Any]:
+        first: list[int] = [] if first_id is None else [first_id]
+        ids = first + [entry.id for entry in entries]
+        nothing = [None] * len(first)
         return {
             "tokens": [token_name(id_, self._tokenizer) for id_ in ids],
-            "token_logprobs": list(values),
-            "top_logprobs": list(tops),
+            "token_logprobs": [*nothing, *(entry.logprob for entry in entries)],
+            "top_logprobs": [*nothing, *(self._top(entry.top) for entry in entries)],
             "text_offset": [self._place(id_) for id_ in ids],
         }
 
@@ -80,12 +76,3 @@ class CompletionLogprobs:
             # two ids may have the same text: the likelier one stays
             top.setdefault(token_name(id_, self._tokenizer), value)
         return top
-
-
-def joined(parts: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Several parts as one, or None when there is none."""
-    whole: dict[str, Any] | None = None
-    for part in parts:
-        if part is not None:
-            whole = part if whole is None else {name: [*whole[name], *part[name]] for name in whole}
-    return whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from contracts.errors import EngineFailed, InvalidField
+from contracts.errors import InvalidField
 from engines.embedded.history import RequestUsage
 from engines.embedded.http.errors import error_event
 from engines.embedded.http.exchange import Exchange
@@ -45,8 +45,6 @@ class EventStream:
         """Send everything. Raises EngineFailed, and InvalidField before the first event."""
         live = self._live
         news = await live.news()
-        if live.failed:
-            raise EngineFailed("The engine broke down.")
         require_no_error(news)
         # the status waits for the first news: until then a failure can still be told by it
         await self._exchange.start_events()
@@ -59,8 +57,6 @@ class EventStream:
                 await live.wait()
             live.relay = None
             news = live.take()
-            if live.failed:
-                raise EngineFailed("The engine broke down.")
         error = error_in(news)
         if error is None:
             await self._exchange.write(self._unsent + self._events(news) + self._end(), last=True)

@@ -73,3 +73,9 @@ def logprobs_of(deltas: Sequence[Delta]) -> list[TokenLogprob]:
 def finish_fields(finish: Finish | None) -> dict[str, Any]:
     """Both are null while it goes on."""
     return {"finish_reason": finish.reason if finish else None, "matched_stop": finish.matched if finish else None}
+
+
+def ending(finish: Finish | None, usage: bytes) -> bytes:
+    """A chunk from its choice's finish on. usage: encoded JSON."""
+    reason, matched = map(encode, finish_fields(finish).values())
+    return b'"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (reason, matched, usage)

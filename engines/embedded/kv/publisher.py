@@ -20,14 +20,15 @@ import zmq
 
 from contracts.errors import ConfigError
 from engines.embedded.config import KVEventsConfig
+from engines.embedded.kv.events import BlockEvents
 
 END_OF_REPLAY = b"\xff" * 8
 MEDIUM = "GPU"
 """What SGLang calls the fast memory; there is no other tier here."""
 
 
-class EventPublisher:
-    """Collects a step's events in the engine's thread and publishes them together. Implements `BlockEvents`."""
+class EventPublisher(BlockEvents):
+    """Collects a step's events in the engine's thread and publishes them together."""
 
     def __init__(self, config: KVEventsConfig, page_tokens: int) -> None:
         """Binds its sockets; raises ConfigError naming the endpoint that cannot be bound."""
@@ -76,7 +77,7 @@ class EventPublisher:
             self._events.append({"type": "BlockRemoved", "block_hashes": [hash_], "medium": MEDIUM})
 
     def cleared(self) -> None:
-        """See `BlockEvents`. One event in the place of those that told of each page."""
+        """One event in the place of those that told of each page."""
         self._hashes.clear()
         self._events = [{"type": "AllBlocksCleared"}]
 

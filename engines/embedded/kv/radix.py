@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from engines.embedded.kv.events import BlockEvents, NoEvents
+from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
 
 Digit = tuple[int, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """One page of a cached prefix; `page` -1: a root."""
 
-    __slots__ = ("children", "digit", "page", "parent", "salt", "used")
-
-    def __init__(self, parent: Node | None, digit: Digit, page: int, salt: str) -> None:
-        self.parent = parent
-        self.digit = digit
-        self.page = page
-        self.salt = salt
-        self.children: dict[Digit, Node] = {}
-        self.used = 0
-        """When it was last matched, inserted or given back, in ticks of the cache."""
+    parent: Node | None
+    digit: Digit
+    page: int
+    salt: str
+    children: dict[Digit, Node] = field(default_factory=dict)
+    used: int = 0
+    """When it was last matched, inserted or given back, in ticks of the cache."""
 
 
 class RadixCache:
@@ -39,7 +38,7 @@ class RadixCache:
         self.evicted_pages = 0
         self._pages = pages
         self._page_tokens = page_tokens
-        self._events = NoEvents() if events is None else events
+        self._events = BlockEvents() if events is None else events
         self._roots: dict[str, Node] = {}
         self._nodes: list[Node | None] = [None] * pages.total  # by page
         self._leaves: list[tuple[int, int]] = []
@@ -118,28 +117,6 @@ class RadixCache:
         """Evict everything that no sequence owns."""
         while self._pages.idle:
             self._evict_one()
-
-    def cached_pages(self) -> int:
-        """Pages in the tree, owned or not."""
-        return sum(node is not None for node in self._nodes)
-
-    def check(self) -> None:
-        """Raise AssertionError unless the tree and the pool agree; for tests, and slow."""
-        seen: list[Node] = []
-        stack = list(self._roots.values())
-        while stack:
-            node = stack.pop()
-            for child in node.children.values():
-                assert child.parent is node
-                assert child.salt == node.salt
-                assert self._nodes[child.page] is child
-                # what is owned below is owned above, so every idle page can be reached from the leaves
-                assert node.page < 0 or self._pages.owners(node.page) >= self._pages.owners(child.page)
-                seen.append(child)
-                stack.append(child)
-            assert node.page >= 0 or node.children, "a root without children"
-        assert len(seen) == self.cached_pages()
-        assert sum(self._pages.owners(node.page) == 0 for node in seen) == self._pages.idle
 
     def _above(self, node: Node) -> tuple[int | None, str]:
         parent = node.parent

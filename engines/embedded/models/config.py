@@ -15,7 +15,6 @@ from engines.embedded.models.rope import RopeScaling, YarnScaling, read_scaling
 class ModelConfig(msgspec.Struct, frozen=True):
     """The shape of a decoder in the Llama family, in Hugging Face's names."""
 
-    architecture: str
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
@@ -90,7 +89,6 @@ class _Reader:
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
         self._refuse_window(family, context)
         return ModelConfig(
-            architecture=architectures[0],
             hidden_size=hidden,
             num_hidden_layers=self._count("num_hidden_layers"),
             num_attention_heads=heads,

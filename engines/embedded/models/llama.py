@@ -130,8 +130,10 @@ class Llama:
         """
         self.config = config
         self.dtype = dtype
+        """Of weights, of keys and values, and in which prompts are computed."""
         self.device = device
         self.generation_dtype = torch.float32 if linears.wide else dtype
+        """In which generated tokens are computed; float32 where that is no slower: see `Linear`."""
         table = (config.vocab_size, config.hidden_size)
         self.embedding = checkpoint.take("model.embed_tokens.weight", table, dtype).to(device)
         self._layers = [
@@ -146,6 +148,7 @@ class Llama:
         )
         self._rotary.to(device)
         self.native = self._native()
+        """What computes generated tokens where our own kernels can."""
 
     def _native(self) -> NativeDecoder | None:
         config = self.config

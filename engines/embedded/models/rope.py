@@ -11,7 +11,6 @@ from msgspec import Meta
 from contracts.errors import ConfigError
 from engines.layers.rotary import (
     Rotary,
-    linear_frequencies,
     llama3_frequencies,
     plain_frequencies,
     yarn_frequencies,
@@ -77,7 +76,8 @@ def make_rotary(head_dim: int, theta: float, scaling: RopeScaling | None, max_po
     plain = plain_frequencies(head_dim, theta)
     match scaling:
         case LinearScaling(factor=factor):
-            return Rotary(linear_frequencies(plain, factor), max_positions)
+            # position interpolation: every position counts as 1/factor of itself (Chen et al. 2023)
+            return Rotary(plain / factor, max_positions)
         case Llama3Scaling(factor=factor, original_max_position_embeddings=original):
             low, high = scaling.low_freq_factor, scaling.high_freq_factor
             return Rotary(llama3_frequencies(plain, factor, low, high, original), max_positions)

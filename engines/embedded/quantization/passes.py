@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, Chunk
 
 
 @torch.inference_mode()
-def logits_of(model: Model, ids: list[int]) -> Tensor:
+def logits_of(model: Llama, ids: list[int]) -> Tensor:
     """(len(ids), vocabulary) float32."""
     config, count = model.config, len(ids)
     # nothing precedes the chunk, so attention reads no pages; keys and values still need a place

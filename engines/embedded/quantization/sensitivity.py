@@ -15,7 +15,8 @@ from torch import Tensor
 
 from engines.embedded.config import Fp8Config
 from engines.embedded.models.linears import HEAD, PlainLinears
-from engines.embedded.models.registry import Model, load_model
+from engines.embedded.models.llama import Llama
+from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import Fp8Linears
 from engines.embedded.quantization.passages import Passage
 from engines.embedded.quantization.passes import logits_of
@@ -137,7 +138,7 @@ def measure(folder: Path, passages: Sequence[Passage], config: Fp8Config, thresh
     )
 
 
-def _distance(model: Model, passages: Sequence[Passage], reference: Sequence[Tensor]) -> Distance:
+def _distance(model: Llama, passages: Sequence[Passage], reference: Sequence[Tensor]) -> Distance:
     total, same, tokens = 0.0, 0, 0
     for passage, before in zip(passages, reference, strict=True):
         after = _log_probabilities(model, passage)
@@ -147,6 +148,6 @@ def _distance(model: Model, passages: Sequence[Passage], reference: Sequence[Ten
     return Distance(total / tokens, same / tokens)
 
 
-def _log_probabilities(model: Model, passage: Passage) -> Tensor:
+def _log_probabilities(model: Llama, passage: Passage) -> Tensor:
     """(positions that count, vocabulary)"""
     return logits_of(model, passage.ids)[passage.start : -1].log_softmax(-1)

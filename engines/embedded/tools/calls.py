@@ -48,9 +48,3 @@ class CallParser(Protocol):
 def new_call_id() -> str:
     """An id as OpenAI's look."""
     return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def overlap(text: str, marker: str) -> int:
-    """Length of the longest end of `text` that begins `marker`."""
-    longest = min(len(text), len(marker) - 1)
-    return next((length for length in range(longest, 0, -1) if text.endswith(marker[:length])), 0)

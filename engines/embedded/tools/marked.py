@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from engines.embedded.tools.calls import Event, Text, overlap
+from engines.embedded.stops import overlap
+from engines.embedded.tools.calls import Event, Text
 from engines.embedded.tools.reader import CallReader
 
 

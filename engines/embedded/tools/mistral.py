@@ -128,9 +128,6 @@ def _may_become_head(text: str) -> bool:
         own = re.match(r"[^\[\]]*", rest[len(CALL_ID) :])
         assert own is not None
         rest = rest[len(CALL_ID) + own.end() :]
-        return ARGUMENTS.startswith(rest) or (rest.startswith(ARGUMENTS) and not rest[len(ARGUMENTS) :].strip())
-    return (
-        ARGUMENTS.startswith(rest)
-        or CALL_ID.startswith(rest)
-        or (rest.startswith(ARGUMENTS) and not rest[len(ARGUMENTS) :].strip())
-    )
+    elif CALL_ID.startswith(rest):
+        return True
+    return ARGUMENTS.startswith(rest) or (rest.startswith(ARGUMENTS) and not rest[len(ARGUMENTS) :].strip())

@@ -1,13 +1,71 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import openai
 import pytest
 
-from tests.engines.embedded.tiny import CONFIG, random_weights, write_model
+from tests.engines.embedded.engine_process import TOKEN, Process, healthy
+from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer model that several tests share."""
     return write_model(tmp_path_factory.mktemp("models") / "tiny", CONFIG, random_weights(CONFIG))
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    """Starts engines; what is left at the end is killed."""
+    processes: list[Process] = []
+
+    def starter(**config: Any) -> Process:
+        processes.append(Process(**config))
+        return processes[-1]
+
+    yield starter
+    for process in processes:
+        process.child.kill()
+        process.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def chat_engine() -> Iterator[Process]:
+    process = Process(model=str(SHIPPED / "slipstream-chat"), scheduler={"max_running": 8, "max_queued": 8})
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture(scope="module")
+def code_engine() -> Iterator[Process]:
+    process = Process(
+        model=str(SHIPPED / "slipstream-code"), speculation={"method": "ngram", "governed": False, "ngram_least": 1}
+    )
+    yield process
+    process.child.kill()
+    process.child.communicate()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}) as session:
+        yield session
+
+
+@pytest.fixture
+async def chat(chat_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(chat_engine)
+    async with openai.AsyncOpenAI(base_url=f"{chat_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def code(code_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    await healthy(code_engine)
+    async with openai.AsyncOpenAI(base_url=f"{code_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client

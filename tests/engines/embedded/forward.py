@@ -8,7 +8,7 @@ from torch import Tensor
 from engines.embedded.batch import BatchBuilder
 from engines.embedded.config import KVConfig
 from engines.embedded.kv.store import KVStore
-from engines.embedded.models.registry import Model
+from engines.embedded.models.llama import Llama
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
 from engines.tokenizer.text_stream import BytesTextStream
@@ -16,7 +16,7 @@ from tests.engines.embedded.tiny import request
 
 
 @torch.inference_mode()
-def forward(model: Model, ids: list[int], chunk: int) -> Tensor:
+def forward(model: Llama, ids: list[int], chunk: int) -> Tensor:
     """(len(ids), vocabulary) float32; chunk: tokens per step."""
     pages = -(-len(ids) // 16)
     page_bytes = model.config.kv_elements_per_token * model.dtype.itemsize * 16

@@ -17,8 +17,8 @@ from contracts.errors import EngineRefused, InvalidField, Overloaded, RateLimite
 from engines.drivers.error_bodies import engine_error
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
-from engines.embedded.grammar.frames import Verdict
 from engines.embedded.grammar.guide import Guide
+from engines.embedded.grammar.orders import Verdict
 from engines.embedded.grammar.plain import PLAIN_BYTES, is_plain
 from engines.embedded.grammar.spec import GrammarSpec, ebnf_spec, object_spec, regex_spec, schema_spec
 from engines.embedded.grammar.trial_process import TrialProcess

@@ -12,7 +12,8 @@ from engines.embedded.config import EngineConfig, KVConfig, SchedulerConfig
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.linears import Linears, PlainLinears
-from engines.embedded.models.registry import Model, load_model
+from engines.embedded.models.llama import Llama
+from engines.embedded.models.registry import load_model
 from engines.embedded.output import TokenLogprob
 from engines.embedded.quantization.linears import Int8Linears
 from engines.embedded.request import Request
@@ -44,7 +45,7 @@ def ways_of(name: str) -> dict[str, dict[str, Any]]:
 CASES = [(name, way) for name in ("slipstream-chat", "slipstream-code") for way in ways_of(name)]
 
 
-def make(folder: Path, model: Model, *, pages: int = 400, speculation: Any = None, **scheduler: Any) -> Engine:
+def make(folder: Path, model: Llama, *, pages: int = 400, speculation: Any = None, **scheduler: Any) -> Engine:
     kv = KVConfig(budget_bytes=pages * 16 * model.config.kv_elements_per_token * model.dtype.itemsize)
     config = EngineConfig(
         model=str(folder),

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from engines.embedded.models.linears import Linears, PlainLinears
-from engines.embedded.models.registry import Model, load_model
+from engines.embedded.models.llama import Llama
+from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import Int8Linears
 from engines.layers.attention import AttentionPlan, TokenGroup
 from engines.layers.linear import Linear
@@ -35,7 +36,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def contexts(model: Model) -> tuple[RowBatch, Tensor]:
+def contexts(model: Llama) -> tuple[RowBatch, Tensor]:
     """A row at the end of each of `LENGTHS` contexts, whose pages lie in any order."""
     torch.manual_seed(3)
     config = model.config
@@ -60,7 +61,7 @@ def as_pytorch_has_it(memory: Tensor) -> Tensor:
     return torch.stack((keys.reshape(shape), values.reshape(shape)), 3)
 
 
-def by_torch(model: Model, batch: RowBatch, memory: Tensor, layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+def by_torch(model: Llama, batch: RowBatch, memory: Tensor, layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
     """The same by gathering and masking."""
     bounds = [*batch.firsts.tolist(), len(batch.pages)]
     groups = []

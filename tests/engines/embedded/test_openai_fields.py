@@ -20,7 +20,7 @@ from engines.drivers.embedded import EmbeddedDriver
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.collect import Collector
 from tests.engines.embedded import naive_llama
-from tests.engines.embedded.test_server import TOKEN, Process, healthy
+from tests.engines.embedded.engine_process import TOKEN, Process, healthy
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights
 
 TEMPLATE = (

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.engines.embedded.engine_process import QUESTION, TOKEN, Process, healthy, usage_of
 from tests.engines.embedded.test_grammar_compiler import ENDLESS
-from tests.engines.embedded.test_server import QUESTION, TOKEN, Process, healthy, usage_of
 from tests.engines.embedded.tiny import SHIPPED
 
 CHAT = str(SHIPPED / "slipstream-chat")

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from engines.embedded.kv.naive import NaiveCache
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
+from tests.engines.embedded.naive_cache import NaiveCache, cached_pages, check_tree
 
 PAGE = 2
 TOTAL = 12
@@ -66,18 +66,18 @@ class Twins(RuleBasedStateMachine):
 
     @invariant()
     def both_hold_the_same(self) -> None:
-        self.radix.check()
-        assert self.radix.cached_pages() == len(self.naive.page_of)
+        check_tree(self.radix)
+        assert cached_pages(self.radix) == len(self.naive.page_of)
         assert self.radix_pool.free == self.naive_pool.free
         assert self.radix_pool.pinned == self.naive_pool.pinned == len({p for held in self.held for p in held[2]})
 
     def teardown(self) -> None:
         while self.held:
             self.radix.release(self.held.pop()[2])
-        self.radix.check()
+        check_tree(self.radix)
         assert self.radix_pool.pinned == 0
         self.radix.clear()
-        self.radix.check()
+        check_tree(self.radix)
         assert self.radix_pool.free == TOTAL
 
 
@@ -167,9 +167,9 @@ def test_choices_that_share_a_duplicate_do_not_hang_their_pages_below_one_they_d
     radix.insert("", [1, 2, 3, 4], leader)
     radix.release(leader)
     radix.release(other)
-    radix.check()
+    check_tree(radix)
     radix.insert("", [1, 2, 3, 4], follower)  # the last owner
-    radix.check()
+    check_tree(radix)
     assert follower[0] == other[0]
     radix.release(follower)
     assert pool.idle == 2

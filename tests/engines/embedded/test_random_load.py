@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from engines.embedded.engine import Engine
 from speculative.config import SpeculationConfig
+from tests.engines.embedded.naive_cache import cached_pages, check_tree
 from tests.engines.embedded.tiny import make_engine, request
 
 
@@ -23,7 +24,7 @@ def check_running(engine: Engine) -> None:
             owners[page] = owners.get(page, 0) + 1
     assert engine.pages.pinned == len(owners)
     assert all(engine.pages.owners(page) == count for page, count in owners.items())
-    engine.cache.check()
+    check_tree(engine.cache)
 
 
 def check_idle(engine: Engine) -> None:
@@ -32,8 +33,8 @@ def check_idle(engine: Engine) -> None:
     assert not engine.scheduler.running
     assert len(engine.scheduler.waiting) == 0
     assert engine.pages.pinned == 0
-    assert engine.cache.cached_pages() == engine.pages.idle
-    engine.cache.check()
+    assert cached_pages(engine.cache) == engine.pages.idle
+    check_tree(engine.cache)
     engine.cache.clear()
     assert engine.pages.free == engine.pages.total
 

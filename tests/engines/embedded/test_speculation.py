@@ -154,5 +154,5 @@ def test_the_governor_is_told_what_steps_yield(tiny_model: Path) -> None:
 
     engine._clock = clock
     finish(engine, request("r", PROMPT, max_tokens=150))
-    assert not engine._drafter.governor.pays(1)
+    assert not engine._drafter.governor._size(1).on
     assert engine.stats.drafts > 0

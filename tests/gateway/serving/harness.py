@@ -38,7 +38,8 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat
 from gateway.wire.prepared import Target
-from tests.fakes.engine import Connection, FakeEngine
+from tests.fakes.engine import Connection
+from tests.fakes.engine_state import FakeEngine
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.fakes import FakeJournal, FakeLimiter, FakeRouter, FakeTraces, Faults
 

@@ -1,6 +1,7 @@
-"""The prefix cache written for reading: a table from whole prefixes to pages, searched from end to end.
+"""The prefix cache written for reading: a table from whole prefixes to pages, searched from end to end; and what must
+hold of `RadixCache` at any time.
 
-It behaves exactly like `RadixCache`, page numbers included, and is what tests compare that with.
+`NaiveCache` behaves exactly like `RadixCache`, page numbers included, and is what tests compare that with.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.embedded.kv.pages import PagePool
+from engines.embedded.kv.radix import Node, RadixCache
 
 Prefix = tuple[str, tuple[int, ...]]
 
@@ -79,3 +81,27 @@ class NaiveCache:
     def _prefixes(self, salt: str, tokens: Sequence[int]) -> list[Prefix]:
         ends = range(self._page_tokens, len(tokens) + 1, self._page_tokens)
         return [(salt, tuple(tokens[:end])) for end in ends]
+
+
+def cached_pages(cache: RadixCache) -> int:
+    """Pages in the tree, owned or not."""
+    return sum(node is not None for node in cache._nodes)
+
+
+def check_tree(cache: RadixCache) -> None:
+    """The tree and the pool agree."""
+    seen: list[Node] = []
+    stack = list(cache._roots.values())
+    while stack:
+        node = stack.pop()
+        for child in node.children.values():
+            assert child.parent is node
+            assert child.salt == node.salt
+            assert cache._nodes[child.page] is child
+            # what is owned below is owned above, so every idle page can be reached from the leaves
+            assert node.page < 0 or cache._pages.owners(node.page) >= cache._pages.owners(child.page)
+            seen.append(child)
+            stack.append(child)
+        assert node.page >= 0 or node.children, "a root without children"
+    assert len(seen) == cached_pages(cache)
+    assert sum(cache._pages.owners(node.page) == 0 for node in seen) == cache._pages.idle

@@ -1,0 +1,77 @@
+"""Requests of a real engine process by id: aborted, left, asked about afterwards, too many."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from tests.engines.embedded.engine_process import Process, events, healthy, stream_of, usage_of
+
+
+async def test_an_abort_ends_the_stream_with_the_exact_count(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    await healthy(chat_engine)
+    answer = await stream_of(session, chat_engine.url, "req_abort")
+    await answer.content.readline()
+    async with session.post(f"{chat_engine.url}/abort_request", json={"rid": "req_abo"}) as aborted:
+        assert aborted.status == 200
+    chunks = await events(answer)
+    assert chunks[-2]["choices"][0]["finish_reason"] == "abort"
+    count = chunks[-1]["usage"]["completion_tokens"]
+    assert 0 < count < 2000
+    assert await usage_of(session, chat_engine.url, "req_abort") == (
+        200,
+        {"rid": "req_abort", "usage": chunks[-1]["usage"]},
+    )
+
+
+async def test_a_client_that_leaves_aborts_its_request(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+    answer = await stream_of(session, chat_engine.url, "req_gone")
+    await answer.content.readline()
+    answer.close()
+    status, found = await usage_of(session, chat_engine.url, "req_gone")
+    assert status == 200
+    assert 0 < found["usage"]["completion_tokens"] < 2000
+
+
+async def test_usage_of_an_unknown_request_is_404(chat_engine: Process, session: aiohttp.ClientSession) -> None:
+    await healthy(chat_engine)
+    status, error = await usage_of(session, chat_engine.url, "nobody")
+    assert (status, error["object"]) == (404, "error")
+
+
+async def test_a_full_queue_answers_503_and_an_id_in_use_400(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    await healthy(chat_engine)
+    first = await stream_of(session, chat_engine.url, "req_full", n=16)
+    await first.content.readline()
+    async with await stream_of(session, chat_engine.url, "req_more") as second:
+        assert second.status == 503
+        assert second.headers["retry-after"]
+    async with await stream_of(session, chat_engine.url, "req_full") as again:
+        assert again.status in (400, 503)
+    async with session.get(f"{chat_engine.url}/v1/loads") as answer:
+        load = (await answer.json())["loads"][0]
+        assert load["num_running_reqs"] + load["num_waiting_reqs"] == 16
+        assert load["num_running_reqs"] <= 8
+    async with session.post(f"{chat_engine.url}/abort_request", json={"abort_all": True}):
+        pass
+    assert (
+        len([chunk for chunk in await events(first) if chunk["choices"] and chunk["choices"][0]["finish_reason"]]) == 16
+    )
+
+
+async def test_flushing_the_cache_forgets_a_prompt(code_engine: Process, session: aiohttp.ClientSession) -> None:
+    async def cached() -> int:
+        body = {"model": "slipstream-code", "prompt": list(range(300, 364)), "max_tokens": 1}
+        async with session.post(f"{code_engine.url}/v1/completions", json=body) as answer:
+            return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    await healthy(code_engine)
+    await cached()
+    assert await cached() == 48
+    async with session.post(f"{code_engine.url}/flush_cache") as answer:
+        assert (answer.status, await answer.text()) == (200, "Cache flushed.\n")
+    assert await cached() == 0
