@@ -33,21 +33,10 @@ class PrefixChain(msgspec.Struct, frozen=True):
     kind: Literal["bytes", "tokens"]
     hashes: bytes
 
-    def __len__(self) -> int:
-        return len(self.hashes) // HASH_BYTES
 
-    def block(self, index: int) -> bytes:
-        """The hash of one block."""
-        return self.hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES]
-
-    def shared_blocks(self, other: PrefixChain) -> int:
-        """Length of the common prefix, in blocks."""
-        if self.kind != other.kind:
-            return 0
-        count = 0
-        while count < min(len(self), len(other)) and self.block(count) == other.block(count):
-            count += 1
-        return count
+def block_hashes(hashes: bytes) -> list[bytes]:
+    """A chain's joined hashes, one by one."""
+    return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
 def root(model: str, adapter: str = "", template: str = "", salt: str = "") -> bytes:

@@ -124,11 +124,6 @@ class Dispatcher:
             times += [pool.open_at for pool in self.fleet.pools.values() if len(pool.queue)]
         return min(times, default=None)
 
-    @property
-    def queued(self) -> int:
-        """Asks waiting in all pools."""
-        return sum(len(pool.queue) for pool in self.fleet.pools.values())
-
     # gateways
 
     def _connected(self, event: GatewayConnected, now: float, out: list[Decision]) -> None:

@@ -202,10 +202,6 @@ class FairQueue:
                 for _, _, waiting in line.asks[:cut]:
                     yield waiting
 
-    def in_order_list(self) -> list[QueuedRequest]:
-        """The same at once, as if no promise could be broken."""
-        return list(self.in_order(float("-inf")))
-
     def last(self) -> QueuedRequest | None:
         """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""
         if not self._lines:

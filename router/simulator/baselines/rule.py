@@ -13,12 +13,11 @@ from typing import Protocol
 
 from contracts.errors import Overloaded
 from contracts.lease import Engine, Lease, LeaseRequest
+from contracts.prefix import block_hashes
 from engines.drivers.base import Load
 from router.core.decisions import Decision, Granted, Refused, Welcomed
 from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.core.reasons import Reason
-
-HASH_BYTES = 16
 
 
 class Request:
@@ -27,8 +26,7 @@ class Request:
     __slots__ = ("block_tokens", "blocks", "organization_id", "prompt_tokens", "session_id")
 
     def __init__(self, ask: LeaseRequest, block_tokens: int) -> None:
-        hashes = ask.prefix_hashes
-        self.blocks = tuple(hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
+        self.blocks = tuple(block_hashes(ask.prefix_hashes))
         self.prompt_tokens = ask.prompt_tokens
         self.organization_id = ask.organization_id
         self.session_id = ask.session_id
