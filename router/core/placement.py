@@ -10,7 +10,7 @@ import heapq
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest
-from router.config import RouterConfig
+from router.config import RouterConfig, slo_of
 from router.core import load_shedding as relief
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
@@ -52,11 +52,11 @@ class Placer:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
         pool = self.fleet.pool_for(waiting)
-        promise = self.fleet.promise(ask)
-        if promise is not None:
-            waiting.ttft_slo_s, waiting.tpot_slo_s = promise.ttft_s, promise.tpot_s
-            waiting.length = promise.prompt_tokens
-            waiting.length_class = 0 if promise.tpot_s else promise.prompt_tokens
+        slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
+        if slo is not None:
+            waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
+            waiting.length = slo.prompt_tokens
+            waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
         if waiting.tpot_slo_s and pool.returns.claim(ask, now):
