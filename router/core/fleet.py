@@ -123,9 +123,6 @@ class Fleet:
         replica.wanted = True
         replica.pool = pool.name
         replica.weight = wanted.weight
-        replica.speed = wanted.speed
-        replica.hardware = wanted.hardware
-        replica.speculation = wanted.speculation
         replica.context_tokens = wanted.context_tokens
         replica.max_concurrency = pool.max_concurrency
         return replica

@@ -198,7 +198,6 @@ class Placer:
             work_ahead_tokens=prospect.ahead_tokens,
             work_ahead_pairs=prospect.ahead_pairs,
             running=replica.decoding,
-            predicted_s=prospect.predicted_s,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
             pool=pool.name,
