@@ -18,7 +18,7 @@ from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.reasons import Reason
-from router.core.record import Record, RecordBook
+from router.core.record import RecordBook
 from router.core.replica import Replica
 from router.core.shed_rate import ShedRates
 from router.core.state import LiveLease, QueuedRequest, Session
@@ -178,8 +178,7 @@ class Placer:
         replica.chosen = self._decisions
         prospect = question.prospect(replica)
         lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
-        if self.records.wants(ask.request_id):
-            self.records.placed(question, replica, self.policy.name)
+        self.records.placed(question, replica, self.policy.name)
         stamp = pool.index.stamp(question.match, replica.slot) if prospect.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,
@@ -284,13 +283,7 @@ class Placer:
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
-        tokens = ask.prompt_tokens + ask.max_output_tokens
-        return any(
-            replica.hopeful
-            and replica.id not in ask.excluded_replicas
-            and (not replica.context_tokens or tokens <= replica.context_tokens)
-            for replica in pool.replicas
-        )
+        return any(replica.hopeful and replica.suits(ask) for replica in pool.replicas)
 
     # refusals
 
@@ -342,12 +335,6 @@ class Placer:
         connection, ask = waiting.session.connection, waiting.ask
         self.sheds.shed(ask.tier.value)
         pool.served.count(waiting.length, False)
-        self.records.refused(
-            Record(
-                ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
-                ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.ttft_slo_s, now - waiting.asked_at,
-                waiting.why.sentence if waiting.why else "", refused=f"{code}: {reason}", retry_after_s=retry_after_s,
-            )
-        )  # fmt: skip
+        self.records.refused(waiting, pool.name, self.policy.name, now, f"{code}: {reason}", retry_after_s)
         if connection is not None:
             out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause))

@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from contracts.lease import Engine
+from contracts.lease import Engine, LeaseRequest
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
 from router.core.reasons import Reason
@@ -147,6 +147,11 @@ class Replica(msgspec.Struct, eq=False):
     @property
     def _in_use(self) -> bool:
         return self.wanted and self.weight > 0 and not self.draining
+
+    def suits(self, ask: LeaseRequest) -> bool:
+        """It could serve the ask, if it were free: its context holds the prompt and the longest answer."""
+        tokens = ask.prompt_tokens + ask.max_output_tokens
+        return self.id not in ask.excluded_replicas and (not self.context_tokens or tokens <= self.context_tokens)
 
     @property
     def decoding(self) -> int:
