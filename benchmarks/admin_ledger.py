@@ -71,12 +71,8 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
         indices = await _drop_indices(connection)
         per_day = rows // DAYS
         for day in range(DAYS):
-            start = await connection.fetchval(
-                "SELECT date_trunc('day', now(), 'UTC') - make_interval(days => $1)", day + 1
-            )
-            await connection.execute(
-                "SELECT gateway.ensure_usage_day(($1::timestamptz AT TIME ZONE 'UTC')::date)", start
-            )
+            start = await connection.fetchval(MIDNIGHT, day + 1)
+            await connection.execute(PARTITION, start)
             first = day * per_day
             await connection.execute(EVENTS, organization, first, first + per_day - 1, start, projects)
         for index in indices:

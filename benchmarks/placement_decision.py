@@ -23,6 +23,7 @@ import msgspec
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd, LeaseRequest
+from contracts.prefix import block_hashes
 from contracts.usage import Finish, Usage
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
@@ -78,13 +79,13 @@ class Fleet:
         self.core.next_wakeup()
         ended = time.process_time()
         where = self.sets[decision.lease.engine.replica_id]  # type: ignore[union-attr]
-        where.update(hashes[at : at + 16] for at in range(0, len(hashes), 16))
+        where.update(block_hashes(hashes))
         return asked - began, ended - began
 
     def scan(self, hashes: bytes) -> float:
         """The naive twin's decision: the longest prefix over all replicas. CPU seconds."""
         began = time.process_time()
-        blocks = [hashes[at : at + 16] for at in range(0, len(hashes), 16)]
+        blocks = block_hashes(hashes)
         best, longest = "", -1
         for name, known in self.sets.items():
             count = 0

@@ -28,9 +28,10 @@ from router.core.retry_reservations import HORIZON_S
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import OURS, competitor
 from router.simulator.config import SimulatorConfig
+from router.simulator.course import quantile
 from router.simulator.outcome import Outcome
 from router.simulator.simulation import Simulation
-from router.simulator.summary import quantile, summarize
+from router.simulator.summary import summarize
 from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
 from router.simulator.workload import as_tenant, at_rate
 
@@ -86,7 +87,7 @@ def others(outcomes: Sequence[Outcome], config: SimulatorConfig) -> tuple[dict[s
     begin = SECONDS * config.warm_up
     counted = [one for one in outcomes if one.arrival.organization_id != "tenant-0" and one.arrival.at_s >= begin]
     ttft = sorted(one.ttft_s for one in counted if one.ttft_s is not None)
-    kept = sum(one.kept(config.promise) for one in counted)
+    kept = sum(one.kept for one in counted)
     refused = sum(one.refused_at is not None for one in counted) / len(counted)
     found = {"p99_s": quantile(ttft, 0.99), "p50_s": quantile(ttft, 0.5), "kept": kept / len(counted)}
     return found | {"refused": refused}, ttft
@@ -164,7 +165,7 @@ def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, flo
     taken = sum(one.ended_at is not None for one in returned)
     kept = [one for one in returned if (one.told_first_s or 0.0) < HORIZON_S]
     taken_kept = sum(one.ended_at is not None for one in kept)
-    in_time = sum(one.kept(config.promise) for one in kept)
+    in_time = sum(one.kept for one in kept)
     under_load = [one for one in returned if one not in kept and one.asked_at < SECONDS]
     taken_under_load = sum(one.ended_at is not None for one in under_load)
     first = sum(one.asked == 1 and one.ended_at is not None for one in outcomes) / len(outcomes)

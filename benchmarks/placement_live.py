@@ -48,8 +48,8 @@ from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.simulator.arrival import Arrival
 from router.simulator.bound import clairvoyant_hit_rate
+from router.simulator.course import quantile
 from router.simulator.sessions import SessionsConfig, sessions
-from router.simulator.summary import quantile
 from router.simulator.sweep import student
 
 MODEL, TOKEN = "modelled", "benchmark"

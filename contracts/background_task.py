@@ -57,6 +57,11 @@ class BackgroundTask:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_running(), name=self._name)
 
+    def cancel(self) -> None:
+        """Cancel the run without waiting for its end. Does nothing when none is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def stop(self) -> bool:
         """Cancel the run and return once it has ended; False when nothing was started. Raises nothing of the run's."""
         task, self._task = self._task, None

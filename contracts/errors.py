@@ -427,3 +427,14 @@ class InternalError(ServiceError):
     """A defect of ours; the request id finds it in the logs."""
 
     code = "internal_error"
+
+
+def in_words(error: BaseException, timeout_s: float | None = None) -> str:
+    """Type and text of any exception, for the log. One that brings no text, as time-outs do, is given one.
+
+    timeout_s: how long was waited, where the caller knows.
+    """
+    text = str(error)
+    if not text and isinstance(error, TimeoutError):
+        text = "no answer in time" if timeout_s is None else f"no answer within {timeout_s:g} s"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -72,3 +72,12 @@ class LeaseEnd(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
     engine_fault: bool = False
     """The engine failed (refused connection, 5xx, broke off), as opposed to the client leaving."""
+
+
+class HeldLease(msgspec.Struct, frozen=True):
+    """A granted lease that has not been released, as a gateway keeps it and names it to the router in a hello."""
+
+    lease_id: str
+    replica_id: str
+    prompt_tokens: int
+    max_output_tokens: int

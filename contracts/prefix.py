@@ -33,8 +33,10 @@ class PrefixChain(msgspec.Struct, frozen=True):
     kind: Literal["bytes", "tokens"]
     hashes: bytes
 
-    def __len__(self) -> int:
-        return len(self.hashes) // HASH_BYTES
+
+def block_hashes(hashes: bytes) -> list[bytes]:
+    """A chain's joined hashes, one by one."""
+    return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
 def root(model: str, adapter: str = "", template: str = "", salt: str = "") -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 
 from prometheus_client import CollectorRegistry
 
+from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.metrics import metrics_server
@@ -192,34 +193,43 @@ class DesiredStateFollower:
         self._router = router
         self._keys = keys
         self._newest: DesiredState | None = None
-        self._task: asyncio.Task[None] | None = None
+        """Not yet loaded or refused."""
+        self._tried = asyncio.Event()
+        self._task = BackgroundTask("desired state", self._load)
 
     def changed(self, state: DesiredState) -> None:
-        """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped."""
+        """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped. One that this
+        process fails to load, though nothing is wrong with it, is tried again after a pause."""
         self._newest = state
         self._keys.follow(state.pools)  # at once: another gateway may have handed it to the router already
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._load(), name="desired-state")
+        self._tried.clear()
+        self._task.start()
 
     async def settled(self) -> None:
-        """Return when the newest known state is loaded or refused."""
-        if self._task is not None:
-            await self._task
+        """Return when the newest known state is loaded, or refused, or has failed once; a failure is tried again."""
+        if self._newest is not None:
+            await self._tried.wait()
 
     async def stop(self) -> None:
         """Abandon a load under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
 
     async def _load(self) -> None:
         while (state := self._newest) is not None:
-            self._newest = None
             try:
-                self._keys.require(state.pools)
-                await self._catalog.load(state)
-            except ConfigError as error:
-                logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400
-                continue
+                await self._take_up(state)
+            finally:
+                if state is self._newest:
+                    self._tried.set()
+            if state is self._newest:
+                self._newest = None
+
+    async def _take_up(self, state: DesiredState) -> None:
+        try:
+            self._keys.require(state.pools)
+            await self._catalog.load(state)
+        except ConfigError as error:
+            logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400
+        else:
             self._router.publish(state)
             logger.info("desired state %d is in force: %d models", state.version, len(state.models))

@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from contracts.lease import Lease, LeaseEnd, LeaseRequest
+from contracts.lease import HeldLease, Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish
 from router.protocol import wire
@@ -24,19 +24,10 @@ class Pending(msgspec.Struct, frozen=True):
     deadline_at: float
 
 
-class LiveLease(msgspec.Struct, frozen=True):
-    """A granted lease that has not been released."""
-
-    lease_id: str
-    replica_id: str
-    prompt_tokens: int
-    max_output_tokens: int
-
-
 class Ending(msgspec.Struct, frozen=True):
     """A release that is still to be told, with the lease it ends: a hello must name the lease until then."""
 
-    lease: LiveLease
+    lease: HeldLease
     end: LeaseEnd
 
 
@@ -59,7 +50,7 @@ class LeaseBook:
 
     def __init__(self, endings_limit: int) -> None:
         self.pending: dict[str, Pending] = {}
-        self.live: dict[str, LiveLease] = {}
+        self.live: dict[str, HeldLease] = {}
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
@@ -75,7 +66,7 @@ class LeaseBook:
         if pending is None:
             return Crossing.KNOWN if lease.lease_id in self.live else Crossing.UNWANTED
         ask = pending.ask
-        self.live[lease.lease_id] = LiveLease(
+        self.live[lease.lease_id] = HeldLease(
             lease.lease_id, lease.engine.replica_id, ask.prompt_tokens, ask.max_output_tokens
         )
         return Crossing.AWAITED

@@ -16,7 +16,7 @@ from collections import deque
 from contracts.background_task import BackgroundTask
 from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
-from contracts.errors import ModelNotFound, NoEngine, Overloaded, RouterUnavailable, SlipstreamError
+from contracts.errors import ModelNotFound, NoEngine, Overloaded, RouterUnavailable, SlipstreamError, in_words
 from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from contracts.replica_state import ReplicaState
@@ -271,7 +271,7 @@ class RouterClient:
             async with asyncio.timeout(self.config.connect_timeout_s):
                 await self._address.connect(stream)
         except (OSError, TimeoutError) as error:
-            return str(error) or repr(error)
+            return str(error) or in_words(error, self.config.connect_timeout_s)
         self._stream = stream
         stream.write((wire.opening(self._token), self.book.hello(self.gateway_id, self.epoch)))
         patience = loop.call_later(self.config.connect_timeout_s, self._unwelcome)

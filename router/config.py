@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -25,6 +26,18 @@ class SloClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tpot_s: Annotated[float, msgspec.Meta(ge=0)] = 0.04
     """Mean time per further token promised; 0: none. New prompts are held back where they would slow running streams
     beyond it."""
+
+
+def slo_of(slos: Iterable[SloClass], tier: Tier, prompt_tokens: int) -> SloClass | None:
+    """What a prompt is promised: its class, by rising length, or the tier's last when it is longer than all; None:
+    nothing."""
+    found = None
+    for slo in slos:
+        if slo.tier is tier:
+            found = slo
+            if prompt_tokens <= slo.prompt_tokens:
+                break
+    return found
 
 
 SLOS = (

@@ -67,7 +67,7 @@ class EventLog:
         """Append one event with what was decided. Never raises."""
         if self._file is None:
             return
-        record = self._encoder.encode((now, _NUMBERS[type(event)], event, summary(decisions)))
+        record = self._encoder.encode((now, _NUMBERS[type(event)], event, [summary(one) for one in decisions]))
         self._left -= len(record) + LENGTH_BYTES
         try:
             if self._left < 0:
@@ -104,7 +104,7 @@ def replay(path: Path, config: RouterConfig) -> Iterator[Replayed]:
     """Put a log through a fresh core with these settings. A record torn by a crash ends it."""
     dispatcher = Dispatcher(config, registry.create(config.policy))
     for number, (now, event, logged) in enumerate(read(path)):
-        yield Replayed(number, now, event, logged, summary(dispatcher.handle(event, now)))
+        yield Replayed(number, now, event, logged, [summary(one) for one in dispatcher.handle(event, now)])
 
 
 def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
@@ -125,12 +125,8 @@ def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
             yield now, decoders[kind].decode(event), decisions
 
 
-def summary(decisions: list[Decision]) -> list[str]:
-    """Decisions as short texts that can be compared."""
-    return [_summary(decision) for decision in decisions]
-
-
-def _summary(decision: Decision) -> str:
+def summary(decision: Decision) -> str:
+    """A decision as a short text that can be compared."""
     if isinstance(decision, Granted):
         return f"granted {decision.lease.lease_id} {decision.lease.engine.replica_id} {decision.lease.queued_s:.6f}"
     if isinstance(decision, Refused):

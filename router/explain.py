@@ -6,6 +6,13 @@ from collections.abc import Sequence
 
 from router.core.record import Record
 
+LEGEND = (
+    "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
+    "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
+    "regret: by how much the first token came later than the best other replica was predicted to bring it; what the\n"
+    "others would really have done nobody knows"
+)
+
 
 def told(records: Sequence[Record]) -> str:
     """The records of one request, as text for people."""

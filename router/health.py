@@ -7,6 +7,8 @@ second after it recovers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -14,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from contracts.background_task import BackgroundTask
 from contracts.errors import SlipstreamError
 from engines.drivers.base import Driver, EngineRequest, Load
 from router.config import RouterConfig
@@ -43,13 +46,12 @@ class Target(msgspec.Struct, frozen=True):
     pool: str = ""
 
 
-class _Watch:
+class _Watch(msgspec.Struct, frozen=True):
     """The polling of one replica."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.wanted_now = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+    target: Target
+    wanted_now: asyncio.Event
+    task: BackgroundTask
 
 
 class HealthPoller:
@@ -73,11 +75,15 @@ class HealthPoller:
     def follow(self, targets: Mapping[str, Target]) -> None:
         """Poll exactly these replicas from now on; new ones at once."""
         for replica_id in [known for known, watch in self._watches.items() if targets.get(known) != watch.target]:
-            self._forget(replica_id)
+            self._watches.pop(replica_id).task.cancel()
         for replica_id, target in targets.items():
             if replica_id not in self._watches:
-                watch = self._watches[replica_id] = _Watch(target)
-                watch.task = asyncio.create_task(self._poll(replica_id, watch), name=f"poll {replica_id}")
+                wanted_now = asyncio.Event()
+                polling = functools.partial(self._poll, replica_id, target, wanted_now)
+                watch = self._watches[replica_id] = _Watch(
+                    target, wanted_now, BackgroundTask(f"poll {replica_id}", polling)
+                )
+                watch.task.start()
 
     def poll_now(self, replica_id: str) -> None:
         """Poll it without waiting for its turn; a poll already under way does not count."""
@@ -87,36 +93,27 @@ class HealthPoller:
 
     async def stop(self) -> None:
         """End all polling."""
-        tasks = [watch.task for watch in self._watches.values() if watch.task is not None]
-        for replica_id in list(self._watches):
-            self._forget(replica_id)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        watches, self._watches = self._watches, {}
+        await asyncio.gather(*(watch.task.stop() for watch in watches.values()))
 
-    def _forget(self, replica_id: str) -> None:
-        task = self._watches.pop(replica_id).task
-        if task is not None:
-            task.cancel()
-
-    async def _poll(self, replica_id: str, watch: _Watch) -> None:
+    async def _poll(self, replica_id: str, target: Target, wanted_now: asyncio.Event) -> None:
         config = self._config
         said = ""
         while True:
-            watch.wanted_now.clear()
-            detail, load = await self._probe(watch.target)
+            wanted_now.clear()
+            detail, load = await self._probe(target)
             healthy = not detail
-            if healthy and watch.wanted_now.is_set():
+            if healthy and wanted_now.is_set():
                 continue  # a fault was met after this poll had begun: its answer may be older than the fault
             if detail != said:
                 said = detail
                 logger.warning("replica %s: %s", replica_id, detail or "healthy")
             self._report(ReplicaPolled(replica_id, healthy, detail, load))
             pause_s = config.poll_interval_s if healthy else config.recovery_interval_s
-            try:
+            with contextlib.suppress(TimeoutError):
                 # jitter keeps a thousand replicas from being polled in the same instant
                 async with asyncio.timeout(pause_s * random.uniform(0.9, 1.1)):  # noqa: S311  not a secret
-                    await watch.wanted_now.wait()
-            except TimeoutError:
-                pass
+                    await wanted_now.wait()
 
     async def _probe(self, target: Target) -> tuple[str, Load | None]:
         """What is wrong with it ("" for nothing), and its load."""

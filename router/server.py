@@ -218,11 +218,6 @@ class RouterServer:
         if not self.connections:
             self._all_gone.set()
 
-    @property
-    def watchers(self) -> int:
-        """How many watch decisions."""
-        return len(self._watchers)
-
     def _act(self, decision: Decision) -> None:
         self.metrics.decided(decision)
         if isinstance(decision, PollNow):

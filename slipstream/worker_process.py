@@ -15,7 +15,7 @@ from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
 from celery.worker import state
 
-from contracts.errors import ServiceError, SlipstreamError
+from contracts.errors import ServiceError, SlipstreamError, in_words
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from infra.local.private import folder_error
 
@@ -104,4 +104,4 @@ class WorkerProcess:
             return error
         if isinstance(error, OSError) and error.filename == str(self._ready):
             return folder_error(self._ready, error)
-        return ServiceError(f"worker: it could not begin its work: {type(error).__name__}: {error}")
+        return ServiceError(f"worker: it could not begin its work: {in_words(error)}")

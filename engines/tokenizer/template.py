@@ -19,7 +19,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from contracts.errors import ConfigError, InvalidField
+from contracts.errors import ConfigError, InvalidField, in_words
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class ChatTemplate:
             raise InvalidField(f"The model's chat template refused: {said}", param="messages") from None
         # a template may fail in any way on a conversation that its author did not foresee
         except Exception as error:
-            logger.warning("a chat template failed: %s: %s", type(error).__name__, str(error)[:REFUSAL_CHARACTERS])
+            logger.warning("a chat template failed: %s", in_words(error)[:REFUSAL_CHARACTERS])
             raise InvalidField(
                 "The model's chat template cannot render these messages: it does not take this order of roles, or "
                 "these fields. Check them against the model's documentation.",

@@ -17,7 +17,7 @@ import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, in_words
 from gateway.admin.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, borrow, lazy_pool, redacted
 from gateway.db.listener import Listener
@@ -145,7 +145,7 @@ class DesiredStateStore:
         except FAILURES as error:
             raise ConfigError(
                 f"database {redacted(self._url)}: the desired state could not be written: "
-                f"{type(error).__name__}: {error}",
+                + in_words(error, self._config.timeout_s),
                 param="database",
             ) from error
         self._adopt(state)
@@ -173,9 +173,14 @@ class DesiredStateStore:
             if row is not None:
                 self._adopt(document.decode(*row))
         except (*FAILURES, ConfigError) as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = in_words(error, self._config.timeout_s)
         if problem and problem != self._problem:
-            _log.warning("desired state stays at version %d: %s", self.current.version, problem)
+            _log.warning(
+                "desired state stays at version %d: the newest cannot be read (%s); tried again every %g s",
+                self.current.version,
+                problem,
+                self._config.poll_s,
+            )
         self._problem = problem
 
     def _adopt(self, state: DesiredState) -> None:

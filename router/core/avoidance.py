@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Collection
 from enum import Enum
 
+import msgspec
+
 from router.core.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
 FAULTS_TO_AVOID = 3
@@ -29,18 +31,15 @@ class _State(Enum):
     TRIED = "tried"
 
 
-class _Record:
+class _Record(msgspec.Struct):
     """One organization and one replica."""
 
-    __slots__ = ("ends_at", "faults", "pause_s", "state", "trial")
-
-    def __init__(self) -> None:
-        self.state = _State.TRUSTED
-        self.faults = 0
-        self.pause_s = FIRST_PAUSE_S
-        self.ends_at = 0.0
-        self.trial = ""
-        """The lease that tries; empty: none does."""
+    state: _State = _State.TRUSTED
+    faults: int = 0
+    pause_s: float = FIRST_PAUSE_S
+    ends_at: float = 0.0
+    trial: str = ""
+    """The lease that tries; empty: none does."""
 
 
 class Avoidance:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+import msgspec
+
 FAULTS_TO_OPEN = 5
 """In a row, nobody's request ended well in between."""
 FAULTS_COUNTED = 3
@@ -33,18 +35,15 @@ class State(Enum):
     HALF_OPEN = "half_open"
 
 
-class Breaker:
+class Breaker(msgspec.Struct, eq=False):
     """One replica's. Opening is decided by the caller for outliers, here for faults and probes."""
 
-    __slots__ = ("faults", "opens_again_at", "pause_s", "reason", "state")
-
-    def __init__(self) -> None:
-        self.state = State.CLOSED
-        self.faults: dict[str, int] = {}
-        """By organization, since a request ended well or the state changed; each up to `FAULTS_COUNTED`."""
-        self.pause_s = FIRST_PAUSE_S
-        self.opens_again_at = 0.0
-        self.reason = ""
+    state: State = State.CLOSED
+    faults: dict[str, int] = {}
+    """By organization, since a request ended well or the state changed; each up to `FAULTS_COUNTED`."""
+    pause_s: float = FIRST_PAUSE_S
+    opens_again_at: float = 0.0
+    reason: str = ""
 
     @property
     def open(self) -> bool:

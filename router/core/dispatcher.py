@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import RouterUnavailable
+from contracts.lease import HeldLease
 from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
@@ -39,7 +40,6 @@ from router.core.events import (
     GatewayConnected,
     GatewayDisconnected,
     GenerationProbed,
-    HeldLease,
     KvBatch,
     Probe,
     Release,
@@ -124,11 +124,6 @@ class Dispatcher:
             times += [pool.open_at for pool in self.fleet.pools.values() if len(pool.queue)]
         return min(times, default=None)
 
-    @property
-    def queued(self) -> int:
-        """Asks waiting in all pools."""
-        return sum(len(pool.queue) for pool in self.fleet.pools.values())
-
     # gateways
 
     def _connected(self, event: GatewayConnected, now: float, out: list[Decision]) -> None:
@@ -173,8 +168,7 @@ class Dispatcher:
                 live.uncached_tokens = held.prompt_tokens
                 live.first_token_at = now
                 self.placer.hold(session, live, now)
-        for name in pools:
-            self.placer.serve(self.fleet.pools.get(name), now, out)
+        self._serve(pools, now, out)
 
     def _disconnected(self, event: GatewayDisconnected, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -194,7 +188,9 @@ class Dispatcher:
     def _end_session(self, session: Session, now: float, out: list[Decision]) -> None:
         self._detach(session)
         del self.sessions[session.gateway_id]
-        pools = {self.placer.drop(session, live, now) for live in list(session.leases.values())}
+        self._serve({self.placer.drop(session, live, now) for live in list(session.leases.values())}, now, out)
+
+    def _serve(self, pools: set[str], now: float, out: list[Decision]) -> None:
         for name in pools:
             self.placer.serve(self.fleet.pools.get(name), now, out)
 

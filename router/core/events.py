@@ -11,17 +11,8 @@ from enum import Enum
 import msgspec
 
 from contracts.desired_state import DesiredState
-from contracts.lease import LeaseEnd, LeaseRequest
+from contracts.lease import HeldLease, LeaseEnd, LeaseRequest
 from engines.drivers.base import Load
-
-
-class HeldLease(msgspec.Struct, frozen=True):
-    """A lease a gateway says it holds."""
-
-    lease_id: str
-    replica_id: str
-    prompt_tokens: int
-    max_output_tokens: int
 
 
 class GatewayConnected(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ import bisect
 from collections import OrderedDict
 from collections.abc import Iterator
 
+import msgspec
+
 from router.core.state import QueuedRequest
 
 OUTPUT_WEIGHT = 2.0
@@ -34,42 +36,33 @@ IDLE_LIMIT = 4_096
 """Tenants remembered that neither wait nor hold anything."""
 
 
-class Tenant:
+class Tenant(msgspec.Struct, eq=False):
     """One tenant in one pool."""
 
-    __slots__ = ("counter", "held_tokens", "last_asked", "name", "share", "waiting")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.counter = 0.0
-        """Tokens given, divided by its share; output tokens count double."""
-        self.share = 1.0
-        self.waiting = 0
-        self.held_tokens = 0
-        """Of its live leases."""
-        self.last_asked = 0.0
+    name: str
+    counter: float = 0.0
+    """Tokens given, divided by its share; output tokens count double."""
+    share: float = 1.0
+    waiting: int = 0
+    held_tokens: int = 0
+    """Of its live leases."""
+    last_asked: float = 0.0
 
 
-class _Line:
+class _Line(msgspec.Struct, eq=False):
     """One tenant's asks of one class and length class, those that must start first in front."""
 
-    __slots__ = ("asks", "tenant")
-
-    def __init__(self, tenant: Tenant) -> None:
-        self.tenant = tenant
-        self.asks: list[tuple[float, int, QueuedRequest]] = []
+    tenant: Tenant
+    asks: list[tuple[float, int, QueuedRequest]] = []
 
 
-class _Stratum:
+class _Stratum(msgspec.Struct, eq=False):
     """Prompts of one tier and length in one pool."""
 
-    __slots__ = ("asks", "counter", "waiting")
-
-    def __init__(self) -> None:
-        self.counter = 0.0
-        self.waiting = 0
-        self.asks = 1.0
-        """How many asks lately: its weight among the length classes."""
+    counter: float = 0.0
+    waiting: int = 0
+    asks: float = 1.0
+    """How many asks lately: its weight among the length classes."""
 
 
 class FairQueue:
@@ -108,8 +101,7 @@ class FairQueue:
         """Its account, opened when there is none."""
         tenant = self.tenants.get(name)
         if tenant is None:
-            tenant = self.tenants[name] = Tenant(name)
-            tenant.counter = self._level
+            tenant = self.tenants[name] = Tenant(name, self._level)
             if len(self.tenants) > IDLE_LIMIT:
                 self._forget_idle()
         return tenant
@@ -201,10 +193,6 @@ class FairQueue:
             for line, cut in late:
                 for _, _, waiting in line.asks[:cut]:
                     yield waiting
-
-    def in_order_list(self) -> list[QueuedRequest]:
-        """The same at once, as if no promise could be broken."""
-        return list(self.in_order(float("-inf")))
 
     def last(self) -> QueuedRequest | None:
         """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""

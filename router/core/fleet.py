@@ -10,8 +10,7 @@ import xxhash
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
-from contracts.lease import LeaseRequest
-from router.config import RouterConfig, SloClass
+from router.config import RouterConfig
 from router.core.breaker import Breaker
 from router.core.pool import PoolState
 from router.core.replica import Health, Replica
@@ -28,9 +27,6 @@ class Fleet:
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
-        self._promises: dict[Tier, list[SloClass]] = {}
-        for length_class in config.slos:
-            self._promises.setdefault(length_class.tier, []).append(length_class)
 
     @property
     def version(self) -> int:
@@ -64,14 +60,6 @@ class Fleet:
             if model.canary is not None and model.canary.pool == pool_name:
                 return model.canary.engine_model or name, model.tier
         return None
-
-    def promise(self, ask: LeaseRequest) -> SloClass | None:
-        """What prompts of this tier and length are promised; None: nothing."""
-        strata = self._promises.get(ask.tier, ())
-        for length_class in strata:
-            if ask.prompt_tokens <= length_class.prompt_tokens:
-                return length_class
-        return strata[-1] if strata else None
 
     def apply(self, state: DesiredState) -> None:
         """Become `state`. Queues and everything learnt of pools and replicas that stay are kept."""
@@ -135,9 +123,6 @@ class Fleet:
         replica.wanted = True
         replica.pool = pool.name
         replica.weight = wanted.weight
-        replica.speed = wanted.speed
-        replica.hardware = wanted.hardware
-        replica.speculation = wanted.speculation
         replica.context_tokens = wanted.context_tokens
         replica.max_concurrency = pool.max_concurrency
         return replica

@@ -10,7 +10,7 @@ import heapq
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest
-from router.config import RouterConfig
+from router.config import RouterConfig, slo_of
 from router.core import load_shedding as relief
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
@@ -18,7 +18,7 @@ from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.reasons import Reason
-from router.core.record import Record, RecordBook
+from router.core.record import RecordBook
 from router.core.replica import Replica
 from router.core.shed_rate import ShedRates
 from router.core.state import LiveLease, QueuedRequest, Session
@@ -52,11 +52,11 @@ class Placer:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
         pool = self.fleet.pool_for(waiting)
-        promise = self.fleet.promise(ask)
-        if promise is not None:
-            waiting.ttft_slo_s, waiting.tpot_slo_s = promise.ttft_s, promise.tpot_s
-            waiting.length = promise.prompt_tokens
-            waiting.length_class = 0 if promise.tpot_s else promise.prompt_tokens
+        slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
+        if slo is not None:
+            waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
+            waiting.length = slo.prompt_tokens
+            waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
         if waiting.tpot_slo_s and pool.returns.claim(ask, now):
@@ -178,8 +178,7 @@ class Placer:
         replica.chosen = self._decisions
         prospect = question.prospect(replica)
         lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
-        if self.records.wants(ask.request_id):
-            self.records.placed(question, replica, self.policy.name)
+        self.records.placed(question, replica, self.policy.name)
         stamp = pool.index.stamp(question.match, replica.slot) if prospect.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,
@@ -198,7 +197,6 @@ class Placer:
             work_ahead_tokens=prospect.ahead_tokens,
             work_ahead_pairs=prospect.ahead_pairs,
             running=replica.decoding,
-            predicted_s=prospect.predicted_s,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
             pool=pool.name,
@@ -285,13 +283,7 @@ class Placer:
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
-        tokens = ask.prompt_tokens + ask.max_output_tokens
-        return any(
-            replica.hopeful
-            and replica.id not in ask.excluded_replicas
-            and (not replica.context_tokens or tokens <= replica.context_tokens)
-            for replica in pool.replicas
-        )
+        return any(replica.hopeful and replica.suits(ask) for replica in pool.replicas)
 
     # refusals
 
@@ -343,12 +335,6 @@ class Placer:
         connection, ask = waiting.session.connection, waiting.ask
         self.sheds.shed(ask.tier.value)
         pool.served.count(waiting.length, False)
-        self.records.refused(
-            Record(
-                ask.request_id, ask.lease_id, ask.attempt, ask.model, pool.name, self.policy.name, ask.organization_id,
-                ask.prompt_tokens, len(ask.prefix_hashes) // 16, waiting.ttft_slo_s, now - waiting.asked_at,
-                waiting.why.sentence if waiting.why else "", refused=f"{code}: {reason}", retry_after_s=retry_after_s,
-            )
-        )  # fmt: skip
+        self.records.refused(waiting, pool.name, self.policy.name, now, f"{code}: {reason}", retry_after_s)
         if connection is not None:
             out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause))

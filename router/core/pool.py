@@ -119,14 +119,7 @@ class PoolState:
         away = self.avoidance.of(ask.organization_id)
         if not away:
             return ()
-        tokens = ask.prompt_tokens + ask.max_output_tokens
-        others = any(
-            replica.usable
-            and replica.id not in away
-            and replica.id not in ask.excluded_replicas
-            and (not replica.context_tokens or tokens <= replica.context_tokens)
-            for replica in self.replicas
-        )
+        others = any(one.usable and one.id not in away and one.suits(ask) for one in self.replicas)
         return away if others else ()
 
     @property

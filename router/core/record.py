@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import xxhash
 
+from contracts.prefix import HASH_BYTES
 from router.core.candidates import PlacementContext
 from router.core.replica import Replica
+from router.core.state import QueuedRequest
 
 
 class CandidateRecord(msgspec.Struct):
@@ -81,35 +84,33 @@ class RecordBook:
 
     def placed(self, question: PlacementContext, replica: Replica, policy: str) -> None:
         """It was granted this replica."""
-        waiting, ask = question.waiting, question.ask
-        if not self.wants(ask.request_id):
+        if not self.wants(question.ask.request_id):
             return
         candidates = tuple(
             CandidateRecord(
-                one.replica.id,
-                one.overlap_blocks,
-                one.uncached_tokens,
-                one.ahead_tokens,
-                one.replica.leases,
-                one.predicted_s,
-                one.cost,
+                one.replica.id, one.overlap_blocks, one.uncached_tokens, one.ahead_tokens, one.replica.leases,
+                one.predicted_s, one.cost,
             )
             for one in question.considered.values()
-        )
+        )  # fmt: skip
         prospect = question.considered[replica.id]
         self._add(
-            Record(
-                ask.request_id, ask.lease_id, ask.attempt, ask.model, question.pool.name, policy, ask.organization_id,
-                ask.prompt_tokens, question.match.total, waiting.ttft_slo_s, question.now - waiting.asked_at,
-                waiting.why.sentence if waiting.why else "", candidates, replica.id, predicted_s=prospect.predicted_s,
-                predicted_cached_tokens=ask.prompt_tokens - prospect.uncached_tokens,
-            )
-        )  # fmt: skip
+            question.waiting,
+            question.pool.name,
+            policy,
+            question.now,
+            candidates=candidates,
+            chosen=replica.id,
+            predicted_s=prospect.predicted_s,
+            predicted_cached_tokens=question.ask.prompt_tokens - prospect.uncached_tokens,
+        )
 
-    def refused(self, record: Record) -> None:
-        """It was refused: always remembered."""
+    def refused(
+        self, waiting: QueuedRequest, pool: str, policy: str, now: float, refused: str, retry_after_s: float
+    ) -> None:
+        """It was refused: always remembered. refused: code and reason."""
         if self._limit:
-            self._add(record)
+            self._add(waiting, pool, policy, now, refused=refused, retry_after_s=retry_after_s)
 
     def began(self, request_id: str, lease_id: str, actual_s: float) -> None:
         """Note that the answer's first token came."""
@@ -129,7 +130,13 @@ class RecordBook:
         """Every decision remembered about a request, oldest first."""
         return [self._records[request_id, lease_id] for lease_id in self._leases.get(request_id, ())]
 
-    def _add(self, record: Record) -> None:
+    def _add(self, waiting: QueuedRequest, pool: str, policy: str, now: float, **decided: Any) -> None:
+        ask = waiting.ask
+        record = Record(
+            ask.request_id, ask.lease_id, ask.attempt, ask.model, pool, policy, ask.organization_id, ask.prompt_tokens,
+            len(ask.prefix_hashes) // HASH_BYTES, waiting.ttft_slo_s, now - waiting.asked_at,
+            waiting.why.sentence if waiting.why else "", **decided,
+        )  # fmt: skip
         if self.on_decision is not None:
             self.on_decision(record)
         key = (record.request_id, record.lease_id)

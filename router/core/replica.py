@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from contracts.lease import Engine
+import msgspec
+
+from contracts.lease import Engine, LeaseRequest
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
 from router.core.reasons import Reason
@@ -27,99 +29,86 @@ class Health(Enum):
 _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 
 
-class Replica:
+class Replica(msgspec.Struct, eq=False):
     """Mutable; owned by `Fleet`. Load is counted when granted, not when the stream starts.
 
     Of the KV tokens it could still take, `headroom_tokens` says: free at the last poll − growth still to come of the
     leases known at that poll − leases granted since.
     """
 
-    __slots__ = (
-        "_kv_free", "_kv_growth", "_kv_since", "accusers", "answered_at", "at_free", "breaker", "chosen",
-        "context_tokens", "counted", "counted_idle", "detail", "draining", "driver", "failures", "fill", "foreign",
-        "hardware", "health", "healthy_since", "id", "leases", "live", "load", "max_concurrency", "peak", "pool",
-        "prefill_pairs", "prefill_tokens", "prefilling", "probe_asked_at", "probe_expected_s", "probing", "progress_at",
-        "ratio", "retractions", "slot", "slow_probes", "speculation", "speed", "tokens", "trials", "url", "wanted",
-        "weight", "worked_s",
-    )  # fmt: skip
-
-    def __init__(self, replica_id: str) -> None:
-        self.id = replica_id
-        self.pool = ""
-        self.slot = -1
-        """Its number in the pool's prefix index."""
-        self.counted = False
-        """Its pool counts it among the usable ones."""
-        self.counted_idle = False
-        """Its pool counts it among those that serve nobody."""
-        self.at_free = -1
-        """Its place in the pool's list of free replicas; -1: not there."""
-        self.url = ""
-        self.driver = ""
-        self.hardware = ""
-        self.speculation = False
-        self.weight = 0.0
-        self.speed = 1.0
-        self.context_tokens = 0
-        """Longest prompt and answer together; 0: whatever the model takes."""
-        self.max_concurrency = 0
-        self.wanted = False
-        """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
-        self.draining = False
-        """An operator has taken it out of use: no new leases."""
-        self.health = Health.UNKNOWN
-        self.healthy_since = 0.0
-        """When it last became healthy after it was not."""
-        self.detail = "not polled yet"
-        self.failures = 0
-        """Polls failed in a row."""
-        self.accusers: set[str] = set()
-        """Organizations that met a fault on it since the last poll."""
-        self.breaker = Breaker()
-        self.trials: set[str] = set()
-        """Organizations with a lease that was granted as a trial of the breaker: one each."""
-        self.probing = False
-        """It is generating something for the router itself."""
-        self.probe_asked_at = float("-inf")
-        """When it was last asked to."""
-        self.probe_expected_s = 0.0
-        """How long that takes on an average engine with what was ahead of it; 0: it tells nothing about its speed."""
-        self.slow_probes = 0
-        """Generations in a row that took far too long."""
-        self.answered_at = 0.0
-        """When it last began to answer a request."""
-        self.load = Load()
-        self.foreign = 0
-        """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
-        self.leases = 0
-        self.live: dict[tuple[str, str], LiveLease] = {}
-        """By gateway and lease id."""
-        self.prefilling: dict[tuple[str, str], LiveLease] = {}
-        """Leases without a first token, in the order they were granted."""
-        self.prefill_tokens = 0
-        """Prompt tokens of those, expected cache hits taken off."""
-        self.prefill_pairs = 0.0
-        """The same in pairs of attention; see `rates.pairs_of`."""
-        self.progress_at = 0.0
-        """When its last first token came, or its last lease without one ended."""
-        self.peak = 0
-        """Most leases held at once since the last poll: a report that was on its way while some ended is not taken for
-        foreign load."""
-        self.tokens = 0
-        """Upper bound of what the live leases hold: prompts and outputs."""
-        self.ratio = Slowness()
-        self.fill = 1.0
-        """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
-        none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
-        self.retractions: int | None = None
-        """Requests the engine said it had thrown out of memory, in all; None: it has not been asked yet."""
-        self._kv_free = 0
-        self._kv_growth = 0
-        self._kv_since = 0
-        self.worked_s = 0.0
-        """Time of prefill granted in all."""
-        self.chosen = 0
-        """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
+    id: str
+    pool: str = ""
+    slot: int = -1
+    """Its number in the pool's prefix index."""
+    counted: bool = False
+    """Its pool counts it among the usable ones."""
+    counted_idle: bool = False
+    """Its pool counts it among those that serve nobody."""
+    at_free: int = -1
+    """Its place in the pool's list of free replicas; -1: not there."""
+    url: str = ""
+    driver: str = ""
+    weight: float = 0.0
+    context_tokens: int = 0
+    """Longest prompt and answer together; 0: whatever the model takes."""
+    max_concurrency: int = 0
+    wanted: bool = False
+    """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
+    draining: bool = False
+    """An operator has taken it out of use: no new leases."""
+    health: Health = Health.UNKNOWN
+    healthy_since: float = 0.0
+    """When it last became healthy after it was not."""
+    detail: str = "not polled yet"
+    failures: int = 0
+    """Polls failed in a row."""
+    accusers: set[str] = set()
+    """Organizations that met a fault on it since the last poll."""
+    breaker: Breaker = msgspec.field(default_factory=Breaker)
+    trials: set[str] = set()
+    """Organizations with a lease that was granted as a trial of the breaker: one each."""
+    probing: bool = False
+    """It is generating something for the router itself."""
+    probe_asked_at: float = float("-inf")
+    """When it was last asked to."""
+    probe_expected_s: float = 0.0
+    """How long that takes on an average engine with what was ahead of it; 0: it tells nothing about its speed."""
+    slow_probes: int = 0
+    """Generations in a row that took far too long."""
+    answered_at: float = 0.0
+    """When it last began to answer a request."""
+    load: Load = Load()
+    foreign: int = 0
+    """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
+    leases: int = 0
+    live: dict[tuple[str, str], LiveLease] = {}
+    """By gateway and lease id."""
+    prefilling: dict[tuple[str, str], LiveLease] = {}
+    """Leases without a first token, in the order they were granted."""
+    prefill_tokens: int = 0
+    """Prompt tokens of those, expected cache hits taken off."""
+    prefill_pairs: float = 0.0
+    """The same in pairs of attention; see `rates.pairs_of`."""
+    progress_at: float = 0.0
+    """When its last first token came, or its last lease without one ended."""
+    peak: int = 0
+    """Most leases held at once since the last poll: a report that was on its way while some ended is not taken for
+    foreign load."""
+    tokens: int = 0
+    """Upper bound of what the live leases hold: prompts and outputs."""
+    ratio: Slowness = msgspec.field(default_factory=Slowness)
+    fill: float = 1.0
+    """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
+    none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
+    retractions: int | None = None
+    """Requests the engine said it had thrown out of memory, in all; None: it has not been asked yet."""
+    _kv_free: int = 0
+    _kv_growth: int = 0
+    _kv_since: int = 0
+    worked_s: float = 0.0
+    """Time of prefill granted in all."""
+    chosen: int = 0
+    """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
 
     @property
     def usable(self) -> bool:
@@ -158,6 +147,11 @@ class Replica:
     @property
     def _in_use(self) -> bool:
         return self.wanted and self.weight > 0 and not self.draining
+
+    def suits(self, ask: LeaseRequest) -> bool:
+        """It could serve the ask, if it were free: its context holds the prompt and the longest answer."""
+        tokens = ask.prompt_tokens + ask.max_output_tokens
+        return self.id not in ask.excluded_replicas and (not self.context_tokens or tokens <= self.context_tokens)
 
     @property
     def decoding(self) -> int:

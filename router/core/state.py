@@ -48,7 +48,6 @@ class LiveLease(msgspec.Struct):
     work_ahead_pairs: float = 0.0
     running: int = 0
     """Streams that were decoding then."""
-    predicted_s: float = 0.0
     trial: bool = False
     """Granted while the replica's breaker was trying."""
     waits_for_first_token: bool = False
@@ -66,20 +65,17 @@ class LiveLease(msgspec.Struct):
     """Promised time per token; 0: none."""
 
 
-class Session:
+class Session(msgspec.Struct, eq=False):
     """One epoch of one gateway. Mutable; owned by the dispatcher."""
 
-    __slots__ = ("connection", "ended", "epoch", "gateway_id", "grace_ends_at", "leases", "waiting")
-
-    def __init__(self, gateway_id: str, epoch: str) -> None:
-        self.gateway_id = gateway_id
-        self.epoch = epoch
-        self.connection: int | None = None
-        """None while disconnected."""
-        self.grace_ends_at: float | None = None
-        self.leases: dict[str, LiveLease] = {}
-        self.waiting: dict[str, QueuedRequest] = {}
-        self.ended: OrderedDict[str, None] = OrderedDict()
+    gateway_id: str
+    epoch: str
+    connection: int | None = None
+    """None while disconnected."""
+    grace_ends_at: float | None = None
+    leases: dict[str, LiveLease] = {}
+    waiting: dict[str, QueuedRequest] = {}
+    ended: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
 
     def remember_ended(self, lease_id: str) -> None:
         """This id is over for good: a late copy of its acquire must not revive it."""
@@ -88,55 +84,43 @@ class Session:
             self.ended.popitem(last=False)
 
 
-class QueuedRequest:
+class QueuedRequest(msgspec.Struct, eq=False):
     """One ask that is being decided or waits. Mutable; owned by the dispatcher."""
 
-    __slots__ = (
-        "ask",
-        "asked_at",
-        "deadline_at",
-        "engine_model",
-        "length",
-        "length_class",
-        "model",
-        "number",
-        "pool",
-        "returned",
-        "session",
-        "start_by",
-        "tpot_slo_s",
-        "ttft_slo_s",
-        "why",
-        "work_s",
-    )  # fmt: skip
+    session: Session
+    ask: LeaseRequest
+    model: Model
+    asked_at: float
+    ttft_slo_s: float = 0.0
+    """Time to first token promised to prompts of its tier and length; 0: none."""
+    length: int = 0
+    """Longest prompt of those that are promised the same; 0: nothing is promised."""
+    length_class: int = 0
+    """The same where length classes share the pool; 0: all are one, and who cannot be served is relieved."""
+    work_s: float = 0.0
+    """How long its prompt is expected to keep an average engine busy, known while it waits."""
+    returned: bool = False
+    """It was refused before, told to come now, and has: its place was kept."""
+    tpot_slo_s: float = 0.0
+    """Time per token promised to those who run beside it; 0: none."""
+    start_by: float = 0.0
+    """When an engine must have it for the promise to hold; without a promise, when it was asked."""
+    number: int = 0
+    """Order of arrival in the queue."""
+    pool: str = ""
+    """In whose queue it stands; empty: in none (any more), though the deadline heap may still hold it."""
+    engine_model: str = ""
+    """What the engines of its pool call the model, once the pool is chosen."""
+    why: Reason | None = None
+    """What kept it from being placed when it was last tried."""
 
-    def __init__(self, session: Session, ask: LeaseRequest, model: Model, asked_at: float) -> None:
-        self.session = session
-        self.ask = ask
-        self.model = model
-        self.asked_at = asked_at
-        self.deadline_at = asked_at + ask.deadline_s
-        self.ttft_slo_s = 0.0
-        """Time to first token promised to prompts of its tier and length; 0: none."""
-        self.length = 0
-        """Longest prompt of those that are promised the same; 0: nothing is promised."""
-        self.length_class = 0
-        """The same where length classes share the pool; 0: all are one, and who cannot be served is relieved."""
-        self.work_s = 0.0
-        """How long its prompt is expected to keep an average engine busy, known while it waits."""
-        self.returned = False
-        """It was refused before, told to come now, and has: its place was kept."""
-        self.tpot_slo_s = 0.0
-        """Time per token promised to those who run beside it; 0: none."""
-        self.start_by = asked_at
-        """When an engine must have it for the promise to hold; without a promise, when it was asked."""
-        self.number = 0
-        """Order of arrival in the queue."""
-        self.pool = ""
-        """In whose queue it stands; empty: in none (any more), though the deadline heap may still hold it."""
-        self.engine_model = model.engine_model or model.name
-        self.why: Reason | None = None
-        """What kept it from being placed when it was last tried."""
+    def __post_init__(self) -> None:
+        self.start_by = self.asked_at
+
+    @property
+    def deadline_at(self) -> float:
+        """Longest wait for a grant."""
+        return self.asked_at + self.ask.deadline_s
 
     def again(self, model: Model) -> QueuedRequest:
         """The same ask under a new desired state, as old as it was."""

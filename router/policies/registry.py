@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from contracts.errors import ConfigError
 from router.policies.base import Policy
 from router.policies.consistent_hash import ConsistentHash
@@ -14,12 +12,8 @@ from router.policies.round_robin import RoundRobin
 
 def create(name: str) -> Policy:
     """A fresh policy of this name. Raises ConfigError when there is none."""
-    known: dict[str, Callable[[], Policy]] = {
-        "least_load": LeastLoad,
-        "prefix": Prefix,
-        "consistent_hash": ConsistentHash,
-        "round_robin": RoundRobin,
-    }
+    policies: tuple[type[Policy], ...] = (LeastLoad, Prefix, ConsistentHash, RoundRobin)
+    known = {policy.name: policy for policy in policies}
     if name not in known:
         raise ConfigError(f"router.policy: no policy named {name!r}; known: {', '.join(known)}", param="router.policy")
     return known[name]()

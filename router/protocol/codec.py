@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contracts.lease import HeldLease
 from contracts.proto import router_pb2 as pb
 from router.core.decisions import Granted, Refused
-from router.core.events import Acquire, Cancel, Event, FirstToken, GatewayConnected, HeldLease, Release, StatePublished
+from router.core.events import Acquire, Cancel, Event, FirstToken, GatewayConnected, Release, StatePublished
 from router.protocol import wire
 
 

@@ -9,13 +9,12 @@ from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
 from router.policies.base import Policy
 from router.policies.registry import create
-from router.simulator.baselines.capped import Capped
 from router.simulator.baselines.dynamo_cost import DynamoCost, DynamoRejecting
 from router.simulator.baselines.inside import MostCached, SmgInside
 from router.simulator.baselines.llm_d import LlmD
 from router.simulator.baselines.plain import PlainConsistentHash, PlainLeastLoad, PlainRoundRobin
 from router.simulator.baselines.rule import Rule, RuleRouter
-from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgKvEvents
+from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgCapped, SmgKvEvents
 from router.simulator.config import SimulatorConfig
 from router.simulator.under_test import RouterUnderTest
 
@@ -49,7 +48,7 @@ def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
     rule, colon, limit = name.partition(":")
     if colon and limit.isdecimal() and int(limit):
         if rule == "smg":
-            return Capped(_router(SmgCacheAware(), config), int(limit) * config.replicas)
+            return _router(SmgCapped(int(limit) * config.replicas), config)
         if rule == "dynamo":
             return _router(DynamoRejecting(int(limit)), config)
     made = rules().get(name)

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from engines.performance.engine import EngineLimits
-from router.simulator.promise import Promise
 
 
 class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,5 +40,3 @@ class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """(replica, speed): replicas with a given speed instead of a drawn one, to play a bad machine."""
     limits: EngineLimits = EngineLimits()
     """Launch settings of the engines."""
-    promise: Promise = Promise()
-    """The measure of goodput."""

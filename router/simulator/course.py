@@ -13,7 +13,7 @@ SPANS = 24
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The requests that arrived in one stretch. Rates are per second and replica."""
+    """The requests that arrived in one stretch; its figures mean what a summary's do."""
 
     middle_s: float
     """Of the stretch, from the first arrival."""
@@ -24,6 +24,29 @@ class Span(msgspec.Struct, frozen=True):
     ttft_p99_ms: float
 
 
+def figures(some: Sequence[Outcome], window: float) -> dict[str, float]:
+    """Those that a stretch and a whole run share. window: replica seconds in which they arrived."""
+    served = [outcome for outcome in some if outcome.ended_at is not None]
+    prompts = sum(outcome.arrival.prompt_tokens for outcome in served)
+    return {
+        "offered": len(some) / window,
+        "goodput": sum(outcome.kept for outcome in served) / window,
+        "shed": 1 - len(served) / len(some) if some else 0.0,
+        "hit_rate": sum(outcome.cached_tokens for outcome in served) / prompts if prompts else 0.0,
+        "ttft_p99_ms": quantile(ttft_ms(served), 0.99),
+    }
+
+
+def ttft_ms(served: Sequence[Outcome]) -> list[float]:
+    """Their times to the first token, rising."""
+    return sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Nearest rank of a sorted list; 0 for an empty one."""
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
+
+
 def course(config: SimulatorConfig, outcomes: Sequence[Outcome]) -> tuple[Span, ...]:
     """From first to last arrival, the warm-up included. outcomes: in any order, all over."""
     end_s = max((outcome.arrival.at_s for outcome in outcomes), default=0.0)
@@ -31,19 +54,7 @@ def course(config: SimulatorConfig, outcomes: Sequence[Outcome]) -> tuple[Span, 
     stretches: list[list[Outcome]] = [[] for _ in range(SPANS)]
     for outcome in outcomes:
         stretches[min(int(outcome.arrival.at_s / length_s), SPANS - 1)].append(outcome)
-    return tuple(_span(config, some, number, length_s) for number, some in enumerate(stretches))
-
-
-def _span(config: SimulatorConfig, some: Sequence[Outcome], number: int, length_s: float) -> Span:
-    window = length_s * config.replicas
-    served = [outcome for outcome in some if outcome.ended_at is not None]
-    prompts = sum(outcome.arrival.prompt_tokens for outcome in served)
-    ttft_ms = sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
-    return Span(
-        middle_s=(number + 0.5) * length_s,
-        offered=len(some) / window,
-        goodput=sum(outcome.kept(config.promise) for outcome in served) / window,
-        shed=1 - len(served) / len(some) if some else 0.0,
-        hit_rate=sum(outcome.cached_tokens for outcome in served) / prompts if prompts else 0.0,
-        ttft_p99_ms=ttft_ms[min(int(len(ttft_ms) * 0.99), len(ttft_ms) - 1)] if ttft_ms else 0.0,
+    return tuple(
+        Span(middle_s=(number + 0.5) * length_s, **figures(some, length_s * config.replicas))
+        for number, some in enumerate(stretches)
     )

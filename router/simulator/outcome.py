@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.generation import Tier
+from router.config import SLOS, SloClass, slo_of
 from router.simulator.arrival import Arrival
-from router.simulator.promise import Promise
+
+PROMISES = [slo for slo in SLOS if slo.tier is Tier.CHAT]
+"""By rising length of the prompt: the measure of goodput."""
 
 
 class Outcome(msgspec.Struct):
@@ -45,12 +49,20 @@ class Outcome(msgspec.Struct):
             return 0.0
         return (self.ended_at - self.first_token_at) / (self.arrival.output_tokens - 1)
 
-    def kept(self, promise: Promise) -> bool:
+    @property
+    def kept(self) -> bool:
         """Both promises were kept."""
-        ttft_s = self.ttft_s
+        ttft_s, promise = self.ttft_s, promise_to(self.arrival)
         return (
             self.ended_at is not None
             and ttft_s is not None
-            and ttft_s <= promise.ttft_s(self.arrival.prompt_tokens)
+            and ttft_s <= promise.ttft_s
             and self.tpot_s <= promise.tpot_s
         )
+
+
+def promise_to(arrival: Arrival) -> SloClass:
+    """Time to the first token, from the moment the router is asked, and mean time per token after it."""
+    promise = slo_of(PROMISES, Tier.CHAT, arrival.prompt_tokens)
+    assert promise is not None
+    return promise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -33,7 +33,7 @@ from router.core.events import (
 from router.core.events import FirstToken as FirstTokenReported
 from router.simulator.arrival import Arrival
 from router.simulator.config import SimulatorConfig
-from router.simulator.outcome import Outcome
+from router.simulator.outcome import Outcome, promise_to
 from router.simulator.replica import ModelledReplica
 from router.simulator.under_test import KvListener, RouterUnderTest
 
@@ -42,10 +42,6 @@ POOL = "modelled"
 CONNECTION = 1
 STUCK_S = 7_200.0
 """Simulated time after the last arrival after which a request that has not ended is a defect, not a slow answer."""
-PROGRESS_EVERY = 512
-
-Progress = Callable[[int, int], None]
-"""Called with (requests that are over, requests in all)."""
 
 
 class _Kind(IntEnum):
@@ -64,13 +60,7 @@ class Stuck(RuntimeError):
 class Simulation:
     """One run. Build it, call `run` once, read `outcomes` and `replicas`."""
 
-    def __init__(
-        self,
-        config: SimulatorConfig,
-        router: RouterUnderTest,
-        arrivals: Sequence[Arrival],
-        progress: Progress | None = None,
-    ) -> None:
+    def __init__(self, config: SimulatorConfig, router: RouterUnderTest, arrivals: Sequence[Arrival]) -> None:
         self.config = config
         self.router = router
         self.outcomes = [Outcome(arrival) for arrival in arrivals]
@@ -87,14 +77,13 @@ class Simulation:
         self._pushed = 0
         self._tick_at: float | None = None
         self._over = 0
-        self._progress = progress
 
     def run(self) -> list[Outcome]:
         """Every request to its end. Raises Stuck when the router loses one."""
         self._tell(GatewayConnected(CONNECTION, "simulated", "1"))
         self._tell(StatePublished(self._desired_state()))
         for replica in self.replicas:
-            self._tell(ReplicaPolled(replica.name, True, "", replica.load()))
+            self._tell(_poll(replica))
             self._push(self._random.uniform(0, self.config.poll_interval_s), _Kind.POLL, replica)
         order = sorted(range(len(self.outcomes)), key=lambda index: self.outcomes[index].arrival.at_s)
         give_up_at = (self.outcomes[order[-1]].arrival.at_s if order else 0.0) + STUCK_S
@@ -139,7 +128,7 @@ class Simulation:
         elif kind is _Kind.REPORT:
             self._tell(what)
         elif kind is _Kind.POLL:
-            self._push(at + self.config.network_s, _Kind.REPORT, ReplicaPolled(what.name, True, "", what.load()))
+            self._push(at + self.config.network_s, _Kind.REPORT, _poll(what))
             pause_s = self.config.poll_interval_s * self._random.uniform(0.9, 1.1)
             self._push(at + pause_s, _Kind.POLL, what)
         elif kind is _Kind.RETURN:
@@ -171,7 +160,7 @@ class Simulation:
             model=MODEL,
             prompt_tokens=arrival.prompt_tokens,
             max_output_tokens=max(self.config.max_output_tokens, arrival.output_tokens),
-            deadline_s=self.config.promise.ttft_s(arrival.prompt_tokens),
+            deadline_s=promise_to(arrival).ttft_s,
             organization_id=arrival.organization_id,
             prefix_kind="bytes",
             prefix_hashes=b"".join(arrival.blocks),
@@ -210,19 +199,14 @@ class Simulation:
                 self._push(self.now + decision.retry_after_s, _Kind.RETURN, index)
                 return
             outcome.refused_at = self.now
-            self._count_over()
+            self._over += 1
         elif isinstance(decision, ProbeGeneration):
             job = Job(f"probe-{self._pushed}", 1, 1, (), ())
             self._probes[job.id] = decision.replica_id
             self._push(self.now + self.config.network_s, _Kind.SUBMIT, (self._by_name[decision.replica_id], job))
         elif isinstance(decision, PollNow):
             replica = self._by_name[decision.replica_id]
-            self._push(self.now + self.config.network_s, _Kind.REPORT, _probe(replica))
-
-    def _count_over(self) -> None:
-        self._over += 1
-        if self._progress is not None and (self._over % PROGRESS_EVERY == 0 or self._over == len(self.outcomes)):
-            self._progress(self._over, len(self.outcomes))
+            self._push(self.now + self.config.network_s, _Kind.REPORT, _poll(replica))
 
     # the engines
 
@@ -245,13 +229,13 @@ class Simulation:
                 outcome.ended_at = now
                 del self._jobs[news.job.id]
                 self._push(later, _Kind.REPORT, Release(CONNECTION, _end(news.job)))
-                self._count_over()
+                self._over += 1
             elif isinstance(news, Retracted):
                 outcome.retractions += 1
         self._follow(replica, None)
 
 
-def _probe(replica: ModelledReplica) -> ReplicaPolled:
+def _poll(replica: ModelledReplica) -> ReplicaPolled:
     return ReplicaPolled(replica.name, True, "", replica.load())
 
 

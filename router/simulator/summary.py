@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from router.simulator.config import SimulatorConfig
-from router.simulator.course import Span, course
-from router.simulator.outcome import Outcome
+from router.simulator.course import Span, course, figures, quantile, ttft_ms
+from router.simulator.outcome import PROMISES, Outcome, promise_to
 from router.simulator.replica import ModelledReplica
 
 
 class LengthClass(msgspec.Struct, frozen=True):
-    """The requests of one stratum of the promise: those with a prompt of at most so many tokens, and more than the
-    stratum before."""
+    """The requests with a prompt of at most so many tokens, and more than the class before: those that are promised the
+    same."""
 
     prompt_tokens: int
     requests: int
@@ -35,7 +35,7 @@ class Summary(msgspec.Struct, frozen=True):
     kept_output_tokens: float
     """Their part of all tokens that were to be generated."""
     length_classes: tuple[LengthClass, ...]
-    """By stratum, empty ones included."""
+    """Empty ones included."""
     shed: float
     """Share of the requests that were refused."""
     late: float
@@ -62,23 +62,17 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
     counted = [outcome for outcome in outcomes if outcome.arrival.at_s >= begin]
     window = max(times[-1] - begin, 1e-9) * config.replicas
     served = [outcome for outcome in counted if outcome.ended_at is not None]
-    kept = [outcome for outcome in served if outcome.kept(config.promise)]
-    prompts = _prompt_tokens(served)
-    ttft = sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
+    kept = [outcome for outcome in served if outcome.kept]
     tpot = sorted(outcome.tpot_s * 1e3 for outcome in served if outcome.arrival.output_tokens > 1)
     busy = [replica.engine.busy_s for replica in replicas]
     return Summary(
+        **figures(counted, window),
         requests=len(counted),
-        offered=len(counted) / window,
-        goodput=len(kept) / window,
         kept_prompt_tokens=_prompt_tokens(kept) / max(_prompt_tokens(counted), 1),
         kept_output_tokens=_output_tokens(kept) / max(_output_tokens(counted), 1),
-        length_classes=_length_classes(config, counted, kept),
-        shed=1 - len(served) / len(counted),
+        length_classes=_length_classes(counted, kept),
         late=(len(served) - len(kept)) / len(counted),
-        hit_rate=sum(outcome.cached_tokens for outcome in served) / prompts if prompts else 0.0,
-        ttft_p50_ms=quantile(ttft, 0.50),
-        ttft_p99_ms=quantile(ttft, 0.99),
+        ttft_p50_ms=quantile(ttft_ms(served), 0.50),
         tpot_p50_ms=quantile(tpot, 0.50),
         tpot_p99_ms=quantile(tpot, 0.99),
         imbalance=max(busy) * len(busy) / sum(busy) if sum(busy) else 1.0,
@@ -97,14 +91,6 @@ def _output_tokens(outcomes: Sequence[Outcome]) -> int:
     return sum(outcome.arrival.output_tokens for outcome in outcomes)
 
 
-def _length_classes(
-    config: SimulatorConfig, counted: Sequence[Outcome], kept: Sequence[Outcome]
-) -> tuple[LengthClass, ...]:
-    promise = config.promise
-    asked, met = (Counter(promise.stratum(one.arrival.prompt_tokens) for one in some) for some in (counted, kept))
-    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in promise.strata)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Nearest rank of a sorted list; 0 for an empty one."""
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
+def _length_classes(counted: Sequence[Outcome], kept: Sequence[Outcome]) -> tuple[LengthClass, ...]:
+    asked, met = (Counter(promise_to(one.arrival) for one in some) for some in (counted, kept))
+    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in PROMISES)

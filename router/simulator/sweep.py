@@ -11,7 +11,7 @@ from contracts.errors import ConfigError
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig
-from router.simulator.simulation import Progress, Simulation
+from router.simulator.simulation import Simulation
 from router.simulator.summary import Summary, summarize
 
 
@@ -50,11 +50,9 @@ class Row(msgspec.Struct, frozen=True):
         return student(count - 1) * math.sqrt(variance / count)
 
 
-def run_once(
-    config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival], progress: Progress | None = None
-) -> Summary:
+def run_once(config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival]) -> Summary:
     """One policy, one workload, one seed."""
-    simulation = Simulation(config, competitor(policy, config), arrivals, progress)
+    simulation = Simulation(config, competitor(policy, config), arrivals)
     return summarize(config, simulation.run(), simulation.replicas)
 
 

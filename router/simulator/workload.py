@@ -24,36 +24,35 @@ def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) 
     made: list[Arrival] = []
     for copy in range(copies):
         shift = source.uniform(0, COPY_SHIFT_S) if copies > 1 else 0.0
-        mark = copy.to_bytes(2, "big")
         for arrival in arrivals:
             at_s = max(arrival.at_s + shift + source.uniform(-JITTER_S, JITTER_S), 0.0) / speed
-            made.append(
-                msgspec.structs.replace(
-                    arrival,
-                    at_s=at_s,
-                    blocks=tuple(mark + block[2:] for block in arrival.blocks) if copy else arrival.blocks,
-                    answer_blocks=tuple(mark + block[2:] for block in arrival.answer_blocks),
-                    organization_id=f"{arrival.organization_id}-{copy}",
-                    session_id=f"{arrival.session_id}-{copy}" if arrival.session_id else "",
-                )
-            )
+            own = arrival if not copy else _apart(arrival, copy)
+            session_id = f"{arrival.session_id}-{copy}" if arrival.session_id else ""
+            tenant = f"{arrival.organization_id}-{copy}"
+            made.append(msgspec.structs.replace(own, at_s=at_s, organization_id=tenant, session_id=session_id))
     made.sort(key=lambda arrival: arrival.at_s)
     return made
 
 
 def as_tenant(arrivals: Sequence[Arrival], number: int) -> list[Arrival]:
     """The same requests asked by a tenant of this number, who shares no prefix with another."""
-    mark = (number + 1).to_bytes(2, "big")
     return [
         msgspec.structs.replace(
-            arrival,
-            blocks=tuple(mark + block[2:] for block in arrival.blocks),
-            answer_blocks=tuple(mark + block[2:] for block in arrival.answer_blocks),
+            _apart(arrival, number + 1),
             organization_id=f"tenant-{number}",
             session_id=f"{arrival.session_id}-{number}" if arrival.session_id else "",
         )
         for arrival in arrivals
     ]
+
+
+def _apart(arrival: Arrival, number: int) -> Arrival:
+    """The same prompt, with no prefix in common with that of another number, nor with the original."""
+    mark = number.to_bytes(2, "big")
+    blocks, answer_blocks = (
+        tuple(mark + block[2:] for block in chain) for chain in (arrival.blocks, arrival.answer_blocks)
+    )
+    return msgspec.structs.replace(arrival, blocks=blocks, answer_blocks=answer_blocks)
 
 
 def at_rate(arrivals: Sequence[Arrival], per_replica: float, replicas: int, copies: int, seed: int) -> list[Arrival]:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from router.control.client import ControlClient
 
 HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", "url")
+LEGEND = (
+    "leases: requests given of at most so many; engine: running + waiting requests, as it reports\n"
+    "prefill: prompt tokens given that are still to be computed\n"
+    "headroom: KV tokens that may still be given: free at its last report, without what its answers will grow by and\n"
+    "what was given since; - where it reports none; speed: prompt tokens it computes a second, learnt from first tokens"
+)
 
 
 @click.group(invoke_without_command=True)
@@ -31,12 +37,7 @@ HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", 
 def fleet(
     context: click.Context, config_file: Path | None, data: str | None, address: str | None, watch: bool, as_json: bool
 ) -> None:
-    """Show every pool and replica: health, leases, queues, breakers. Exit code 1 when a replica is not usable.
-
-    \b
-    leases    running of at most     engine    running + waiting, as it reports
-    prefill   prompt tokens ahead    headroom  KV tokens still free    speed  prompt tokens a second
-    """
+    """Show every pool and replica: health, leases, queues, breakers. Exit code 1 when a replica is not usable."""
     if context.invoked_subcommand is not None:
         return
     with _control(config_file, data, address) as control:
@@ -45,6 +46,8 @@ def fleet(
             if watch:
                 click.clear()
             click.echo(MessageToJson(seen, preserving_proto_field_name=True) if as_json else "\n".join(told(seen)))
+            if not as_json:
+                click.echo(LEGEND, err=True)
             if not watch:
                 break
             time.sleep(1)

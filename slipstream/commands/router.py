@@ -56,12 +56,17 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     """
     from contracts.request_id import request_id_of
     from router.control.client import ControlClient
-    from router.explain import told
+    from router.explain import LEGEND, told
 
     settings = running_settings(config_file, data)
     with ControlClient(address or settings.control_address, settings.reader_token) as control:
         records = control.explain(request_id_of(request_id))
-    click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode() if as_json else told(records))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
+        return
+    click.echo(told(records))
+    if any(record.candidates for record in records):
+        click.echo(LEGEND, err=True)
 
 
 @router.command()

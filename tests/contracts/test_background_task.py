@@ -45,6 +45,18 @@ async def test_it_runs_from_start_to_stop() -> None:
     assert (work.begun, work.ended, named("some work")) == (1, 1, [])
 
 
+async def test_cancelling_ends_the_run_without_waiting_for_it() -> None:
+    work = Work()
+    task = BackgroundTask("some work", work.run)
+    task.cancel()
+    task.start()
+    await work.running.wait()
+    task.cancel()
+    assert len(named("some work")) == 1
+    assert await task.stop()
+    assert (work.ended, named("some work")) == (1, [])
+
+
 async def test_starting_and_stopping_twice_change_nothing() -> None:
     work = Work()
     task = BackgroundTask("some work", work.run)

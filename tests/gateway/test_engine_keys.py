@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from gateway.metering.ledger.reconciliation import EngineCounters
 from gateway.serving.model_catalog import ModelCatalog
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
+from tests.gateway.auth.wire import until
 
 METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))
 
@@ -121,4 +123,29 @@ async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     assert catalog.version == 1
     assert "desired state 2 is refused: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
+    catalog.close()
+
+
+async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
+    follower = DesiredStateFollower(catalog, router, keys())
+    load, failing = catalog.load, asyncio.Event()
+    failing.set()
+
+    async def unlucky(state: DesiredState) -> None:
+        if failing.is_set():
+            raise MemoryError
+        await load(state)
+
+    monkeypatch.setattr(catalog, "load", unlucky)
+    follower.changed(DesiredState(1))
+    await follower.settled()
+    assert catalog.version == 0
+    failing.clear()
+    await until(lambda: catalog.version == 1)
+    await follower.settled()
+    assert "desired state failed; begun again in" in caplog.text
+    await follower.stop()
     catalog.close()

@@ -13,6 +13,7 @@ from contracts.lease import LeaseRequest
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from router.client import RouterClient
+from router.core.dispatcher import Dispatcher
 from router.server import RouterServer
 from router.tokens import RouterTokens
 
@@ -105,6 +106,11 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(GUARD_S):
         while not holds():  # noqa: ASYNC110  the things waited for have no event to set
             await asyncio.sleep(0.002)
+
+
+def queued(core: Dispatcher) -> int:
+    """Asks waiting in all pools."""
+    return sum(len(pool.queue) for pool in core.fleet.pools.values())
 
 
 def fleet(

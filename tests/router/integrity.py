@@ -77,7 +77,7 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         idle = sum(one.free and not one.leases and not one.foreign for one in pool.replicas)
         _require(pool.idle == idle, f"{pool.name}: knows how many serve nobody")
         _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
-        _require(len(pool.queue.in_order_list()) == len(pool.queue), f"{pool.name}: everyone has a turn")
+        _require(len(list(pool.queue.in_order(float("-inf")))) == len(pool.queue), f"{pool.name}: everyone has a turn")
         held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())
         _require(held == pool.queue.held_tokens >= 0, f"{pool.name}: tenants hold what the pool has given")
         for waiting in pool.queue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from prometheus_client import generate_latest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
@@ -245,7 +246,7 @@ def test_refusals_are_counted_by_what_kept_the_ask() -> None:
     found += core.do(Tick())
     for decision in found:
         metrics.decided(decision)
-    told = metrics.text().decode()
+    told = generate_latest(metrics.registry).decode()
     for code, reason in (
         ("overloaded", "queue_full"),
         ("model_not_found", "unknown_model"),

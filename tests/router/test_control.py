@@ -21,7 +21,7 @@ from router.control.client import ControlClient
 from router.control.watchers import QUEUE_LENGTH, Watchers
 from router.core.record import Record
 from router.server import RouterServer
-from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, until
+from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, queued, until
 
 Health = health_pb2.HealthCheckResponse
 
@@ -46,7 +46,7 @@ async def test_the_fleet_is_seen_with_its_leases_and_queue(router: RouterServer,
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     second = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: router.dispatcher.queued == 1)
+    await until(lambda: queued(router.dispatcher) == 1)
     with control(router) as calls:
         seen = await asyncio.to_thread(calls.fleet)
     (pool,) = seen.pools
@@ -79,7 +79,7 @@ async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: router.dispatcher.queued == 1)
+    await until(lambda: queued(router.dispatcher) == 1)
     with control(router) as calls:
         await asyncio.to_thread(calls.drain, "r1", True)
     with pytest.raises(Exception, match="engine"):
@@ -100,7 +100,7 @@ async def test_decisions_are_watched_as_they_are_taken(router: RouterServer, con
     with control(router) as calls:
         watching = calls.watch()
         first = asyncio.create_task(asyncio.to_thread(next, watching))
-        await until(lambda: router.watchers == 1)
+        await until(lambda: len(router._watchers) == 1)
         await client.acquire(ask("l1"))
         record, missed = await first
         assert (record.lease_id, record.chosen, missed) == ("l1", "r1", 0)
@@ -109,7 +109,7 @@ async def test_decisions_are_watched_as_they_are_taken(router: RouterServer, con
         record, missed = await asyncio.to_thread(next, watching)
         assert record.refused.startswith("overloaded")
         await asyncio.to_thread(watching.close)  # type: ignore[attr-defined]
-    await until(lambda: router.watchers == 0)
+    await until(lambda: len(router._watchers) == 0)
 
 
 async def test_a_watcher_that_does_not_read_misses_some_and_is_told_how_many() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,7 +18,8 @@ from router import event_log, explain
 from router.control.client import ControlClient
 from router.core.record import Record, RecordBook
 from router.server import RouterServer
-from slipstream.commands import router as commands
+from slipstream.commands import fleet as fleet_commands
+from slipstream.commands import router as router_commands
 from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
 
 
@@ -53,6 +55,33 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     text = explain.told([record])
     assert f"> {record.chosen}" in text
     assert "the engine says 100" in text
+
+
+async def test_what_the_commands_print_is_explained_where_it_is_printed(
+    start_router: StartRouter, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await start_router()
+    client = await connect(router.port)
+    client.publish(fleet())
+    lease = await client.acquire(ask("l1"))
+    client.first_token("l1", 0.05, 0)
+    client.release(LeaseEnd("l1", Finish.COMPLETE, Usage(10, 5, 0)))
+    await until(lambda: leases(router) == 0)
+    address = f"127.0.0.1:{router.control_port}"
+    settings = SimpleNamespace(control_address=address, reader_token=TOKEN)
+    for commands in (router_commands, fleet_commands):
+        monkeypatch.setattr(commands, "running_settings", lambda *_: settings)
+    run = CliRunner().invoke
+    explanation = await asyncio.to_thread(run, router_commands.router, ["explain", "req_l1"])
+    assert f"> {lease.engine.replica_id}" in explanation.stdout
+    assert "regret" in explanation.stdout
+    assert "regret: by how much" in explanation.stderr
+    table = await asyncio.to_thread(run, fleet_commands.fleet, [])
+    assert "headroom" in table.stdout
+    for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
+        assert column in table.stderr
+    for command, arguments in ((router_commands.router, ["explain", "req_l1"]), (fleet_commands.fleet, [])):
+        assert not (await asyncio.to_thread(run, command, [*arguments, "--json"])).stderr
 
 
 async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connect) -> None:
@@ -103,7 +132,7 @@ async def test_a_recorded_day_is_decided_again_alike(
 
 
 def replayed(log: Path, *options: str) -> str:
-    result = CliRunner().invoke(commands.router, ["replay", str(log), *options], catch_exceptions=False)
+    result = CliRunner().invoke(router_commands.router, ["replay", str(log), *options], catch_exceptions=False)
     assert result.exit_code == 0
     return str(result.output)
 

@@ -7,7 +7,7 @@ from contracts.prefix import BLOCK_TOKENS
 from router.core.breaker import FAULTS_TO_OPEN, State
 from router.core.events import Cancel, GatewayDisconnected, ReplicaPolled, StatePublished, Tick
 from tests.router.core_driver import Core, granted, refused
-from tests.router.fakes import ask, fleet
+from tests.router.fakes import ask, fleet, queued
 
 THREE = ("r1", "r2", "r3")
 
@@ -128,7 +128,7 @@ def test_lost_reports_leave_nothing_behind() -> None:
     core.do(Tick())
     for replica in core.core.fleet.replicas.values():
         assert (replica.leases, replica.prefill_tokens, len(replica.prefilling)) == (0, 0, 0)
-    assert core.core.queued == 0
+    assert queued(core.core) == 0
     assert core.core.fleet.pools["pool"].queue.held_tokens == 0
 
 
@@ -164,7 +164,7 @@ def test_time_that_stands_still_is_no_reason_to_fail() -> None:
         core.placed(f"l{number}", prompt_tokens=100)
         core.began(f"l{number}", 0.0)
         core.over(f"l{number}", 100, 5)
-    assert core.core.queued == 0
+    assert queued(core.core) == 0
 
 
 def test_a_lease_of_a_pool_that_went_is_not_counted_by_one_of_its_name_that_came_back() -> None:

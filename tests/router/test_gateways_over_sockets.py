@@ -18,7 +18,7 @@ from router.core.replica import Health
 from router.protocol import wire
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
-from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued, until
 
 
 def leases(router: RouterServer, replica_id: str = "r1") -> int:
@@ -148,10 +148,10 @@ async def test_a_cancelled_wait_leaves_the_queue(start_router: StartRouter, conn
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: router.dispatcher.queued == 1)
+    await until(lambda: queued(router.dispatcher) == 1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await until(lambda: router.dispatcher.queued == 0)
+    await until(lambda: queued(router.dispatcher) == 0)
     client.release(ended("l1"))
     await until(lambda: leases(router) == 0)
 
@@ -219,7 +219,7 @@ async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     before = asyncio.create_task(client.acquire(ask("before")))
-    await until(lambda: router.dispatcher.queued == 1)
+    await until(lambda: queued(router.dispatcher) == 1)
     port = router.port
     await router.abort()
     await until(lambda: not client.connected)
@@ -348,7 +348,7 @@ async def test_stopping_a_client_leaves_nobody_waiting(start_router: StartRouter
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: router.dispatcher.queued == 1)
+    await until(lambda: queued(router.dispatcher) == 1)
     await client.stop()
     with pytest.raises(RouterUnavailable):
         await waiting

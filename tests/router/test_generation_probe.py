@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout, NoEngine
 from contracts.generation import Tier
@@ -120,7 +121,7 @@ async def test_an_engine_that_fails_its_only_tenant_behind_healthy_polls_is_take
         await until(lambda: replica.breaker.open)
         assert replica.breaker.reason == "a probe of the router failed"
         assert [url for url, _ in engines.asked][:1] == ["http://127.0.0.1/r1"]
-        assert b'slipstream_router_generation_probes_total{replica="r1"}' in router.metrics.text()
+        assert b'slipstream_router_generation_probes_total{replica="r1"}' in generate_latest(router.metrics.registry)
         engines.answers.clear()
         await until(lambda: not replica.breaker.open and not replica.breaker.half_open)
     finally:

@@ -25,7 +25,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaPolled, Tick
 from router.policies import registry
 from router.protocol import codec, wire
-from tests.router.fakes import ask, fleet
+from tests.router.fakes import ask, fleet, queued
 from tests.router.integrity import check_integrity
 
 REPLICAS = ("r1", "r2", "r3")
@@ -418,7 +418,7 @@ class LeaseProtocol(RuleBasedStateMachine):
             for lease_id in list(gateway.book.live):  # granted by the releases above
                 gateway.send(gateway.book.withdrawn(lease_id) or wire.cancel(lease_id))
         self.deliver_all()
-        assert self.router.queued == 0, "the queue drains"
+        assert queued(self.router) == 0, "the queue drains"
         assert all(replica.leases == 0 for replica in self.router.fleet.replicas.values()), "no lease leaks"
         assert not any(gateway.unanswered for gateway in self.gateways), "every ask has its answer"
         check_integrity(self.router)

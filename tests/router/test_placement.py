@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from contracts.desired_state import DesiredState
-from contracts.lease import LeaseEnd
+from contracts.lease import HeldLease, LeaseEnd
 from contracts.usage import Finish
 from engines.drivers.base import Load
 from router.config import RouterConfig
@@ -18,7 +18,6 @@ from router.core.events import (
     Event,
     GatewayConnected,
     GatewayDisconnected,
-    HeldLease,
     Release,
     ReplicaPolled,
     StatePublished,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.wire.prepared import Prepared
+from tests.prefix_chains import length
 from tests.router.fakes import GUARD_S
 from tests.sglang.fleet import DRIVER, SGLangFleet
 from tests.sglang.server import MODELS, free_port, sglang_server
@@ -42,9 +43,9 @@ async def test_a_chat_that_never_passed_the_router_is_found_in_the_engines_cache
                 prepared = await asked_behind_its_back(number)
                 # a subscriber hears nothing of what was published before it had joined: the next is another prompt
                 await asyncio.sleep(0.2)
-                if index.match(prepared.chain.hashes).blocks == len(prepared.chain):
+                if index.match(prepared.chain.hashes).blocks == length(prepared.chain):
                     break
-        assert len(prepared.chain) > 2
+        assert length(prepared.chain) > 2
         answered = await fleet.chat("plain", question(number))
-        assert answered.usage.cached_tokens >= len(prepared.chain) * 64
+        assert answered.usage.cached_tokens >= length(prepared.chain) * 64
         assert 0 <= answered.usage.cached_tokens - answered.predicted < 64

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from contracts.errors import in_words
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks.address import ForbiddenAddress, PublicResolver, check_literal
 
@@ -101,4 +102,4 @@ def _sentence(failure: BaseException) -> str:
         if isinstance(cause, ForbiddenAddress):
             return str(cause)
         cause = getattr(cause, "os_error", None) or cause.__cause__
-    return f"{type(failure).__name__}: {failure}"[:ERROR_CHARACTERS]
+    return in_words(failure)[:ERROR_CHARACTERS]

@@ -16,6 +16,7 @@ import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.backoff import Backoff
+from contracts.errors import in_words
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import Closed
@@ -114,9 +115,7 @@ class Shipper:
                     return
             except Exception as error:  # whatever it is: the rows are still here
                 if not attempt:
-                    logger.warning(
-                        "ledger: %d rows not shipped, tried again: %s: %s", len(rows), type(error).__name__, error
-                    )
+                    logger.warning("ledger: %d rows not shipped, tried again: %s", len(rows), in_words(error))
             self._metrics.ship_errors.inc()
             await asyncio.sleep(backoff.next_s())
 
@@ -133,7 +132,7 @@ class Shipper:
             self._metrics.billed_twice.inc()
             return True
         try:
-            await asyncio.to_thread(self._journal.refuse, row, f"{type(error).__name__}: {error}")
+            await asyncio.to_thread(self._journal.refuse, row, in_words(error))
         except OSError:
             return False
         logger.error("ledger: row of %s, attempt %d, refused and kept in refused.jsonl: %s", *row.key, error)

@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from contracts.background_task import BackgroundTask
+from contracts.errors import in_words
 from gateway.db.engine import FAILURES, borrow
 from gateway.metering.pricing.price import Price
 
@@ -84,6 +85,6 @@ class PriceBook:
             async with asyncio.timeout(self._timeout_s), borrow(self._pool) as connection:
                 rows = await connection.fetch(SELECT)
         except FAILURES as error:
-            logger.warning("prices: not read, the last known stay in force: %s: %s", type(error).__name__, error)
+            logger.warning("prices: not read, the last known stay in force: %s", in_words(error, self._timeout_s))
             return
         self.replace(Price(*row) for row in rows)

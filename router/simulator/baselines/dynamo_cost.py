@@ -19,15 +19,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engines.drivers.base import Load
-from router.simulator.baselines.rule import Books, Request
+from router.simulator.baselines.rule import KvRule, Request
 
 
-class DynamoCost(Books):
+class DynamoCost(KvRule):
     """Takes the worker of the lowest cost by Dynamo's formula."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)
-        self._index: list[set[bytes]] = [set() for _ in range(workers)]
         self._active: list[Counter[bytes]] = [Counter() for _ in range(workers)]
         """Blocks of the sequences on a worker, with the number that share each."""
         self._tails = [0] * workers
@@ -36,7 +35,7 @@ class DynamoCost(Books):
         self._booked: dict[Request, float] = {}
 
     def choose(self, request: Request, now: float) -> int | None:
-        return self.cheapest(request, range(len(self._index)))
+        return self.cheapest(request, range(len(self.index)))
 
     def cheapest(self, request: Request, allowed: Sequence[int]) -> int:
         """Of the allowed workers the one of the lowest cost, booked."""
@@ -44,12 +43,7 @@ class DynamoCost(Books):
         lowest = float("inf")
         ties: list[tuple[int, int]] = []
         for worker in allowed:
-            index = self._index[worker]
-            overlap = 0
-            for block in request.blocks:
-                if block not in index:
-                    break
-                overlap += 1
+            overlap = self.overlap(worker, request)
             prefill = max((self._prefill_tokens[worker] + request.prompt_tokens) / size - overlap, 0.0)
             active = self._active[worker]
             fresh = sum(block not in active for block in request.blocks)
@@ -79,12 +73,6 @@ class DynamoCost(Books):
                 del active[block]
             else:
                 active[block] -= 1
-
-    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        if stored:
-            self._index[worker].add(block)
-        else:
-            self._index[worker].discard(block)
 
 
 BUSY_DECODE_BLOCKS = 0.85

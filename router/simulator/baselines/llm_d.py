@@ -16,17 +16,16 @@ from __future__ import annotations
 import random
 
 from engines.drivers.base import Load
-from router.simulator.baselines.rule import Books, Request
+from router.simulator.baselines.rule import KvRule, Request
 
 PREFIX_WEIGHT = 2.0
 
 
-class LlmD(Books):
+class LlmD(KvRule):
     """Takes the worker of the highest score."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)
-        self._index: list[set[bytes]] = [set() for _ in range(workers)]
         self._loads = [Load()] * workers
 
     def choose(self, request: Request, now: float) -> int:
@@ -49,14 +48,7 @@ class LlmD(Books):
         return self.take(self.source.choice(ties))
 
     def _prefixes(self, request: Request) -> list[float]:
-        overlaps = []
-        for index in self._index:
-            overlap = 0
-            for block in request.blocks:
-                if block not in index:
-                    break
-                overlap += 1
-            overlaps.append(overlap)
+        overlaps = [self.overlap(worker, request) for worker in range(len(self.index))]
         held = [overlap for overlap in overlaps if overlap]
         if not held:
             return [0.0] * len(overlaps)
@@ -67,9 +59,3 @@ class LlmD(Books):
 
     def polled(self, worker: int, load: Load) -> None:
         self._loads[worker] = load
-
-    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        if stored:
-            self._index[worker].add(block)
-        else:
-            self._index[worker].discard(block)

@@ -7,12 +7,12 @@ import random
 
 import xxhash
 
-from router.simulator.baselines.rule import Books, Request
+from router.simulator.baselines.rule import Request, Rule
 
 RING_POINTS = 150
 
 
-class PlainRoundRobin(Books):
+class PlainRoundRobin(Rule):
     """Each worker in turn."""
 
     _turn = -1
@@ -22,14 +22,14 @@ class PlainRoundRobin(Books):
         return self.take(self._turn)
 
 
-class PlainLeastLoad(Books):
+class PlainLeastLoad(Rule):
     """Fewest requests in flight."""
 
     def choose(self, request: Request, now: float) -> int:
         return self.take(self.least())
 
 
-class PlainConsistentHash(Books):
+class PlainConsistentHash(Rule):
     """A ring keyed by the session, else by the prompt's first block; no bound on load."""
 
     def prepare(self, workers: int, source: random.Random) -> None:

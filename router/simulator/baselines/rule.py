@@ -2,65 +2,93 @@
 
 These routers have no queue of their own by default: every request is sent to an engine at once and waits there. The
 shell therefore grants in the moment of the ask, refuses only where the rule does, and tells the rule what its original
-would see. `capped.py` puts a queue before it.
+would see.
 """
 
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from contracts.errors import Overloaded
 from contracts.lease import Engine, Lease, LeaseRequest
+from contracts.prefix import block_hashes
 from engines.drivers.base import Load
 from router.core.decisions import Decision, Granted, Refused, Welcomed
 from router.core.events import Acquire, Event, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.core.reasons import Reason
 
-HASH_BYTES = 16
-
 
 class Request:
     """What a rule may look at."""
 
-    __slots__ = ("block_tokens", "blocks", "organization_id", "prompt_tokens", "session_id")
+    __slots__ = ("block_tokens", "blocks", "prompt_tokens", "session_id")
 
     def __init__(self, ask: LeaseRequest, block_tokens: int) -> None:
-        hashes = ask.prefix_hashes
-        self.blocks = tuple(hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
+        self.blocks = tuple(block_hashes(ask.prefix_hashes))
         self.prompt_tokens = ask.prompt_tokens
-        self.organization_id = ask.organization_id
         self.session_id = ask.session_id
         self.block_tokens = block_tokens
 
 
-class Rule(Protocol):
-    """Chooses a worker by number. Keeps its own books."""
+class Rule(ABC):
+    """Chooses a worker by number. Keeps its own books: requests in flight per worker, as this router sees them."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         """Called once, before everything else."""
-        ...
+        self.in_flight = [0] * workers
+        self.processed = [0] * workers
+        self.source = source
 
+    @abstractmethod
     def choose(self, request: Request, now: float) -> int | None:
-        """The worker; the request goes there at once, so a rule that counts load counts it here. None: refused."""
-        ...
+        """The worker; the request goes there at once, so it is counted here, by `take`. None: refused."""
 
-    def first_token(self, worker: int, request: Request) -> None:
+    def first_token(self, worker: int, request: Request) -> None:  # noqa: B027  not every rule looks
         """The answer has begun."""
-        ...
 
     def ended(self, worker: int, request: Request) -> None:
         """The answer has ended."""
-        ...
+        self.in_flight[worker] -= 1
+
+    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:  # noqa: B027  not every rule has an index
+        """A worker's cache has changed."""
+
+    def polled(self, worker: int, load: Load) -> None:  # noqa: B027  most count for themselves
+        """A worker's own report, at the simulation's poll interval."""
+
+    def take(self, worker: int) -> int:
+        """Count a request on its worker."""
+        self.in_flight[worker] += 1
+        self.processed[worker] += 1
+        return worker
+
+    def least(self, allowed: Sequence[int] | None = None) -> int:
+        """Of the allowed ones, or of all: fewest in flight, then fewest ever, then the first."""
+        in_flight, processed = self.in_flight, self.processed
+        among = range(len(in_flight)) if allowed is None else allowed
+        return min(among, key=lambda worker: (in_flight[worker], processed[worker], worker))
+
+
+class KvRule(Rule):
+    """A rule that knows which blocks each worker's cache holds, from the workers' own events."""
+
+    def prepare(self, workers: int, source: random.Random) -> None:
+        super().prepare(workers, source)
+        self.index: list[set[bytes]] = [set() for _ in range(workers)]
+
+    def overlap(self, worker: int, request: Request) -> int:
+        """How many leading blocks of the prompt the worker holds."""
+        index = self.index[worker]
+        return next((at for at, block in enumerate(request.blocks) if block not in index), len(request.blocks))
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        """A worker's cache has changed. Rules without an index ignore it."""
-        ...
-
-    def polled(self, worker: int, load: Load) -> None:
-        """A worker's own report, at the simulation's poll interval. Rules that count for themselves ignore it."""
-        ...
+        """Follow the cache."""
+        if stored:
+            self.index[worker].add(block)
+        else:
+            self.index[worker].discard(block)
 
 
 class RuleRouter:
@@ -79,7 +107,9 @@ class RuleRouter:
             request = Request(event.ask, self._block_tokens)
             worker = self._rule.choose(request, now)
             if worker is None:
-                return [refused(event, "every worker is busy")]
+                # without a time to come back: these routers tell none
+                reason, cause = "every worker is busy", Reason.PLACES_TAKEN
+                return [Refused(event.connection, event.ask.lease_id, Overloaded.code, reason, None, cause)]
             self._placed[event.ask.lease_id] = (worker, request)
             return [Granted(event.connection, Lease(event.ask.lease_id, self._engines[worker]))]
         if isinstance(event, FirstToken):
@@ -105,41 +135,3 @@ class RuleRouter:
     def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
         """From the simulation, as the engines publish them; no event is ever lost or late here."""
         self._rule.kv_event(self._numbers[replica_id], stored, block)
-
-
-def refused(event: Acquire, reason: str) -> Refused:
-    """A no without a time to come back: these routers tell none."""
-    return Refused(event.connection, event.ask.lease_id, Overloaded.code, reason, None, Reason.PLACES_TAKEN)
-
-
-class Books:
-    """What most rules count: requests in flight per worker, as this router sees them."""
-
-    def prepare(self, workers: int, source: random.Random) -> None:
-        self.in_flight = [0] * workers
-        self.processed = [0] * workers
-        self.source = source
-
-    def take(self, worker: int) -> int:
-        """Count a request on its worker."""
-        self.in_flight[worker] += 1
-        self.processed[worker] += 1
-        return worker
-
-    def first_token(self, worker: int, request: Request) -> None:
-        pass
-
-    def ended(self, worker: int, request: Request) -> None:
-        self.in_flight[worker] -= 1
-
-    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        pass
-
-    def polled(self, worker: int, load: Load) -> None:
-        pass
-
-    def least(self, allowed: Sequence[int] | None = None) -> int:
-        """Of the allowed ones, or of all: fewest in flight, then fewest ever, then the first."""
-        in_flight, processed = self.in_flight, self.processed
-        among = range(len(in_flight)) if allowed is None else allowed
-        return min(among, key=lambda worker: (in_flight[worker], processed[worker], worker))

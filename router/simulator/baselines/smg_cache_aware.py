@@ -4,6 +4,11 @@ policies). Both modes: the approximate tree (HTTP) and the index of KV events (g
 Defaults are those of its command line: cache_threshold 0.3, balance_abs 64, balance_rel 1.5, 2^26 characters per
 worker's tree. Load is requests in flight in this router, counted when the worker is chosen. It has no queue unless one
 is configured. The tree works on blocks here instead of characters: the simulator has no text.
+
+`SmgCapped` has its `--max-concurrent-requests` (off by default) and `--queue-size 0` (docs/concepts/reliability/
+rate-limiting.md at 47fb5730): whoever finds no place is refused with 429 at once. Restated as a cap on concurrency
+alone: the bucket's refill over time, by default as many tokens a second as its capacity, would never bind at these
+loads. Its queue is first come first served, and makes short prompts wait for long ones.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from router.simulator.baselines.rule import Books, Request
+from router.simulator.baselines.rule import KvRule, Request, Rule
 
 CACHE_THRESHOLD = 0.3
 BALANCE_ABSOLUTE = 64
@@ -22,7 +27,7 @@ TREE_TOKENS = (1 << 26) // 4
 EVICTION_S = 120.0
 
 
-class _Balanced(Books):
+class _Balanced(Rule):
     """The test that comes before any look at prefixes."""
 
     def imbalanced(self) -> bool:
@@ -43,7 +48,7 @@ class SmgCacheAware(_Balanced):
         self._tokens = [0] * workers
         self._evict_at = EVICTION_S
 
-    def choose(self, request: Request, now: float) -> int:
+    def choose(self, request: Request, now: float) -> int | None:
         return self.choose_among(request, range(len(self.in_flight)), now)
 
     def choose_among(self, request: Request, allowed: Sequence[int], now: float) -> int:
@@ -94,31 +99,27 @@ class SmgCacheAware(_Balanced):
                         self._first[block] = other
 
 
-class SmgKvEvents(_Balanced):
-    """The event mode: the engines' own caches decide, whatever the length of the overlap."""
+class SmgCapped(SmgCacheAware):
+    """The tree mode behind the cap. places: requests that may be with engines at a time."""
 
-    def prepare(self, workers: int, source: random.Random) -> None:
-        super().prepare(workers, source)
-        self._index: list[set[bytes]] = [set() for _ in range(workers)]
+    def __init__(self, places: int) -> None:
+        self._places = places
+
+    def choose(self, request: Request, now: float) -> int | None:
+        return super().choose(request, now) if sum(self.in_flight) < self._places else None
+
+
+class SmgKvEvents(_Balanced, KvRule):
+    """The event mode: the engines' own caches decide, whatever the length of the overlap."""
 
     def choose(self, request: Request, now: float) -> int:
         if self.imbalanced():
             return self.take(self.least())
-        best: tuple[int, int, int] | None = None
-        chosen = -1
-        for worker, index in enumerate(self._index):
-            overlap = 0
-            for block in request.blocks:
-                if block not in index:
-                    break
-                overlap += 1
-            key = (overlap, -self.in_flight[worker], -len(index))
-            if overlap and (best is None or key > best):
-                best, chosen = key, worker
-        return self.take(self.least() if best is None else chosen)
-
-    def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        if stored:
-            self._index[worker].add(block)
-        else:
-            self._index[worker].discard(block)
+        overlaps = [self.overlap(worker, request) for worker in range(len(self.index))]
+        # of several alike the first
+        best = max(
+            (worker for worker, overlap in enumerate(overlaps) if overlap),
+            key=lambda worker: (overlaps[worker], -self.in_flight[worker], -len(self.index[worker])),
+            default=None,
+        )
+        return self.take(self.least() if best is None else best)

@@ -158,6 +158,18 @@ async def test_the_last_known_state_survives_the_database(
     await until(lambda: reader.current.version == 2)
 
 
+async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happens_next(
+    store_at: Callable[..., Any], wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
+    await reader.put(STATE)
+    wire.hold()
+    said = "stays at version 1: the newest cannot be read (TimeoutError: no answer within 0.3 s); tried again every"
+    await until(lambda: said in caplog.text)
+    wire.flowing.set()
+    await until(lambda: not reader._problem)
+
+
 async def test_a_state_that_contradicts_itself_is_not_written(
     store_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:

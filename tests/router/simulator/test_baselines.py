@@ -14,14 +14,14 @@ from router.simulator.arrival import Arrival, block_id
 from router.simulator.baselines.dynamo_cost import DynamoCost, DynamoRejecting
 from router.simulator.baselines.llm_d import LlmD
 from router.simulator.baselines.plain import PlainConsistentHash
-from router.simulator.baselines.rule import Books, Request
+from router.simulator.baselines.rule import Request, Rule
 from router.simulator.baselines.smg_cache_aware import SmgCacheAware, SmgKvEvents
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig
 from router.simulator.simulation import Simulation
 
 SIZE = 100
-AnyRule = TypeVar("AnyRule", bound=Books)
+AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
 def prepared(rule: AnyRule, workers: int) -> AnyRule:
@@ -140,12 +140,14 @@ def test_a_cap_refuses_who_finds_no_place_and_gives_it_back_when_an_answer_ends(
 
 
 @pytest.mark.parametrize("rule", [SmgCacheAware, SmgKvEvents, DynamoCost, LlmD, PlainConsistentHash])
-def test_books_are_empty_when_everything_has_ended(rule: type[Books]) -> None:
+def test_books_are_empty_when_everything_has_ended(rule: type[Rule]) -> None:
     source, made = random.Random(2), prepared(rule(), 4)
     live = []
     for _ in range(500):
         request = asking(*range(source.randrange(8)), tail=source.randrange(1, 50))
-        live.append((made.choose(request, 0.0), request))  # type: ignore[attr-defined]
+        worker = made.choose(request, 0.0)
+        assert worker is not None
+        live.append((worker, request))
         if source.random() < 0.5:
             made.ended(*live.pop(source.randrange(len(live))))
     for worker, request in live:

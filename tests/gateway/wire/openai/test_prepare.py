@@ -24,7 +24,7 @@ from tests.gateway.wire.openai.preparing import (
     messages_of,
     target,
 )
-from tests.prefixes import shared_blocks
+from tests.prefix_chains import length, shared_blocks
 from tests.sglang.fleet import with_tools_template
 
 
@@ -317,7 +317,7 @@ async def test_a_conversation_is_known_by_the_ids_that_the_engine_will_see(chat_
     prepared = await chat(target(chat_tokenizer, context_tokens=4_000), messages)
     ids = chat_tokenizer.chat_ids(messages)
     assert prepared.chain == chain_tokens(root("m", salt="salt"), ids)
-    assert len(prepared.chain) == len(ids) // BLOCK_TOKENS > 1
+    assert length(prepared.chain) == len(ids) // BLOCK_TOKENS > 1
 
 
 async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_by(chat_tokenizer: Tokenizer) -> None:
@@ -353,7 +353,7 @@ async def test_only_tools_that_the_engine_puts_into_the_prompt_are_counted(
 async def test_without_a_tokenizer_a_conversation_is_known_by_its_bytes() -> None:
     prepared = await chat(target(None, "openai"), [{"role": "user", "content": "What is the capital of France? " * 30}])
     assert prepared.chain.kind == "bytes"
-    assert len(prepared.chain) > 1
+    assert length(prepared.chain) > 1
 
 
 async def test_conversations_that_differ_in_an_image_alone_are_not_taken_for_the_same(
