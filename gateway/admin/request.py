@@ -59,7 +59,7 @@ class BoundedRequest(Request[Any, Any, State]):
 
     @property
     def secret(self) -> str:
-        """The admin key that is sent. Raises MissingKey, or Draining."""
+        """The admin key that is sent. Raises MissingKey."""
         return secret_of(self)
 
     @property
@@ -74,10 +74,8 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 def secret_of(connection: AnyConnection) -> str:
-    """The admin key that is sent. Raises MissingKey, or Draining."""
-    return bearer_secret(
-        connection.headers.get("authorization", ""), connection.app.state.services, "sk-slip-admin-..."
-    )
+    """The admin key that is sent. Raises MissingKey."""
+    return bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:

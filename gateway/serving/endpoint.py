@@ -15,7 +15,6 @@ from typing import Any, Generic
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
-    Draining,
     InternalError,
     InvalidJson,
     MissingKey,
@@ -170,15 +169,13 @@ class InferenceEndpoint(Generic[AskedT]):
 
 
 async def authenticate(authorization: bytes, services: Services) -> KeyRecord:
-    """The key of an `Authorization: Bearer` header. Raises AuthError, AuthUnavailable or Draining."""
-    secret = bearer_secret(authorization.decode("latin-1"), services, "sk-slip-...")
+    """The key of an `Authorization: Bearer` header. Raises AuthError or AuthUnavailable."""
+    secret = bearer_secret(authorization.decode("latin-1"), "sk-slip-...")
     return services.keyring.cached(secret) or await services.keyring.identify(secret)
 
 
-def bearer_secret(authorization: str, services: Services, example: str) -> str:
-    """What an `Authorization: Bearer` header carries. example: for the error. Raises MissingKey, or Draining."""
-    if services.draining:
-        raise Draining()
+def bearer_secret(authorization: str, example: str) -> str:
+    """What an `Authorization: Bearer` header carries. example: for the error. Raises MissingKey."""
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
         raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")

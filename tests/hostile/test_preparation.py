@@ -39,8 +39,6 @@ BODY = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content
 class Doors:
     """As much of `Services` as a request meets before the exchange; one key, one model."""
 
-    draining = False
-
     def __init__(self) -> None:
         self.keyring = self.fleet = self
         self.salts = Salts(b"secret")
