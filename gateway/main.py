@@ -1,15 +1,17 @@
-"""The process of one gateway instance: opens its port, serves until told to stop, drains."""
+"""The process of one gateway instance: takes its port, serves until told to stop, drains."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import gc
 import logging
+import os
 import resource
-import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +20,14 @@ from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
 from gateway.http.config import ConnectionsConfig
 
-BACKLOG = 2_048
+if TYPE_CHECKING:
+    from gateway.services import Services
+
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten
 or so turns of the loop that a request's first token takes."""
+READY_BEFORE_LISTENING_S = 5.0
+READY_LOOK_S = 0.02
 RESERVED_DESCRIPTORS = 64
 """For everything that is no client and no engine: databases, journal, metrics, the listener."""
 
@@ -63,16 +69,28 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
     from gateway.http.certificate import certificate_of
     from gateway.http.client_protocol import ClientProtocol
     from gateway.http.connections import ConnectionTable
+    from gateway.http.listener import BACKLOG, bind
     from gateway.http.server import HttpServer
+    from gateway.service_manager import READY, STOPPING, inherited_listener, notify
 
     certificate = certificate_of(config.tls)
     limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    with contextlib.closing(listen(config.host, config.port)) as listener:
+    listener = inherited_listener(os.environ, os.getpid(), config.port) or bind(config.host, config.port)
+    with contextlib.closing(listener):
         async with running_services(config, place) as services, contextlib.AsyncExitStack() as stack:
             table = ConnectionTable(limits, services.metrics)
             for part in (table, certificate):
                 if part is not None:
                     await stack.enter_async_context(part.task)
+
+            def serving() -> None:
+                logger.info("%s takes connections on port %d", place.instance, listener.port)
+                notify(os.environ, READY)
+
+            def begin_draining() -> None:
+                services.draining = True
+                notify(os.environ, STOPPING)
+
             server = HttpServer(
                 uvicorn.Config(
                     create_app(services, config),
@@ -85,16 +103,28 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
                     proxy_headers=False,
                     timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
                     backlog=BACKLOG,
-                )
+                ),
+                listener,
+                table,
+                on_serving=serving,
+                on_exit=begin_draining,
             )
-
-            def begin_draining() -> None:
-                services.draining = True
-
-            server.on_exit = begin_draining
+            await _ready(services)
             _rest_garbage_collector()
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-            await server.serve(sockets=[listener])
+            await server.serve()
+
+
+async def _ready(services: Services) -> None:
+    """Return when the instance can serve; or after a while, for then it must say on /readyz what is missing. Until it
+    listens, requests go to the instances that can."""
+    try:
+        async with asyncio.timeout(READY_BEFORE_LISTENING_S):
+            while not all(services.readiness().values()):  # noqa: ASYNC110  five parts' state, and a start has time
+                await asyncio.sleep(READY_LOOK_S)
+    except TimeoutError:
+        missing = ", ".join(name for name, holds in services.readiness().items() if not holds)
+        logger.warning("not ready after %g s, /readyz says why: %s", READY_BEFORE_LISTENING_S, missing)
 
 
 def _rest_garbage_collector() -> None:
@@ -127,21 +157,3 @@ def fitting(config: ConnectionsConfig, descriptors: int) -> ConnectionsConfig:
         2 * config.max_connections + RESERVED_DESCRIPTORS,
     )
     return msgspec.structs.replace(config, max_connections=room)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket that several instances can share. Raises ConfigError when the port cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"gateway.port: cannot listen on {host}:{port}: {error.strerror}", param="gateway.port"
-        ) from None
-    return listener

@@ -17,6 +17,7 @@ class Services(InferenceServices, kw_only=True):
     """What must hold for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]
     """Every engine, as the router told last."""
+    draining: bool = False
 
     def readiness(self) -> dict[str, bool]:
         """Each check's answer now."""

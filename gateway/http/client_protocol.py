@@ -190,6 +190,8 @@ class ClientProtocol(HttpToolsProtocol):
         if self.expect_100_continue:
             # answered without having been asked for its body, the client may send it or not: only closing is clear
             self.cycle.keep_alive = False
+        if self._table.draining:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the request's body."""

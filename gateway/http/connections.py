@@ -97,6 +97,8 @@ class ConnectionTable:
     ) -> None:
         """Raises ConfigError when a trusted proxy is no address."""
         self.config = config
+        self.draining = False
+        """Each connection ends with its next answer: the client's next request is for another instance."""
         self._observer = observer
         self._clock = clock
         self._trusted = trusted_networks(config.trusted_proxies)
@@ -119,6 +121,11 @@ class ConnectionTable:
     def __len__(self) -> int:
         """Connections held."""
         return len(self._held)
+
+    @property
+    def heads(self) -> int:
+        """Connections whose client has yet to say what it wants, TLS included."""
+        return len(self._since_s[Waiting.HEAD])
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""

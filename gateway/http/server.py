@@ -1,20 +1,85 @@
-"""uvicorn, told to say at once when a signal asks it to end: new requests are then refused, running ones finish."""
+"""uvicorn, told to leave so that no request is lost: what is on its way is taken and answered, then the process ends.
+
+In order: answers end their connections, so that clients go elsewhere by themselves; no new handshakes; those under way
+end; the port is closed; who has connected says what it wants; idle connections are closed, running requests finish.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
+from gateway.http.connections import ConnectionTable
+from gateway.http.listener import Listener
+
+HANDSHAKES_S = 0.5
+"""How long handshakes under way may take, and clients with a connection use it once more. Less than the second after
+which a client asks again, which then finds the port closed here and open at another instance."""
+FIRST_REQUEST_S = 2.0
+"""How long a connection may take to say what it wants, TLS included, once the port is closed."""
+LOOK_S = 0.02
+
 
 class HttpServer(uvicorn.Server):
-    """One instance's HTTP server. `on_exit` is called when the first signal arrives."""
+    """One instance's HTTP server."""
 
-    on_exit: Callable[[], None] | None = None
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: Listener,
+        table: ConnectionTable,
+        *,
+        on_serving: Callable[[], None] = lambda: None,
+        on_exit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """on_serving: called when connections are taken. on_exit: called by `leave`."""
+        super().__init__(config)
+        self._listener = listener
+        self._table = table
+        self._on_serving = on_serving
+        self._on_exit = on_exit
+
+    def leave(self) -> None:
+        """Begin to end: what the first signal does."""
+        self.should_exit = True
+        self._table.draining = True
+        self._on_exit()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """uvicorn's signal handler."""
-        if self.on_exit is not None:
-            self.on_exit()
+        first = not self.should_exit
         super().handle_exit(sig, frame)
+        if first:
+            self.leave()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. Signals are ours by now: none ends the process with connections in the socket's queue. Raises
+        ConfigError when the port cannot be had."""
+        self._listener.listen()
+        await super().startup(sockets=[self._listener.socket])
+        self._on_serving()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Leave; a second Ctrl-C cuts each wait short."""
+        if self._listener.shared:  # its queue is others' too
+            self._stop_listening()
+        self._listener.turn_away()
+        await self._wait(HANDSHAKES_S)
+        self._stop_listening()
+        await self._wait(FIRST_REQUEST_S, lambda: self._table.heads == 0)
+        await super().shutdown()
+
+    def _stop_listening(self) -> None:
+        for server in self.servers:
+            server.close()
+        self._listener.close()
+
+    async def _wait(self, timeout_s: float, over: Callable[[], bool] = lambda: False) -> None:
+        clock = asyncio.get_running_loop().time
+        end_s = clock() + timeout_s
+        while clock() < end_s and not over() and not self.force_exit:  # noqa: ASYNC110  as uvicorn's own
+            await asyncio.sleep(LOOK_S)

@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from contracts.errors import AuthError, Draining, InternalError, PreparationTimeout, SlipstreamError
+from contracts.errors import AuthError, InternalError, PreparationTimeout, SlipstreamError
 from contracts.phases import Phase
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
@@ -46,12 +46,6 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     metrics: GatewayMetrics
     traces: Traces
     salts: Salts
-    draining: bool = False
-
-    def require_accepting(self) -> None:
-        """Raises Draining."""
-        if self.draining:
-            raise Draining()
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
         """Count a request that was refused before it was prepared, and record it when its caller is known."""
@@ -106,7 +100,6 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _begin(self, arrival: Arrival, receive: Receive, connection: ClientConnection) -> InferenceRequest:
         """Steps 1 and 2 of a request."""
         services = self._services
-        services.require_accepting()
         key = await self._key(self._format.authorization(arrival.headers), connection.network)
         organization_id = key.caller.organization_id
         try:

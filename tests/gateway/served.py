@@ -17,8 +17,8 @@ from gateway.http.certificate import Certificate
 from gateway.http.client_protocol import ClientProtocol
 from gateway.http.config import ConnectionsConfig
 from gateway.http.connections import ConnectionTable
+from gateway.http.listener import Listener, bind
 from gateway.http.server import HttpServer
-from gateway.main import listen
 
 GUARD_S = 30.0
 """Nothing takes this long unless a test fails."""
@@ -48,6 +48,11 @@ class Served:
         self.held = 0
         self.malformed: Counter[str] = Counter()
         self.changed = asyncio.Event()
+        self.serving = asyncio.Event()
+        self.server: HttpServer
+        self.listener: Listener
+        self.task: asyncio.Task[None]
+        """Done when the server has ended."""
         self._peers: list[asyncio.StreamWriter] = []
 
     def connection_ended(self, reason: str) -> None:
@@ -90,11 +95,14 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(app: App, certificate: Certificate | None = None, **limits: Any) -> AsyncIterator[Served]:
-    """The server, gone at the end. limits: fields of ConnectionsConfig that are not the default."""
+async def served(
+    app: App, certificate: Certificate | None = None, *, port: int = 0, **limits: Any
+) -> AsyncIterator[Served]:
+    """The server, gone at the end. port: another's, to share it; 0: a free one. limits: fields of ConnectionsConfig
+    that are not the default."""
     config = msgspec.structs.replace(ConnectionsConfig(), **limits)
-    with contextlib.closing(listen("127.0.0.1", 0)) as listener:
-        running = Served(listener.getsockname()[1])
+    with contextlib.closing(bind("127.0.0.1", port)) as listener:
+        running = Served(listener.port)
         table = ConnectionTable(config, running)
         http: Any = functools.partial(ClientProtocol, table=table, certificate=certificate)
         server = HttpServer(
@@ -105,12 +113,17 @@ async def served(app: App, certificate: Certificate | None = None, **limits: Any
                 lifespan="off",
                 log_config=None,
                 server_header=False,
-            )
+            ),
+            listener,
+            table,
+            on_serving=running.serving.set,
         )
+        running.server, running.listener = server, listener
         table.task.start()
-        task = asyncio.create_task(server.serve(sockets=[listener]))
+        running.task = task = asyncio.create_task(server.serve())
         try:
             async with asyncio.timeout(GUARD_S):
+                await running.serving.wait()
                 yield running
         finally:
             await running.leave()

@@ -10,13 +10,11 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-import uvicorn
 import uvloop
 
 from gateway.config import GatewayConfig
 from gateway.http.front_page import LINKS
-from gateway.http.server import HttpServer
-from gateway.main import listen
+from tests.gateway.served import served
 from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 
 OVERSIZE = GatewayConfig().max_body_bytes + 1
@@ -185,19 +183,11 @@ def test_bytes_of_a_response_leave_at_once() -> None:
             pass
 
     async def options() -> list[int]:
-        with listen("127.0.0.1", 0) as listener:
-            server = HttpServer(uvicorn.Config(app, http="httptools", lifespan="off", log_config=None))
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with served(app) as running:
+            reader, _ = await running.connect(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             await reader.readuntil(b"one")
-            sockets = [open_.transport.get_extra_info("socket") for open_ in server.server_state.connections]
-            found = [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets]
-            writer.close()
-            await writer.wait_closed()
-            server.should_exit = True
-            await serving
-            return found
+            sockets = [each.transport.get_extra_info("socket") for each in running.server.server_state.connections]
+            return [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(options()) == [1]

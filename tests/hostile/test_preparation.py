@@ -22,7 +22,7 @@ from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
+from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
@@ -38,9 +38,6 @@ BODY = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content
 
 class Doors:
     """As much of `InferenceServices` as a request meets before the exchange; one key, one model."""
-
-    draining = False
-    require_accepting = InferenceServices.require_accepting
 
     def __init__(self) -> None:
         self.keyring = self.catalog = self

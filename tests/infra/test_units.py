@@ -14,11 +14,14 @@ import pytest
 import yaml
 
 from contracts import settings
+from gateway.config import GatewayConfig
 from slipstream.__main__ import cli
 from slipstream.settings import Settings
 from tests.deployment import ROOT
 
-UNITS = sorted((ROOT / "infra" / "systemd").glob("*.service"))
+SYSTEMD = ROOT / "infra" / "systemd"
+UNITS = sorted(SYSTEMD.glob("*.service"))
+SOCKET = SYSTEMD / "slipstream-gateway.socket"
 COMPOSE = ROOT / "infra" / "compose"
 PROGRAM = "/opt/slipstream/.venv/bin/slipstream"
 
@@ -49,11 +52,21 @@ def test_there_is_a_unit_for_every_process_and_the_guide_names_it() -> None:
     assert all(f"slipstream-{process}" in guide for process in processes)
 
 
+def test_gateways_take_the_socket_that_systemd_holds_and_say_when_they_serve() -> None:
+    gateway = (SYSTEMD / "slipstream-gateway@.service").read_text()
+    assert f"\nSockets={SOCKET.name}\n" in gateway
+    assert "\nType=notify\n" in gateway
+    (address,) = re.findall(r"^ListenStream=(.*)$", SOCKET.read_text(), re.M)
+    config = GatewayConfig()
+    assert address == f"{config.host}:{config.port}"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_takes_every_unit(tmp_path: Path) -> None:
     for unit in UNITS:
         (tmp_path / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
-    files = [str(tmp_path / unit.name) for unit in UNITS]
+    (tmp_path / SOCKET.name).write_text(SOCKET.read_text())
+    files = [str(tmp_path / unit.name) for unit in (*UNITS, SOCKET)]
     told = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, timeout=60, check=False
     )

@@ -184,7 +184,7 @@ async def test_the_places_it_held_are_free_again(
     await until(both_are_free)
 
 
-async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
+async def test_a_gateway_told_to_stop_finishes_its_streams_and_refuses_nobody(
     trial_client: openai.AsyncOpenAI,
     trial: Deployment,
     trial_engines: list[FakeEngineProcess],
@@ -210,13 +210,7 @@ async def test_a_gateway_told_to_stop_finishes_its_streams_and_takes_no_more(
     listens = True
     while listens:
         listens = not await no_longer_listens()
-        try:
-            await trial_client.chat.completions.create(model="fake", messages=MESSAGES)
-        except openai.InternalServerError as error:  # a connection it had accepted before it stopped to listen
-            assert error.code == "draining"
-            assert int(error.response.headers["retry-after"]) >= 1
-        except openai.APIConnectionError:
-            pass  # in the accept queue of a socket that closes: the kernel resets it, and an SDK tries again
+        await trial_client.chat.completions.create(model="fake", messages=MESSAGES)  # whichever takes it, answers
     # a client whose idle connection was closed notices and takes another
     await kept_alive.chat.completions.create(model="fake", messages=MESSAGES)
     for _ in range(10):  # from now on every connection goes to the other one

@@ -15,7 +15,7 @@ from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
+from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
@@ -33,10 +33,7 @@ STREAM, WHOLE = b'{"text":"hi","lines":true}', b'{"text":"hi"}'
 class Parts:
     """As much of `InferenceServices` as an endpoint needs: one key, one model."""
 
-    require_accepting = InferenceServices.require_accepting
-
     def __init__(self, platform: Harness) -> None:
-        self.draining = False
         self.keyring = self.catalog = self
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
@@ -132,16 +129,3 @@ async def test_a_status_of_its_own_is_what_client_journal_and_traces_see() -> No
         assert client.answer.status == BUSY
         assert platform.journal.records[0].status == BUSY
         assert platform.traces.seen == [(BUSY, "overloaded")]
-
-
-async def test_a_gateway_that_drains_takes_nothing_new_and_finishes_what_runs() -> None:
-    async with harness() as platform, endpoint(platform) as (parts, session, url):
-        platform.script(inter_token_s=0.001, tokens=20)
-        async with session.post(url, data=b'{"text":"hi","lines":true,"tokens":100}') as running:
-            await running.content.readline()
-            parts.draining = True
-            async with session.post(url, data=STREAM) as response:
-                assert (response.status, (await response.json())["wrong"]) == (503, "draining")
-            assert msgspec.json.decode((await running.read()).splitlines()[-1]) == {"end": 20}
-        assert len(platform.limiter.reserved) == 1
-        platform.require_balanced()

@@ -1,0 +1,90 @@
+"""The gateway's port: bound at once, listened on when there is something to serve, left so that nobody is lost.
+
+Instances share a port in one of two ways. Each has a socket of its own, and the kernel deals new connections out among
+them (SO_REUSEPORT): a socket that closes takes the handshakes with it that it has begun, so it turns new ones away
+first. Or a service manager holds one socket for all of them (`gateway.service_manager`): closing it here
+closes nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import socket
+import struct
+import sys
+
+from contracts.errors import ConfigError
+
+BACKLOG = 2_048
+SO_ATTACH_FILTER = 26
+"""asm-generic/socket.h; Python's module has no name for it."""
+DROP_SYN = (
+    # Classic BPF on what a listening socket is given, from the TCP header on: (code, if true, if false, k).
+    (0x30, 0, 0, 13),  # the byte of the flags
+    (0x45, 0, 1, 0x02),  # SYN is set: a new connection
+    (0x06, 0, 0, 0),  # drop
+    (0x06, 0, 0, 0xFFFF_FFFF),  # keep; accepted sockets inherit the filter, and see no SYN
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """One instance's listening socket. `close` is idempotent."""
+
+    def __init__(self, bound: socket.socket, *, shared: bool = False) -> None:
+        """shared: others accept from the same socket, it is theirs too."""
+        self.socket = bound
+        self.shared = shared
+
+    @property
+    def port(self) -> int:
+        """The port bound."""
+        return int(self.socket.getsockname()[1])
+
+    def listen(self) -> None:
+        """From now on the kernel takes connections for us. Raises ConfigError when somebody else listens meanwhile."""
+        try:
+            self.socket.listen(BACKLOG)
+        except OSError as error:
+            raise _unavailable(self.socket.getsockname()[0], self.port, error) from None
+
+    def turn_away(self) -> None:
+        """Begin no more handshakes; those under way end as ever.
+
+        A client that is not answered asks again after a second (RFC 6298), when this socket is closed: another
+        instance's takes it then. A socket that others share is left as it is.
+        """
+        if self.shared or sys.platform != "linux":
+            return
+        program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in DROP_SYN))
+        try:
+            self.socket.setsockopt(
+                socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), ctypes.addressof(program))
+            )
+        except OSError as error:  # a sandbox without filters: what is in the middle of its handshake is lost
+            logger.info("new connections cannot be turned away before the port is closed: %s", error.strerror)
+
+    def close(self) -> None:
+        """Give it back."""
+        self.socket.close()
+
+
+def bind(host: str, port: int) -> Listener:
+    """A socket of our own on a port that several instances can share; it does not listen yet, so that nobody waits for
+    an instance that may never start. Raises ConfigError when the port cannot be had."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise _unavailable(host, port, error) from None
+    return Listener(bound)
+
+
+def _unavailable(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(f"gateway.port: cannot listen on {host}:{port}: {error.strerror}", param="gateway.port")

@@ -1,0 +1,62 @@
+"""What systemd, and whoever speaks its protocols, gives a gateway and hears from it: sd_listen_fds(3), sd_notify(3).
+
+Neither is a setting: the variables are the manager's, set for one process.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+
+from contracts.errors import ConfigError
+from gateway.http.listener import Listener
+
+FIRST_DESCRIPTOR = 3
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+
+logger = logging.getLogger(__name__)
+
+
+def inherited_listener(environment: Mapping[str, str], pid: int, port: int) -> Listener | None:
+    """The listening socket that the manager holds for this process and for others; None: it holds none.
+
+    port: as the settings say, for keys of clients, probes and the start's own words name it. Raises ConfigError when
+    what was handed over is not one TCP socket that listens there.
+    """
+    count = environment.get("LISTEN_FDS", "0")
+    if environment.get("LISTEN_PID") != str(pid) or count == "0":
+        return None
+    if count != "1":
+        raise ConfigError(f"LISTEN_FDS is {count}: the socket unit must have one ListenStream=")
+    try:
+        held = socket.socket(fileno=FIRST_DESCRIPTOR)
+        listens = held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ConfigError(f"LISTEN_FDS is 1, but descriptor 3 is no socket: {error.strerror}") from None
+    if held.family not in (socket.AF_INET, socket.AF_INET6) or held.type != socket.SOCK_STREAM or not listens:
+        raise ConfigError("the socket unit must listen on a TCP port: ListenStream=127.0.0.1:8000, Accept=no")
+    held.set_inheritable(False)
+    held.setblocking(False)
+    listener = Listener(held, shared=True)
+    if listener.port != port:
+        raise ConfigError(
+            f"gateway.port: is {port}, but the socket unit listens on {listener.port}; make them the same",
+            param="gateway.port",
+        )
+    return listener
+
+
+def notify(environment: Mapping[str, str], state: str) -> None:
+    """Tell the manager, where there is one that wants to hear it. It is never worth a failure of ours."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(1.0)
+            # a leading @ stands for the zero byte of Linux' abstract names
+            sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+    except OSError as error:
+        logger.warning("the service manager could not be told %s: %s", state, error)
