@@ -47,8 +47,8 @@ class InferenceController(Controller):
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        model = services.fleet.find(name.removeprefix("/")).model
-        key.require_model(model)
+        model = services.fleet.find(name.removeprefix("/"), key.may_use).model
+        key.require_model(model, services.fleet.models)
         return _model(model)
 
 
