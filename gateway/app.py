@@ -92,7 +92,7 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
         if error.status_code == 413:
             return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
         if isinstance(error, ValidationException):
-            return refusal_of(error, request.path_params)
+            return refusal_of(error, request)
         if error.status_code < 500:
             return InvalidField(error.detail)
     request_id = mint()

@@ -53,7 +53,9 @@ def _advice(path: str) -> str:
         return f"The admin API is {ADMIN}; GET {ADMIN}/openapi.json describes it."
     for served, how in SERVED.items():
         if path.endswith(served.removeprefix(VERSION)):
-            return f"Did you mean {how} {served}? A client's base URL is this address and {VERSION}, no more and no less."
+            return (
+                f"Did you mean {how} {served}? A client's base URL is this address and {VERSION}, no more and no less."
+            )
     if steps[0] in NOT_SERVED:
         return f"{NOT_SERVED[steps[0]]} not served here. {_all_served()}"
     known = SERVED | HEALTH

@@ -95,7 +95,6 @@ class ChatTemplate:
                 param="messages",
             ) from None
 
-
     def _rendered(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
         return self._template.render(
             messages=list(messages),

@@ -78,9 +78,13 @@ def check(secret: str, prefix: str = PREFIX) -> None:
 def _check_kind(secret: str, prefix: str) -> None:
     is_admin = secret.startswith(ADMIN_PREFIX)
     if is_admin and prefix == PREFIX:
-        raise WrongKeyKind(f"This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with {PREFIX}.")
+        raise WrongKeyKind(
+            f"This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with {PREFIX}."
+        )
     if not is_admin and secret.startswith(PREFIX) and prefix == ADMIN_PREFIX:
-        raise WrongKeyKind(f"This is an inference key, which opens /v1 only; the admin API needs one that starts with {ADMIN_PREFIX}.")
+        raise WrongKeyKind(
+            f"This is an inference key, which opens /v1 only; the admin API needs one that starts with {ADMIN_PREFIX}."
+        )
 
 
 def _whose(secret: str) -> str:

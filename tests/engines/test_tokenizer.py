@@ -284,7 +284,9 @@ def test_an_image_goes_only_where_the_template_has_a_place_for_it(tmp_path: Path
     if way == "asks for a kind":
         assert tokenizer.decode(tokenizer.chat_ids(asked)) == "user: a;user: [text]b[image_url];"
         return
-    with pytest.raises(UnsupportedField, match=r"reads text only, and messages\[1\]\.content\[1\] is an image") as caught:
+    with pytest.raises(
+        UnsupportedField, match=r"reads text only, and messages\[1\]\.content\[1\] is an image"
+    ) as caught:
         tokenizer.chat_ids(asked)
     assert caught.value.param == "messages[1].content[1]"
 

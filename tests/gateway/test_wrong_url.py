@@ -57,6 +57,8 @@ def test_a_long_path_is_not_repeated_whole() -> None:
 
 
 def test_what_is_named_as_served_is_and_what_is_not_is_not() -> None:
-    served = {f"{VERSION}{path}" for handler in InferenceController(owner=None).get_route_handlers() for path in handler.paths}  # type: ignore[arg-type]
+    served = {
+        f"{VERSION}{path}" for handler in InferenceController(owner=None).get_route_handlers() for path in handler.paths
+    }  # type: ignore[arg-type]
     assert {path for path in served if "{" not in path} == set(SERVED)
     assert not [path for path in served if path.split("/")[2] in NOT_SERVED]
