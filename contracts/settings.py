@@ -8,16 +8,15 @@ environment for settings.
 from __future__ import annotations
 
 import difflib
-import enum
 import logging
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from contracts.choices import choices
 from contracts.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -63,9 +62,10 @@ def load(
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$.") or "settings"
-        allowed = _choices(kind, field) if message.startswith("Invalid enum value") else []
-        hint = f"; one of {', '.join(allowed)}" if allowed else ""
-        raise ConfigError(f"{field}: {message}; got {_value_at(tree, field)!r}{hint}", param=field) from None
+        allowed = choices(kind, field) if message.startswith("Invalid") else []
+        value = _value_at(tree, field)
+        said = f"{value!r} is none of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
+        raise ConfigError(f"{field}: {said}", param=field) from None
 
 
 def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
@@ -192,26 +192,6 @@ def _struct(annotation: Any) -> type[msgspec.Struct] | None:
         if found is not None:
             return found
     return None
-
-
-def _choices(kind: type[msgspec.Struct], dotted: str) -> list[str]:
-    """The values of the enumeration or literal that a setting is."""
-    annotation: Any = kind
-    for name in re.sub(r"\[[^]]*\]", "", dotted).split("."):
-        inner = _struct(annotation)
-        found = [] if inner is None else [f.type for f in msgspec.structs.fields(inner) if f.encode_name == name]
-        if not found:
-            return []
-        annotation = found[0]
-    return _members(annotation)
-
-
-def _members(annotation: Any) -> list[str]:
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return [str(member.value) for member in annotation]
-    if get_origin(annotation) is Literal:
-        return [str(value) for value in get_args(annotation)]
-    return [value for argument in get_args(annotation) for value in _members(argument)]
 
 
 def _is_collection(annotation: Any) -> bool:

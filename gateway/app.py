@@ -16,7 +16,6 @@ from contracts.errors import (
     InternalError,
     InvalidField,
     MethodNotAllowed,
-    NotFound,
     SlipstreamError,
 )
 from gateway.admin.controllers import PREFIX, admin_operations
@@ -38,6 +37,7 @@ from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, document
+from gateway.wrong_url import unknown_url
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
@@ -94,18 +94,24 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return NotFound(f"Unknown request URL: {request.method} {request.url.path}.")
+            return unknown_url(request.method, request.url.path)
         if error.status_code == 405:
-            return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}.")
+            return _wrong_method(request, error)
         if error.status_code == 413:
             return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
         if isinstance(error, ValidationException):
-            return refusal_of(error, request.path_params)
+            return refusal_of(error, request)
         if error.status_code < 500:
             return InvalidField(error.detail)
     request_id = mint()
     logger.exception("request %s failed", request_id, exc_info=error)
     return InternalError(f"Internal error. Quote request {request_id} when you report it.")
+
+
+def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> MethodNotAllowed:
+    allowed = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in ("", "OPTIONS")]
+    advice = f"; use {' or '.join(sorted(allowed))}" if allowed else ""
+    return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
 
 
 def _response(error: SlipstreamError) -> Response[bytes]:

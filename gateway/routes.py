@@ -47,8 +47,8 @@ class ModelsController(Controller):
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        model = services.catalog.find(name.removeprefix("/")).model
-        key.require_model(model)
+        model = services.catalog.find(name.removeprefix("/"), key.may_use).model
+        key.require_model(model, services.catalog.models)
         return _model(model)
 
 

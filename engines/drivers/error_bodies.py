@@ -18,6 +18,7 @@ from contracts.usage import Usage
 RETRY_AFTER_S = 1.0
 MAX_SENTENCE = 400
 CLIENT_STATUSES = (400, 413, 422)
+NAMES_HINT = "status 404; compare the engine's /v1/models with the model's name or engine_model"
 
 _TOO_LONG = (
     # SGLang: prompt alone
@@ -45,7 +46,12 @@ _TOO_LONG = (
 _VALIDATION = re.compile(
     r"'loc': \('body', '(?P<field>\w+)'.*?'msg': (?P<quote>['\"])(?P<said>.*?)(?P=quote)", re.DOTALL
 )
-_INTERNAL = re.compile(r"Traceback|File \"|\w\.py\b|(?:^|\s)/\w+/|0x[0-9a-f]{6,}|https?://")
+_INTERNAL = re.compile(
+    # places of a program, a disk or a network
+    r"Traceback|File \"|\w\.py\b|(?:^|\s)/\w+/|0x[0-9a-f]{6,}|https?://|\b\d{1,3}(?:\.\d{1,3}){3}\b|\blocalhost\b"
+    # what Python and jinja2 say of their own objects: a chat template that fails under vLLM, for one
+    r"|has no attribute|NoneType|<class '|can only concatenate|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
+)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -87,10 +93,17 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         return EngineRefused(sentence_of(said.message), param=said.param)
     if status in (429, 503):
         return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S)
+    # for the log: what is ours to mend
+    detail = said.message[:MAX_SENTENCE]
     if status in (401, 403):
-        # ours to mend: the client's key was good
-        return EngineFailed("The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S)
-    return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S)
+        # the client's key was good
+        return EngineFailed(
+            "The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S, detail=detail
+        )
+    if status == 404 and (sentence := _safe(said.message)):
+        # most often another name than the one it serves: what it says is what the operator has to read
+        return EngineFailed(f"The engine answered: {sentence}", retry_after_s=RETRY_AFTER_S, detail=NAMES_HINT)
+    return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S, detail=detail)
 
 
 def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> SlipstreamError:
@@ -125,10 +138,13 @@ def sentence_of(message: str) -> str:
     validation = _VALIDATION.search(message)
     if validation is not None:
         return f"{validation['field']}: {validation['said']}"[:MAX_SENTENCE]
+    return _safe(message) or "The engine found the request invalid."
+
+
+def _safe(message: str) -> str:
+    """The message if it is one plain sentence, else nothing."""
     line = message.strip()
-    if not line or "\n" in line or len(line) > MAX_SENTENCE or _INTERNAL.search(line):
-        return "The engine found the request invalid."
-    return line
+    return "" if "\n" in line or len(line) > MAX_SENTENCE or _INTERNAL.search(line) else line
 
 
 def with_drafts(usage: Usage, extension: Any) -> Usage:

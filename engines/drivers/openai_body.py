@@ -10,6 +10,8 @@ from contracts.generation import ChatPrompt, Generation, Sampling, TextPrompt
 JsonObject = dict[str, Any]
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
+GIVEN_OR_THE_ENGINES_OWN = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+"""Fields of `Sampling` that are OpenAI's under the same name."""
 
 
 def path_of(generation: Generation) -> str:
@@ -20,8 +22,9 @@ def path_of(generation: Generation) -> str:
 def openai_body(generation: Generation, engine_model: str) -> JsonObject:
     """The body without stream options and extras.
 
-    Every sampling value is written out, OpenAI's default where the client gave none: engines fall back on defaults
-    of their own. Raises UnsupportedField for prompts of mixed kind.
+    A sampling value that the client did not give is left out, so that the engine's own applies: vLLM and SGLang take
+    what the model's maker recommends in `generation_config.json`. `max_tokens` alone is always there: it is what was
+    reserved. Raises UnsupportedField for prompts of mixed kind.
     """
     prompt, sampling = generation.prompt, generation.sampling
     body: JsonObject = {"model": engine_model, "stream": True}
@@ -52,7 +55,9 @@ def _completion(prompt: TextPrompt, sampling: Sampling) -> JsonObject:
     prompts = prompt.prompts
     if len({isinstance(entry, str) for entry in prompts}) != 1:
         raise UnsupportedField("Prompts must be all text or all token ids.", param="prompt")
-    body: JsonObject = {"prompt": prompts[0] if len(prompts) == 1 else prompts, "echo": prompt.echo}
+    body: JsonObject = {"prompt": prompts[0] if len(prompts) == 1 else prompts}
+    if prompt.echo:
+        body["echo"] = True
     if prompt.suffix is not None:
         body["suffix"] = prompt.suffix
     if sampling.logprobs is not None:
@@ -64,22 +69,15 @@ def _completion(prompt: TextPrompt, sampling: Sampling) -> JsonObject:
 
 
 def _sampling(sampling: Sampling) -> JsonObject:
-    body: JsonObject = {
-        "max_tokens": sampling.max_tokens,
-        "n": sampling.n,
-        "temperature": _or(sampling.temperature, 1.0),
-        "top_p": _or(sampling.top_p, 1.0),
-        "frequency_penalty": _or(sampling.frequency_penalty, 0.0),
-        "presence_penalty": _or(sampling.presence_penalty, 0.0),
-    }
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
+    body: JsonObject = {"max_tokens": sampling.max_tokens}
+    if sampling.n > 1:
+        body["n"] = sampling.n
+    for name in GIVEN_OR_THE_ENGINES_OWN:
+        value = getattr(sampling, name)
+        if value is not None:
+            body[name] = value
     if sampling.stop:
         body["stop"] = sampling.stop
     if sampling.logit_bias:
         body["logit_bias"] = sampling.logit_bias
     return body
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value

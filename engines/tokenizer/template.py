@@ -19,7 +19,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from contracts.errors import ConfigError, InvalidField, in_words
+from contracts.errors import ConfigError, InvalidField, UnsupportedField, in_words
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ JsonObject = dict[str, Any]
 Check = Callable[[Sequence[JsonObject]], None]
 """Looks at messages whose calls' arguments are parsed; raises what it will."""
 REFUSAL_CHARACTERS = 300
+TOOL_RESULT = "seventeen herons"
+"""No template says so by itself."""
 ARGUMENTS_DEPTH = 5
 """Lists and objects around the arguments of a call: the messages, the message, its calls, the call, its function."""
 _LOOPS_OVER_CONTENT = re.compile(r"""\bfor\s+\w+\s+in\s+\w+(?:\.content|\[['"]content['"]\])""")
@@ -57,9 +59,10 @@ class ChatTemplate:
     ) -> list[JsonObject]:
         """The messages as the template expects them, which is not quite as they come over the wire.
 
-        Arguments of tool calls are objects, not JSON text. A list of text parts becomes one text, joined by spaces as
-        SGLang joins them, unless the template looks into the parts itself. check: sees them before that. Raises
-        InvalidField for more than a template can be trusted to walk through.
+        Arguments of tool calls are objects, not JSON text. No content is an empty one, as SGLang and vLLM have it. A
+        list of text parts becomes one text, joined by spaces as SGLang joins them, unless the template looks into the
+        parts itself; if it does not, it has no place for an image. check: sees them before that. Raises InvalidField
+        for more than a template can be trusted to walk through, UnsupportedField naming the part that is no text.
         """
         messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
         if check is not None:
@@ -67,7 +70,10 @@ class ChatTemplate:
         # they were text until now, whose own depth counts
         parsed = msgspec.structs.replace(bounds, max_depth=bounds.max_depth + ARGUMENTS_DEPTH)
         require_bounded(messages, "messages", parsed)
-        return messages if self._takes_parts else [_with_joined_parts(message) for message in messages]
+        messages = [_with_content(message) for message in messages]
+        if self._takes_parts:
+            return messages
+        return [_with_text(message, index) for index, message in enumerate(messages)]
 
     def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
         """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses.
@@ -75,13 +81,7 @@ class ChatTemplate:
         What the template says when it refuses is meant for the client; what jinja2 says when it fails is not.
         """
         try:
-            return self._template.render(
-                messages=list(messages),
-                tools=list(tools) if tools else None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._specials,
-            )
+            return self._rendered(messages, tools)
         except _Refused as refused:
             # it may quote a message, with the marks of `Escape` in it
             said = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
@@ -90,10 +90,34 @@ class ChatTemplate:
         except Exception as error:
             logger.warning("a chat template failed: %s", in_words(error)[:REFUSAL_CHARACTERS])
             raise InvalidField(
-                "The model's chat template cannot render these messages: it does not take this order of roles, or "
-                "these fields. Check them against the model's documentation.",
+                "This model's chat template fails on these messages: it does not take this order of roles, or one of "
+                "their fields. Check them against the model's documentation.",
                 param="messages",
             ) from None
+
+    def _rendered(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
+        return self._template.render(
+            messages=list(messages),
+            tools=list(tools) if tools else None,
+            documents=None,
+            add_generation_prompt=True,
+            **self._specials,
+        )
+
+    @property
+    def shows_tool_results(self) -> bool:
+        """Whether what a tool answered gets into the prompt. False only where the template leaves it out in silence; one
+        that fails on our example may still take others."""
+        call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {}}}
+        example = [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": TOOL_RESULT},
+        ]
+        try:
+            return TOOL_RESULT in self._rendered(example, None)
+        except Exception:
+            return True
 
 
 class _Refused(Exception):
@@ -115,11 +139,23 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _with_joined_parts(message: JsonObject) -> JsonObject:
-    parts = message.get("content")
-    if not isinstance(parts, list | tuple) or any(part.get("type") != "text" for part in parts):
+def _with_content(message: JsonObject) -> JsonObject:
+    return message if message.get("content") is not None else {**message, "content": ""}
+
+
+def _with_text(message: JsonObject, index: int) -> JsonObject:
+    content = message["content"]
+    if isinstance(content, str):
         return message
-    return {**message, "content": " ".join(part["text"] for part in parts)}
+    for number, part in enumerate(content):
+        if part.get("type") != "text":
+            field = f"messages[{index}].content[{number}]"
+            what = "an image" if part.get("type") == "image_url" else f"of type {part.get('type')!r}"
+            raise UnsupportedField(
+                f"This model reads text only, and {field} is {what}. Leave it out, or ask a model that takes it.",
+                param=field,
+            )
+    return {**message, "content": " ".join(part["text"] for part in content)}
 
 
 def _with_parsed_arguments(message: JsonObject, index: int, bounds: JsonBounds) -> JsonObject:

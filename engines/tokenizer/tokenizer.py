@@ -6,6 +6,7 @@ User text never becomes a control token here: `<|end|>` typed by a user is encod
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +94,11 @@ class Tokenizer:
         """The chat template that renders tools, or None when the model has no chat template."""
         template = self._tool_template or self._chat_template
         return None if template is None else template.source
+
+    @functools.cached_property
+    def shows_tool_results(self) -> bool:
+        """As of `ChatTemplate`, of the template for conversations without tools."""
+        return self._chat_template is None or self._chat_template.shows_tool_results
 
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),

@@ -16,7 +16,7 @@ from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
 LAST_USED_EVERY = timedelta(minutes=1)
-UNKNOWN_KEY = "This API key does not exist."
+UNKNOWN_KEY = keys.UNKNOWN
 NO_KEY = UUID(int=0)
 """In place of a key's id: somebody with a shell on the deployment's machine, who may do everything as it is."""
 

@@ -117,13 +117,15 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
         seen.add(name)
 
 
-def refusal_of(error: ValidationException, path: dict[str, Any]) -> SlipstreamError:
+def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> SlipstreamError:
     """Litestar's error for a parameter, as ours: a path names nothing, anything else is a bad value."""
+    path, endpoint = request.path_params, request.route_handler.opt.get("endpoint")
+    kind = msgspec.Struct if endpoint is None else endpoint.query or msgspec.Struct
     problem: Any = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
     name = problem.get("key", "")
     if name in path:
         return NotFound(f"There is no {_noun(name)} {path[name]!r}: ids are UUIDs.")
-    return validation_error(f"{problem.get('message', error.detail)} - at `$.{name}`", msgspec.Struct)
+    return validation_error(f"{problem.get('message', error.detail)} - at `$.{name}`", kind)
 
 
 def _noun(parameter: str) -> str:

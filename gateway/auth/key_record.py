@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -41,14 +42,17 @@ class KeyRecord(msgspec.Struct, frozen=True):
         """Whether the project has access to the model and its tier."""
         return (self.models is None or model.name in self.models) and (self.tiers is None or model.tier in self.tiers)
 
-    def require_model(self, model: Model) -> None:
-        """Raises ModelForbidden, which names what is missing."""
+    def require_model(self, model: Model, models: Iterable[Model]) -> None:
+        """Raises ModelForbidden, which names what is missing, and those of `models` that may be used instead."""
         if self.may_use(model):
             return
         what = f"model '{model.name}'"
         if self.models is None or model.name in self.models:
             what = f"tier '{model.tier.value}', which model '{model.name}' belongs to"
-        raise ModelForbidden(f"Project {self.caller.project_id} does not have access to {what}.", param="model")
+        usable = ", ".join(other.name for other in models if self.may_use(other)) or "none"
+        raise ModelForbidden(
+            f"Project {self.caller.project_id} does not have access to {what}. It may use: {usable}.", param="model"
+        )
 
 
 class Reason(StrEnum):

@@ -212,7 +212,7 @@ def _refused(refusal: Refusal) -> AuthError:
     error: AuthError
     match refusal.reason:
         case Reason.UNKNOWN:
-            error = InvalidKey("This API key does not exist.")
+            error = InvalidKey(keys.UNKNOWN)
         case Reason.REVOKED:
             error = RevokedKey("This API key has been revoked.")
         case Reason.PROJECT_DISABLED:

@@ -24,6 +24,19 @@ RANDOM_CHARACTERS = 32
 CHECKSUM_CHARACTERS = 6
 TAIL = RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
 LENGTH = len(PREFIX) + TAIL
+PROVIDERS = {
+    "sk-ant-": "Anthropic",
+    "sk-or-": "OpenRouter",
+    "sk-proj-": "OpenAI",
+    "sk-svcacct-": "OpenAI",
+    "sk-admin-": "OpenAI",
+    "gsk_": "Groq",
+    "hf_": "Hugging Face",
+    "AIza": "Google",
+}
+"""How keys begin that people send here by mistake, and whose they are."""
+UNKNOWN = "This API key does not exist here. It may be another deployment's: check the key and the base URL."
+"""Of a key whose checksum is right and whose hash nobody knows."""
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -52,22 +65,34 @@ def check(secret: str, prefix: str = PREFIX) -> None:
     """
     _check_kind(secret, prefix)
     if not secret.startswith(prefix):
-        raise InvalidKey(f"This is not a Slipstream API key: one starts with {prefix}.")
+        raise InvalidKey(f"{_whose(secret)} Keys of this deployment start with {prefix}; ask whoever runs it for one.")
     if len(secret) != len(prefix) + TAIL:
         raise InvalidKey(
             f"An API key has {len(prefix) + TAIL} characters, this one has {len(secret)}: it was cut or extended."
         )
     body, checksum = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
     if not secret.isascii() or not hmac.compare_digest(_checksum(body), checksum):
-        raise InvalidKey("This API key is mistyped: its checksum does not match.")
+        raise InvalidKey("This API key is mistyped: its checksum does not match. Copy it again, whole.")
 
 
 def _check_kind(secret: str, prefix: str) -> None:
     is_admin = secret.startswith(ADMIN_PREFIX)
     if is_admin and prefix == PREFIX:
-        raise WrongKeyKind("This is an admin key; inference needs a project's key, which starts with sk-slip-.")
+        raise WrongKeyKind(
+            f"This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with {PREFIX}."
+        )
     if not is_admin and secret.startswith(PREFIX) and prefix == ADMIN_PREFIX:
-        raise WrongKeyKind("This is an inference key; the admin API needs one that starts with sk-slip-admin-.")
+        raise WrongKeyKind(
+            f"This is an inference key, which opens /v1 only; the admin API needs one that starts with {ADMIN_PREFIX}."
+        )
+
+
+def _whose(secret: str) -> str:
+    """What a key is that was not made here; nothing of it is repeated but how all of its kind begin."""
+    for beginning, provider in PROVIDERS.items():
+        if secret.startswith(beginning):
+            return f"This is a key of {provider}'s ({beginning}…), which opens nothing here."
+    return "This is not a Slipstream API key."
 
 
 def hash_of(secret: str, pepper: bytes) -> bytes:

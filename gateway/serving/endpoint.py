@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from contracts.errors import AuthError, InternalError, PreparationTimeout, SlipstreamError
+from contracts.errors import AuthError, InternalError, PreparationTimeout, SlipstreamError, WrongEndpoint
 from contracts.phases import Phase
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
@@ -110,16 +110,25 @@ class InferenceEndpoint(Generic[AskedT]):
                     asked = await self._asked(body, organization_id)
                     del body  # what was asked has it all once more
                     arrival.model = asked.model
-                    target = services.catalog.find(asked.model)
-                    key.require_model(target.model)
+                    target = services.catalog.find(asked.model, key.may_use)
+                    key.require_model(target.model, services.catalog.models)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
-                    prepared = await self._format.prepare(asked, arrival.request_id, key.caller, salt, target)
+                    try:
+                        prepared = await self._format.prepare(asked, arrival.request_id, key.caller, salt, target)
+                    except WrongEndpoint as error:
+                        raise self._with_chat_models(error, key) from None
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
         return InferenceRequest(arrival, key, target, prepared)
+
+    def _with_chat_models(self, error: WrongEndpoint, key: KeyRecord) -> WrongEndpoint:
+        """Only here is it known which models the caller has."""
+        names = ", ".join(self._services.catalog.names(key.may_use, chat=True))
+        advice = f"Chat models that this key may use: {names}." if names else "This key may use no chat model."
+        return WrongEndpoint(f"{error.message} {advice}", param=error.param)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
         """Who asks. Raises as `authenticate` does, an AuthError at the pace of the network it comes from."""

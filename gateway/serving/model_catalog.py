@@ -6,12 +6,14 @@ A new version is loaded beside the old one and swapped in whole; requests see on
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from contracts.desired_state import DesiredState, Model
 from contracts.errors import ConfigError, ModelNotFound
+from contracts.generation import Tier
 from contracts.lease import Engine
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, Driver, strictest
@@ -23,6 +25,8 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.prepared import Target
 
 logger = logging.getLogger(__name__)
+MayUse = Callable[[Model], bool]
+"""Whether a caller has access to a model."""
 
 
 class ModelCatalog:
@@ -81,13 +85,27 @@ class ModelCatalog:
         an engine is driven without options. Raises ConfigError for a driver there is not."""
         return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
 
-    def find(self, name: str) -> Target:
-        """Raises ModelNotFound, naming what there is."""
+    def find(self, name: str, may_use: MayUse) -> Target:
+        """Raises ModelNotFound, naming what there is for this caller."""
         target = self._targets.get(name)
         if target is None:
-            names = ", ".join(model.name for model in self.models) or "none yet"
-            raise ModelNotFound(f"The model '{name}' does not exist. Available: {names}.", param="model")
+            names = self.names(may_use)
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            available = ", ".join(names) or "none yet"
+            raise ModelNotFound(f"The model '{name}' does not exist.{hint} Available: {available}.", param="model")
         return target
+
+    def names(self, may_use: MayUse, *, chat: bool = False) -> list[str]:
+        """The models that this caller may use; chat: those that take conversations, as far as is known here."""
+        targets = [self._targets[model.name] for model in self.models if may_use(model)]
+        return [target.model.name for target in targets if not chat or _may_chat(target)]
+
+
+def _may_chat(target: Target) -> bool:
+    if target.tokenizer is None:
+        return target.model.tier is Tier.CHAT
+    return target.tokenizer.tokenizer.has_chat_template
 
 
 def _capabilities(model: Model, by_pool: Mapping[str, Driver]) -> Capabilities:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from contracts.choices import choices
 from contracts.errors import (
     InvalidField,
     InvalidJson,
@@ -26,6 +27,9 @@ RequestT = TypeVar("RequestT")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
+_NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
+_TYPES = re.compile(r"`([^`]*)`")
+_JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
 def decode(
@@ -75,9 +79,19 @@ def validation_error(
         name = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return MissingField(f"Missing required parameter: '{name}'.", param=name)
     if not path:
-        return InvalidField(f"The body must be a JSON object: {message.lower()}.")
-    message = shortened(message.replace("`", "'"))
+        return InvalidField(f"The body must be a JSON object: {_TYPES.sub(_as_json_says, message).lower()}.")
+    if (value := _NO_CHOICE.fullmatch(message)) and (allowed := choices(kind, path)):
+        one = "" if len(allowed) == 1 else "one of: "
+        given = shortened(value.group(1))
+        return InvalidField(f"Invalid value for '{path}': {given}. It must be {one}{', '.join(allowed)}.", param=path)
+    message = shortened(_TYPES.sub(_as_json_says, message))
     return InvalidField(f"Invalid value for '{path}': {message[0].lower()}{message[1:]}.", param=path)
+
+
+def _as_json_says(types: re.Match[str]) -> str:
+    """msgspec names types as Python does."""
+    names = types.group(1).split(" | ")
+    return " or ".join(_JSON_NAMES.get(name, name) for name in names)
 
 
 def shortened(text: str) -> str:

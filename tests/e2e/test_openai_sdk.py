@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
-from tests.deployment import Deployment
+from contracts.desired_state import Model
+from contracts.generation import Caller, Tier
+from engines.drivers import registry as drivers
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.prepare import prepare_chat
+from gateway.wire.prepared import Target
+from tests.deployment import ROOT, Deployment
+
+DECODER = Decoder()
 
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -168,9 +179,74 @@ async def test_refusals_are_the_sdks_own_errors_and_name_the_field(client: opena
     with pytest.raises(openai.BadRequestError) as wrong:
         await create(model="slipstream-code", messages=QUESTION)
     assert wrong.value.code == "wrong_endpoint"
+    assert "'slipstream-code' is not a chat model; use /v1/completions." in wrong.value.message
+    assert "Chat models that this key may use: slipstream-chat." in wrong.value.message
     with pytest.raises(openai.BadRequestError) as suffix:
         await client.completions.create(model="slipstream-chat", prompt="a", suffix="b")
     assert suffix.value.param == "suffix"
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+async def test_an_image_for_a_model_that_reads_text_is_refused_where_it_stands(client: openai.AsyncOpenAI) -> None:
+    parts: Any = [{"type": "text", "text": "What is this?"}, PNG]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(
+            model="slipstream-chat", messages=[*QUESTION, {"role": "user", "content": parts}]
+        )
+    assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "messages[1].content[1]")
+    assert "This model reads text only, and messages[1].content[1] is an image." in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        [{"role": "assistant"}],
+        [{"role": "assistant", "content": None}],
+        [{"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]}],
+        [{"role": "assistant", "refusal": "I will not."}],
+        [{"role": "assistant", "content": None, "tool_calls": [CALL]}],
+        [{"role": "system", "content": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}]}],
+        [{"role": "user", "content": []}],
+        [{"role": "developer", "content": "Be brief.", "name": "me"}],
+    ],
+)
+async def test_every_kind_of_message_is_read_and_counted_as_the_engine_does(
+    client: openai.AsyncOpenAI, embedded: Deployment, conversation: list[Any]
+) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model="slipstream-chat", messages=[*QUESTION, *conversation, *QUESTION], max_tokens=1
+    )
+    usage = raw.parse().usage
+    assert usage is not None
+    tokenizer = Tokenizer.load(ROOT / "models" / "slipstream-chat")
+    asked = DECODER.chat(msgspec.json.encode({"model": "m", "messages": [*QUESTION, *conversation, *QUESTION]}))
+    target = Target(
+        Model("m", Tier.CHAT, "p", 4_096), drivers.get("embedded").capabilities, OffLoopTokenizer(tokenizer)
+    )
+    prepared = await prepare_chat(asked, "req_1", Caller("o", "p", "k"), "", target)
+    assert usage.prompt_tokens == prepared.prompt_tokens, "reserved as it was used"
+
+
+async def test_what_a_tool_answered_is_not_left_out_in_silence(client: openai.AsyncOpenAI) -> None:
+    conversation: list[Any] = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Paris"},
+    ]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(model="slipstream-chat", messages=conversation)
+    assert (refused.value.code, refused.value.param) == ("engine_refused", "messages[2].role")
+    assert "messages[2] is what a tool answered, and this model's chat template has no place for it." in str(
+        refused.value.message
+    )
+    tool: Any = {"type": "function", "function": {"name": "look"}}
+    with pytest.raises(openai.BadRequestError) as tools:
+        await client.chat.completions.create(model="slipstream-chat", messages=QUESTION, tools=[tool])
+    assert tools.value.param == "tools"
+    assert "chat template" in tools.value.message
 
 
 @pytest.mark.parametrize("key", ["", "sk-other", "sk-slip-" + "0" * 38])

@@ -19,9 +19,10 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "x"},
 }
 BUILT = {
-    "model", "messages", "stream", "stream_options", "max_tokens", "n", "temperature", "top_p", "seed",
-    "frequency_penalty", "presence_penalty", "stop", "rid", "cache_salt", "return_spec_tokens_details",
+    "model", "messages", "stream", "stream_options", "max_tokens", "seed", "stop", "rid", "cache_salt",
+    "return_spec_tokens_details",
 }  # fmt: skip
+DRIVERS_OWN = {"stream_options", "rid", "cache_salt", "return_spec_tokens_details"}
 
 
 async def recorded(engines: list[FakeEngineProcess]) -> list[dict[str, Any]]:
@@ -59,6 +60,29 @@ async def test_what_arrives_is_ours(
     assert set(headers) == {"host", "authorization", "content-type", "content-length"}
     assert faked.key not in str(record)
     assert "(tenant)" not in str(headers)
+
+
+async def test_what_the_client_did_not_send_is_not_sent(
+    fake_client: openai.AsyncOpenAI, fresh_engines: list[FakeEngineProcess]
+) -> None:
+    """The engine's own sampling defaults stay in force; only the reserved output limit is ours."""
+    await fake_client.chat.completions.create(model="fake", messages=MESSAGES)
+    await fake_client.completions.create(model="fake", prompt="x")
+    for record in await recorded(fresh_engines):
+        prompt = "messages" if record["path"] == "/v1/chat/completions" else "prompt"
+        assert set(record["body"]) == {"model", prompt, "max_tokens", "stream"} | DRIVERS_OWN
+
+
+async def test_what_the_client_did_send_is_sent(
+    fake_client: openai.AsyncOpenAI, fresh_engines: list[FakeEngineProcess]
+) -> None:
+    """Also a value that is OpenAI's default: an engine's may be another."""
+    given: dict[str, Any] = {
+        "temperature": 1.0, "top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "seed": 0, "n": 2,
+    }  # fmt: skip
+    await fake_client.chat.completions.create(model="fake", messages=MESSAGES, **given)
+    [record] = await recorded(fresh_engines)
+    assert {name: record["body"].get(name) for name in given} == given
 
 
 async def test_salts_differ_between_tenants_and_hold_within_one(

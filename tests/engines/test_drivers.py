@@ -113,11 +113,11 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
     assert body["stream"] is True, "whole answers are collected by the gateway"
     assert body["stream_options"]["include_usage"] is True
     sampling = asked.sampling
-    for field, default in {"temperature": 1, "top_p": 1, "frequency_penalty": 0, "presence_penalty": 0}.items():
-        value = getattr(sampling, field)
-        assert body[field] == (default if value is None else value)
-    assert (body["max_tokens"], body["n"]) == (sampling.max_tokens, sampling.n)
-    assert body.get("seed") == sampling.seed
+    for field in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"):
+        given = getattr(sampling, field)
+        assert (field in body) is (given is not None), "the engine's own value stays in force"
+        assert body.get(field) == given
+    assert (body["max_tokens"], body.get("n", 1)) == (sampling.max_tokens, sampling.n)
     assert tuple(body.get("stop", ())) == sampling.stop
     assert body.get("logit_bias") == sampling.logit_bias
     if "rid" in EXTRAS[name]:
@@ -129,7 +129,7 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
     if isinstance(asked.prompt, TextPrompt):
         prompts = asked.prompt.prompts
         assert body["prompt"] == as_json(prompts[0] if len(prompts) == 1 else prompts)
-        assert body["echo"] == asked.prompt.echo
+        assert body.get("echo", False) == asked.prompt.echo
         assert body.get("logprobs") == sampling.logprobs
     else:
         assert body["messages"] == list(asked.prompt.messages)
@@ -219,7 +219,13 @@ def nested(message: str, code: Any = None) -> bytes:
         (429, "queue of 128 full at 10.0.0.3", Overloaded, "The engine is at its limit. Try again shortly."),
         (503, "x", Overloaded, "The engine is at its limit. Try again shortly."),
         (401, "Unauthorized", EngineFailed, "The engine does not accept the API key it is sent."),
-        (404, "model not found", EngineFailed, "The engine answered with status 404."),
+        (404, "The model `a` does not exist.", EngineFailed, "The engine answered: The model `a` does not exist."),
+        (404, "", EngineFailed, "The engine answered with status 404."),
+        (404, "no route on 10.0.0.3", EngineFailed, "The engine answered with status 404."),
+        (400, 'can only concatenate str (not "list") to str', EngineRefused, REFUSED),
+        (400, "'dict object' has no attribute 'content' None", EngineRefused, REFUSED),
+        (400, "'NoneType' object is not iterable", EngineRefused, REFUSED),
+        (400, "worker at 10.0.0.3 refused", EngineRefused, REFUSED),
         (500, "CUDA error at 0xdeadbeef", EngineFailed, "The engine answered with status 500."),
     ],
 )  # fmt: skip

@@ -257,10 +257,64 @@ def test_a_template_that_refuses_blames_the_messages(tmp_path: Path) -> None:
     assert caught.value.param == "messages"
 
 
+CONTENT = {
+    "concatenates": "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ';' }}{% endfor %}",
+    "prints": "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}",
+    "trims": "{% for m in messages %}{{ m['role'] }}: {{ m['content'] | trim }};{% endfor %}",
+    "asks for a kind": "{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{{ '[' + part.type + ']' + (part.text or '') }}{% endfor %}{% endif %};{% endfor %}",
+}
+"""Ways in which models' templates treat what was said."""
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize("way", CONTENT)
+def test_a_message_without_content_says_nothing(tmp_path: Path, way: str) -> None:
+    """As SGLang and vLLM have it: an assistant that only called, or refused."""
+    tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": CONTENT[way]}))
+    for silent in ({"role": "assistant"}, {"role": "assistant", "content": None}):
+        ids = tokenizer.chat_ids([{"role": "user", "content": "a"}, silent, {"role": "user", "content": "b"}])
+        assert tokenizer.decode(ids) == "user: a;assistant: ;user: b;"
+
+
+@pytest.mark.parametrize("way", CONTENT)
+def test_an_image_goes_only_where_the_template_has_a_place_for_it(tmp_path: Path, way: str) -> None:
+    tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": CONTENT[way]}))
+    asked = [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}, IMAGE]}]
+    if way == "asks for a kind":
+        assert tokenizer.decode(tokenizer.chat_ids(asked)) == "user: a;user: [text]b[image_url];"
+        return
+    with pytest.raises(
+        UnsupportedField, match=r"reads text only, and messages\[1\]\.content\[1\] is an image"
+    ) as caught:
+        tokenizer.chat_ids(asked)
+    assert caught.value.param == "messages[1].content[1]"
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        (CONTENT["prints"], True),
+        ("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}", False),
+        ("{{ raise_exception('tools are not for this model') }}", True),
+    ],
+)
+def test_a_template_that_leaves_out_what_tools_answered_is_known(tmp_path: Path, template: str, shown: bool) -> None:
+    assert Tokenizer.load(write_model(tmp_path, [], {"chat_template": template})).shows_tool_results is shown
+
+
+def test_a_template_that_fails_says_nothing_of_its_insides(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": "{{ messages[0].name + 1 }}"}))
+    with pytest.raises(InvalidField) as caught:
+        tokenizer.chat_ids([{"role": "user", "content": "hi"}])
+    assert caught.value.message.startswith("This model's chat template fails on these messages")
+    assert "object" not in caught.value.message
+
+
 def test_a_template_cannot_reach_the_process(tmp_path: Path) -> None:
     template = "{{ messages.__class__.__mro__ }}{{ messages.append(1) }}"
     tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": template}))
-    with pytest.raises(InvalidField, match="cannot render"):
+    with pytest.raises(InvalidField, match="template fails on"):
         tokenizer.chat_ids([{"role": "user", "content": "hi"}])
 
 

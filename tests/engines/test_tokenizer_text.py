@@ -163,7 +163,7 @@ def test_what_jinja_says_goes_to_the_log_and_not_to_the_client(
     with pytest.raises(InvalidField) as caught:
         tokenizer.chat_ids([{"role": "user", "content": "hi"}])
     assert "inner" not in caught.value.message
-    assert "cannot render these messages" in caught.value.message
+    assert "fails on these messages" in caught.value.message
     assert "UndefinedError" in caplog.text
 
 

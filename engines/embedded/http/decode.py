@@ -60,6 +60,7 @@ class Decoder:
                 param=form.field,
             )
         messages = [_plain(message, at) for at, message in enumerate(body.messages)]
+        self._require_shown(messages)
         ids = await self._tokenizer.chat_ids(
             messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or ""
         )
@@ -184,6 +185,15 @@ class Decoder:
             pairs.append((int(text), value))
         return tuple(pairs)
 
+    def _require_shown(self, messages: list[dict[str, Any]]) -> None:
+        """What a template leaves out in silence, the model never sees."""
+        for at, message in enumerate(messages):
+            if message["role"] == "tool" and not self._service.tokenizer.shows_tool_results:
+                raise UnsupportedField(
+                    f"messages[{at}] is what a tool answered, and this model's chat template has no place for it.",
+                    param=f"messages[{at}].role",
+                )
+
     def _require_model(self, name: str) -> None:
         if name != self._service.name:
             raise ModelNotFound(f"This engine serves {self._service.name!r}, not {name!r}.", param="model")
@@ -195,7 +205,7 @@ def _require_stream(body: SamplingFields) -> None:
 
 
 def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
-    """A message whose content is one string; parts of type text are joined."""
+    """A message whose content is one string; parts of type text are joined by spaces, as SGLang and the gateway do."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
         raise InvalidField(f"messages[{at}].role must be a string.", param=f"messages[{at}].role")
@@ -207,5 +217,5 @@ def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         if len(texts) == len(content):
-            return {**message, "content": "".join(texts)}
+            return {**message, "content": " ".join(texts)}
     raise UnsupportedField(f"messages[{at}].content: only text is supported.", param=f"messages[{at}].content")

@@ -17,14 +17,17 @@ from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
     MAX_PROMPTS,
+    AssistantMessage,
     ChatRequest,
     Common,
     CompletionRequest,
     DeveloperMessage,
     ImagePart,
     Message,
+    RefusalPart,
     StreamOptions,
     TextFormat,
+    TextPart,
     UserMessage,
 )
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
@@ -112,10 +115,22 @@ def _message(message: Message, index: int) -> dict[str, Any]:
                     "Images are taken as data: URLs only; this deployment fetches nothing on a client's behalf.",
                     param=f"messages[{index}].content[{number}].image_url.url",
                 )
+    if isinstance(message, AssistantMessage):
+        message = _with_refusal_as_text(message)
     built: dict[str, Any] = msgspec.to_builtins(message)
     if isinstance(message, DeveloperMessage):
         built["role"] = "system"
     return built
+
+
+def _with_refusal_as_text(message: AssistantMessage) -> AssistantMessage:
+    """A refusal is what the assistant said; no model's template knows OpenAI's field for it."""
+    content = message.content
+    if content is None and message.refusal is not None:
+        return msgspec.structs.replace(message, content=message.refusal, refusal=None)
+    if isinstance(content, list):
+        content = [TextPart(part.refusal) if isinstance(part, RefusalPart) else part for part in content]
+    return msgspec.structs.replace(message, content=content, refusal=None)
 
 
 def _response_format(request: ChatRequest) -> dict[str, Any] | None:

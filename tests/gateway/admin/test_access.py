@@ -88,7 +88,10 @@ async def test_a_project_uses_the_models_and_tiers_it_was_given(tenant: Tenant) 
         assert (status, error["code"], error["param"]) == (403, "model_access_denied", "model")
         assert error["type"] == "invalid_request_error"
         assert "does not have access to model 'wide'" in error["message"]
+        assert error["message"].endswith(". It may use: narrow.")
         assert tenant.project["id"] in error["message"]
+    status, error, _ = await tenant.ask("wid")
+    assert (status, error["message"]) == (404, "The model 'wid' does not exist. Available: narrow.")
     assert (await tenant.ask("narrow"))[0] == 503
     assert [model["id"] for model in (await tenant.models())[1]["data"]] == ["narrow"]
     assert (await tenant.models("/wide"))[0] == 403

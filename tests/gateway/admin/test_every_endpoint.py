@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from contracts.choices import choices
 from gateway.admin.controllers import ENDPOINTS, PREFIX, admin_operations
 from gateway.admin.endpoint import Endpoint
 from gateway.auth.keys import mint
@@ -261,3 +262,29 @@ def moments_of(kind: type[msgspec.Struct] | None) -> list[str]:
     """Its fields that hold one."""
     fields = () if kind is None else msgspec.structs.fields(kind)
     return [each.encode_name for each in fields if "datetime" in str(each.type)]
+
+
+CHOSEN = [
+    (endpoint, struct is endpoint.query, field.encode_name, values)
+    for endpoint in ENDPOINTS
+    for struct in (endpoint.body, endpoint.query)
+    if struct is not None
+    for field in msgspec.structs.fields(struct)
+    if (values := choices(struct, field.encode_name) or choices(struct, f"{field.encode_name}[0]"))
+]
+
+
+@pytest.mark.parametrize(("endpoint", "in_query", "name", "values"), CHOSEN, ids=lambda value: str(value)[:40])
+async def test_a_value_of_an_enumeration_is_answered_with_all_of_them(
+    people: People, endpoint: Endpoint, in_query: bool, name: str, values: list[str]
+) -> None:
+    operator, nobody = await people.operator(), dict.fromkeys(endpoint.parameters, uuid4())
+    path = path_of(endpoint, nobody)
+    if in_query:
+        answers = [await operator.ask(endpoint.method, f"{path}?{name}=nonsense")]
+    else:
+        answers = [await operator.ask(endpoint.method, path, {name: wrong}) for wrong in ("nonsense", ["nonsense"])]
+    said = [answer.body["error"]["message"] for answer in answers if answer.status == 400]
+    assert [
+        message for message in said if message.endswith(f": 'nonsense'. It must be one of: {', '.join(values)}.")
+    ], said

@@ -53,8 +53,10 @@ def test_swapped_neighbours_are_noticed(left: int) -> None:
 @pytest.mark.parametrize(
     ("secret", "message"),
     [
-        ("", "starts with sk-slip-"),
-        ("sk-proj-abcdef", "starts with sk-slip-"),
+        ("", "not a Slipstream API key. Keys of this deployment start with sk-slip-"),
+        ("sk-1234", "not a Slipstream API key. Keys of this deployment start with sk-slip-"),
+        ("sk-proj-abcdef", r"a key of OpenAI's \(sk-proj-…\), which opens nothing here. Keys .* start with sk-slip-"),
+        ("sk-ant-api03-abcdef", r"a key of Anthropic's \(sk-ant-…\)"),
         (PREFIX, "46 characters, this one has 8"),
         (PREFIX + "a" * 39, "this one has 47"),
         (PREFIX + "ä" * 38, "checksum"),

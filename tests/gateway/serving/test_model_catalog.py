@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, ModelNotFound
 from contracts.generation import Tier
 from contracts.lease import Engine
 from engines.drivers import registry as drivers
@@ -26,6 +26,10 @@ async def catalog() -> AsyncIterator[ModelCatalog]:
 
 def state(*pools: Pool, **model: Any) -> DesiredState:
     return DesiredState(1, (Model("m", Tier.CHAT, pools[0].name, 4_096, **model),), pools)
+
+
+def everything(_: Model) -> bool:
+    return True
 
 
 def engine(driver: str, pool: str) -> Engine:
@@ -54,9 +58,9 @@ async def test_an_engine_is_driven_with_its_pools_options(catalog: ModelCatalog)
 async def test_a_request_is_prepared_for_its_canary_too(catalog: ModelCatalog, own: str, canary: str) -> None:
     await catalog.load(state(Pool("own", own), Pool("new", canary), canary=Canary("new", 0.5)))
     one, other = drivers.get(own).capabilities, drivers.get(canary).capabilities
-    assert catalog.find("m").capabilities == strictest(one, other)
+    assert catalog.find("m", everything).capabilities == strictest(one, other)
     # the control tokens of a text are looked for if either engine would take them for real
-    assert catalog.find("m").capabilities.literal_text == (one.literal_text and other.literal_text)
+    assert catalog.find("m", everything).capabilities.literal_text == (one.literal_text and other.literal_text)
 
 
 async def test_pools_that_may_share_caches_are_named(catalog: ModelCatalog, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,3 +78,27 @@ async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(catalog: 
     with pytest.raises(ConfigError, match="did you mean 'sglang'"):
         await catalog.load(state(Pool("own", "sglang"), Pool("unused", "sglnag")))
     assert catalog.driver(engine("sglang", "own")) is drivers.get("sglang")
+
+
+async def test_a_model_that_is_not_there_is_answered_with_those_that_may_be_used(catalog: ModelCatalog) -> None:
+    named = [Model(name, Tier.CHAT, "own", 4_096) for name in ("llama-70b", "llama-8b", "secret-70b")]
+    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang"),)))
+    with pytest.raises(ModelNotFound) as missing:
+        catalog.find("llama-70", lambda model: model.name != "secret-70b")
+    assert missing.value.message == (
+        "The model 'llama-70' does not exist. Did you mean 'llama-70b'? Available: llama-70b, llama-8b."
+    )
+    with pytest.raises(ModelNotFound, match=r"does not exist\. Available: none yet\.$"):
+        catalog.find("llama-70", lambda _: False)
+
+
+async def test_chat_models_are_those_with_a_template_or_of_the_tier(catalog: ModelCatalog) -> None:
+    models = (
+        Model("talks", Tier.AUTOCOMPLETE, "own", 4_096, tokenizer="models/slipstream-chat"),
+        Model("types", Tier.CHAT, "own", 4_096, tokenizer="models/slipstream-code"),
+        Model("unknown", Tier.CHAT, "own", 4_096),
+        Model("unknown-too", Tier.AUTOCOMPLETE, "own", 4_096),
+    )
+    await catalog.load(DesiredState(1, models, (Pool("own", "sglang"),)))
+    assert catalog.names(everything, chat=True) == ["talks", "unknown"]
+    assert catalog.names(lambda model: model.name == "types", chat=True) == []

@@ -236,6 +236,25 @@ async def test_messages_are_rebuilt_not_forwarded(chat_tokenizer: Tokenizer) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"refusal": "I will not."},
+        {"content": None, "refusal": "I will not."},
+        {"content": [{"type": "refusal", "refusal": "I will not."}]},
+    ],
+)
+async def test_a_refusal_is_what_the_assistant_said(chat_tokenizer: Tokenizer, refused: dict[str, Any]) -> None:
+    prepared = await chat(target(chat_tokenizer), [*HI, {"role": "assistant", **refused}, *HI])
+    said = messages_of(prepared)[1]
+    assert said in (
+        {"role": "assistant", "content": "I will not."},
+        {"role": "assistant", "content": [{"type": "text", "text": "I will not."}]},
+    )
+    spoken = await chat(target(chat_tokenizer), [*HI, {"role": "assistant", "content": "I will not."}, *HI])
+    assert prepared.prompt_tokens == spoken.prompt_tokens
+
+
 async def test_the_generation_says_for_whom_and_with_whose_cache(chat_tokenizer: Tokenizer) -> None:
     generation = (await chat(target(chat_tokenizer, name="public", tier=Tier.AUTOCOMPLETE))).generation
     assert (generation.request_id, generation.caller, generation.cache_salt) == ("req_1", CALLER, "salt")

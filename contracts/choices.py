@@ -1,0 +1,56 @@
+"""The values that a field of a struct may have, where they are few: for whoever gave another one."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+_STEP = re.compile(r"\[[^]]*\]|[^.\[\]]+")
+
+
+def choices(kind: Any, path: str) -> list[str]:
+    """The values of the enumeration, the literal or the tag at `path`, in the order of their declaration; empty where
+    there is none, or no such field.
+
+    kind: what is decoded. path: as msgspec tells it without its `$.`: `messages[0].role`, `[...]` for a key of a map.
+    """
+    found = list(_alternatives(kind))
+    for step in _STEP.findall(path):
+        found = [inner for each in found for at in _inside(each, step) for inner in _alternatives(at)]
+    return list(dict.fromkeys(value for each in found for value in _values(each)))
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """The types that a union consists of, without what only bounds them."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for argument in get_args(annotation):
+            yield from _alternatives(argument)
+    else:
+        yield annotation
+
+
+def _inside(kind: Any, step: str) -> Iterator[Any]:
+    """The annotations that a step leads to: a field, the tag of a union, or an element."""
+    if step.startswith("["):
+        arguments = [each for each in get_args(kind) if each is not Ellipsis]
+        if get_origin(kind) in (list, tuple, set, frozenset, dict) and arguments:
+            yield arguments[-1]
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        config = kind.__struct_config__
+        if config.tag_field == step:
+            yield Literal[config.tag]  # type: ignore[valid-type]
+        yield from (field.type for field in msgspec.structs.fields(kind) if field.encode_name == step)
+
+
+def _values(kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return [str(member.value) for member in kind]
+    return [str(value) for value in get_args(kind)] if get_origin(kind) is Literal else []

@@ -1,0 +1,69 @@
+"""What to say of a URL that leads nowhere: the usual mistakes have a usual mend. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from contracts.errors import NotFound
+from gateway.routes import CHAT, COMPLETIONS
+
+VERSION = "/v1"
+SERVED = {CHAT: "POST", COMPLETIONS: "POST", "/v1/models": "GET"}
+"""What clients of models ask for, and how; what ends another's name stands before it."""
+HEALTH = {"/healthz": "GET", "/readyz": "GET"}
+ADMIN = "/admin/v1"
+NOT_SERVED = {
+    "api": "Ollama's own API is",
+    "assistants": "OpenAI's Assistants API is",
+    "audio": "Speech is",
+    "batches": "Batches are",
+    "edits": "OpenAI's edits are",
+    "embeddings": "Embeddings are",
+    "files": "Files are",
+    "fine_tuning": "Fine-tuning is",
+    "images": "Images are",
+    "messages": "Anthropic's Messages API is",
+    "moderations": "Moderation is",
+    "realtime": "OpenAI's Realtime API is",
+    "rerank": "Reranking is",
+    "responses": "OpenAI's Responses API is",
+    "threads": "OpenAI's Assistants API is",
+    "uploads": "Files are",
+    "vector_stores": "Vector stores are",
+}
+"""By the first step behind /v1, what people ask other servers for."""
+MOST_COMPARED = 200
+"""Characters of a path that are looked at, and repeated."""
+_ALIKE = 0.8
+
+
+def unknown_url(method: str, path: str) -> NotFound:
+    """The refusal, with the address that was meant where that can be told."""
+    shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
+    advice = _advice(re.sub("/+", "/", shown).rstrip("/"))
+    return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
+
+
+def _advice(path: str) -> str:
+    steps = [step for step in path.split("/") if step not in ("", VERSION[1:])]
+    if not steps:
+        return f"{VERSION} is a base URL. {_all_served()}"
+    if steps[0] == "admin":
+        return f"The admin API is {ADMIN}; GET {ADMIN}/openapi.json describes it."
+    for served, how in SERVED.items():
+        if path.endswith(served.removeprefix(VERSION)):
+            return (
+                f"Did you mean {how} {served}? A client's base URL is this address and {VERSION}, no more and no less."
+            )
+    if steps[0] in NOT_SERVED:
+        return f"{NOT_SERVED[steps[0]]} not served here. {_all_served()}"
+    known = SERVED | HEALTH
+    for guess in (path, f"{VERSION}/{'/'.join(steps)}"):
+        if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
+            return f"Did you mean {known[near[0]]} {near[0]}?"
+    return _all_served() if path.startswith(f"{VERSION}/") else "GET / says what this address serves."
+
+
+def _all_served() -> str:
+    return f"Served: {', '.join(f'{how} {path}' for path, how in SERVED.items())}."

@@ -1,0 +1,64 @@
+"""A URL that leads nowhere is answered with the one that was meant, or with what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from contracts.errors import NotFound
+from gateway.routes import InferenceController
+from gateway.wrong_url import MOST_COMPARED, NOT_SERVED, SERVED, VERSION, unknown_url
+
+CHAT = "Did you mean POST /v1/chat/completions?"
+COMPLETIONS = "Did you mean POST /v1/completions?"
+MODELS = "Did you mean GET /v1/models?"
+BASE = "A client's base URL is this address and /v1, no more and no less."
+LIST = "Served: POST /v1/chat/completions, POST /v1/completions, GET /v1/models."
+ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/chat/completions", f"{CHAT} {BASE}"),
+        ("/v1/v1/chat/completions", f"{CHAT} {BASE}"),
+        ("//v1/chat/completions", f"{CHAT} {BASE}"),
+        ("/api/v1/chat/completions", f"{CHAT} {BASE}"),
+        ("/v1/chat/completions/chat/completions", f"{CHAT} {BASE}"),
+        ("/openai/deployments/gpt/chat/completions", f"{CHAT} {BASE}"),
+        ("/v1/completions/completions", f"{COMPLETIONS} {BASE}"),
+        ("/models", f"{MODELS} {BASE}"),
+        ("/v1/chat/completion", CHAT),
+        ("/v1/chat/completions_", CHAT),
+        ("/chat/completion", CHAT),
+        ("/v1/completion", COMPLETIONS),
+        ("/v1/model", MODELS),
+        ("/health", "Did you mean GET /healthz?"),
+        ("/v1", f"/v1 is a base URL. {LIST}"),
+        ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
+        ("/embeddings", f"Embeddings are not served here. {LIST}"),
+        ("/v1/responses/resp_1", f"OpenAI's Responses API is not served here. {LIST}"),
+        ("/v1/messages", f"Anthropic's Messages API is not served here. {LIST}"),
+        ("/api/generate", f"Ollama's own API is not served here. {LIST}"),
+        ("/v1/something", LIST),
+        ("/something", "GET / says what this address serves."),
+        ("/admin/organizations", ADMIN),
+        ("/v1/admin/v1/organizations", ADMIN),
+    ],
+)
+def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:
+    error = unknown_url("POST", path)
+    assert isinstance(error, NotFound)
+    assert error.message == f"Unknown request URL: POST {path}. {advice}"
+
+
+def test_a_long_path_is_not_repeated_whole() -> None:
+    message = unknown_url("GET", "/x" * 50_000).message
+    assert len(message) < 2 * MOST_COMPARED
+
+
+def test_what_is_named_as_served_is_and_what_is_not_is_not() -> None:
+    served = {
+        f"{VERSION}{path}" for handler in InferenceController(owner=None).get_route_handlers() for path in handler.paths
+    }  # type: ignore[arg-type]
+    assert {path for path in served if "{" not in path} == set(SERVED)
+    assert not [path for path in served if path.split("/")[2] in NOT_SERVED]
