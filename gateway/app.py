@@ -26,6 +26,7 @@ from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
+from gateway.http.unknown_url import unknown_url
 from gateway.metering.journal.request_id import mint
 from gateway.routes import ModelsController, SystemController, inference_route
 from gateway.services import Services
@@ -37,13 +38,14 @@ from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, document
-from gateway.wrong_url import unknown_url
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
     COMPLETION_PATH: (CompletionFormat, Scope.COMPLETIONS),
 }
 """What each path of inference speaks, and what a key must be allowed for it."""
+SERVED = {**dict.fromkeys(INFERENCE, "POST"), "/v1/models": "GET"}
+"""What clients of models ask for, and how."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return unknown_url(request.method, request.url.path)
+            return unknown_url(request.method, request.url.path, SERVED)
         if error.status_code == 405:
             return _wrong_method(request, error)
         if error.status_code == 413:

@@ -71,7 +71,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
     from gateway.http.connections import ConnectionTable
     from gateway.http.listener import BACKLOG, bind
     from gateway.http.server import HttpServer
-    from gateway.service_manager import READY, STOPPING, inherited_listener, notify
+    from gateway.http.service_manager import READY, STOPPING, inherited_listener, notify
 
     certificate = certificate_of(config.tls)
     limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -1,5 +1,5 @@
-"""Who holds an admin key: looked up for every request, so that a revocation, a new role or a disabled tenant holds at
-once, on every instance.
+"""Who holds an admin key: looked up for every request, when its head has come, so that a revocation, a new role or a
+disabled tenant holds for every request that begins later, on every instance.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncpg
 import msgspec
 
 from contracts.errors import AuthError, ExpiredKey, InvalidKey, PermissionDenied, RevokedKey, TenantDisabled
+from gateway.audit.log import Actor
+from gateway.audit.tables import ActorKind
 from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
@@ -61,11 +63,20 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if deployment and not self.operator:
             raise PermissionDenied("Only members of the operating organization may do this.")
 
+    def actor(self, request_id: str) -> Actor:
+        """How the audit log names the one who makes this request."""
+        return Actor(
+            kind=ActorKind(self.kind.value),
+            name=self.email or self.name,
+            id=self.id,
+            key_id=self.key_id,
+            request_id=request_id,
+        )
 
-async def authenticate(connection: asyncpg.Connection[Any], secret: str, pepper: bytes) -> Principal:
-    """Whose admin key this is. Raises an AuthError for one that opens nothing, inference keys included."""
-    keys.check(secret, keys.ADMIN_PREFIX)
-    row = await connection.fetchrow(LOOKUP, keys.hash_of(secret, pepper))
+
+async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> Principal:
+    """Whose admin key this is, by its stored form. Raises an AuthError for one that opens nothing."""
+    row = await connection.fetchrow(LOOKUP, key_hash)
     problem: AuthError | None = None
     if row is None:
         raise InvalidKey(UNKNOWN_KEY)

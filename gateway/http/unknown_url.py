@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 
 from contracts.errors import NotFound
-from gateway.routes import CHAT, COMPLETIONS
 
 VERSION = "/v1"
-SERVED = {CHAT: "POST", COMPLETIONS: "POST", "/v1/models": "GET"}
-"""What clients of models ask for, and how; what ends another's name stands before it."""
 HEALTH = {"/healthz": "GET", "/readyz": "GET"}
 ADMIN = "/admin/v1"
 NOT_SERVED = {
@@ -38,32 +36,35 @@ MOST_COMPARED = 200
 _ALIKE = 0.8
 
 
-def unknown_url(method: str, path: str) -> NotFound:
-    """The refusal, with the address that was meant where that can be told."""
+def unknown_url(method: str, path: str, served: Mapping[str, str]) -> NotFound:
+    """The refusal, with the address that was meant where that can be told.
+
+    served: the methods of the paths that clients of models ask for; one that another's name ends with comes first.
+    """
     shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
-    advice = _advice(re.sub("/+", "/", shown).rstrip("/"))
+    advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
 
 
-def _advice(path: str) -> str:
+def _advice(path: str, served: Mapping[str, str]) -> str:
     steps = [step for step in path.split("/") if step not in ("", VERSION[1:])]
     if not steps:
-        return f"{VERSION} is a base URL. {_all_served()}"
+        return f"{VERSION} is a base URL. {_all(served)}"
     if steps[0] == "admin":
         return f"The admin API is {ADMIN}; GET {ADMIN}/openapi.json describes it."
-    for served, how in SERVED.items():
-        if path.endswith(served.removeprefix(VERSION)):
+    for meant, how in served.items():
+        if path.endswith(meant.removeprefix(VERSION)):
             return (
-                f"Did you mean {how} {served}? A client's base URL is this address and {VERSION}, no more and no less."
+                f"Did you mean {how} {meant}? A client's base URL is this address and {VERSION}, no more and no less."
             )
     if steps[0] in NOT_SERVED:
-        return f"{NOT_SERVED[steps[0]]} not served here. {_all_served()}"
-    known = SERVED | HEALTH
+        return f"{NOT_SERVED[steps[0]]} not served here. {_all(served)}"
+    known = {**served, **HEALTH}
     for guess in (path, f"{VERSION}/{'/'.join(steps)}"):
         if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
             return f"Did you mean {known[near[0]]} {near[0]}?"
-    return _all_served() if path.startswith(f"{VERSION}/") else "GET / says what this address serves."
+    return _all(served) if path.startswith(f"{VERSION}/") else "GET / says what this address serves."
 
 
-def _all_served() -> str:
-    return f"Served: {', '.join(f'{how} {path}' for path, how in SERVED.items())}."
+def _all(served: Mapping[str, str]) -> str:
+    return f"Served: {', '.join(f'{how} {path}' for path, how in served.items())}."
