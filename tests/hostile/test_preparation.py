@@ -49,7 +49,9 @@ class Doors:
     def cached(self, secret: str) -> KeyRecord:
         return KEY
 
-    def find(self, name: str) -> Target:
+    models = ()
+
+    def find(self, name: str, may_use: object) -> Target:
         return MODEL
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import msgspec
 
+from contracts.desired_state import Model
 from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
@@ -44,7 +45,9 @@ class Parts:
         assert secret == "secret"
         return KEY
 
-    def find(self, name: str) -> Target:
+    models: tuple[Model, ...] = ()
+
+    def find(self, name: str, may_use: object) -> Target:
         return target("sglang")
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
