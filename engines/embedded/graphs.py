@@ -96,11 +96,7 @@ class DecodeGraphs:
         self._capture = capture
         self._layers = layers
         self._recorded: dict[tuple[int, int], _Recorded] = {}
-
-    @property
-    def buckets(self) -> list[tuple[int, int]]:
-        """Recorded so far: sequences, pages of each."""
-        return sorted(self._recorded)
+        """By sequences and the pages of each."""
 
     @torch.inference_mode()
     def decode(self, spans: Sequence[Span]) -> Decoded:

@@ -33,9 +33,6 @@ class Checkpoint:
         else:
             raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} is there; only safetensors weights are read")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._where
-
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """One tensor, converted to `dtype`. Raises ConfigError naming it when it is missing or has another shape."""
         return self.read(name, shape).to(dtype)

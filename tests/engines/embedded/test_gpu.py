@@ -53,7 +53,7 @@ def test_recorded_steps_give_what_others_give(dtype: str) -> None:
     recorded = engine_on("cuda", dtype=dtype)
     assert texts(recorded) == texts(engine_on("cuda", graphs=False, dtype=dtype))
     assert recorded._runner._graphs is not None
-    assert recorded._runner._graphs.buckets
+    assert recorded._runner._graphs._recorded
 
 
 def test_sampled_text_depends_on_the_seed_alone() -> None:

@@ -86,7 +86,7 @@ def test_one_recording_serves_a_whole_bucket(tiny_model: Path) -> None:
         finish(engine, *[request(f"{count}.{at}", [at + 5], max_tokens=4) for at in range(count)])
     graphs = engine._runner._graphs
     assert graphs is not None
-    assert graphs.buckets == [(8, 8)]
+    assert list(graphs._recorded) == [(8, 8)]
     assert capture.recorded == 1
 
 
