@@ -41,9 +41,7 @@ class Keyring:
     """Identifies callers. One per gateway process.
 
     url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's.
-    on_lookup: called for each key the database was asked about with the outcome (`known`, a Reason,
-    `unavailable`) and how long the question took in seconds. Raises ConfigError for settings that contradict each
-    other.
+    Raises ConfigError for settings that contradict each other.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class Keyring:
         pepper: bytes,
         config: AuthConfig,
         *,
-        on_lookup: Callable[[str, float], None] = lambda _outcome, _seconds: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,7 +61,6 @@ class Keyring:
             )
         self._pepper = pepper
         self._config = config
-        self._on_lookup = on_lookup
         self._clock = clock
         self._monotonic = monotonic
         self._trust_s = config.trust_s
@@ -164,7 +160,6 @@ class Keyring:
     async def _ask(self, hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal] | None:
         if self._pool is None:
             return None
-        began_s = self._monotonic()
         answers: dict[bytes, KeyRecord | Refusal] | None = None
         try:
             # The timeout is part of the promise: an answer held up longer may describe a key revoked since.
@@ -174,9 +169,6 @@ class Keyring:
             if self._reachable:
                 _log.warning("keys cannot be looked up: %r", error)
         self._reachable = answers is not None
-        took_s = self._monotonic() - began_s
-        for key_hash in hashes:
-            self._on_lookup("unavailable" if answers is None else _outcome(answers[key_hash]), took_s)
         return answers
 
     def _changed(self, payload: str) -> None:
@@ -202,10 +194,6 @@ class Keyring:
         if self._pool is not None:
             with contextlib.suppress(*FAILURES):
                 await self._last_used.write(self._pool)
-
-
-def _outcome(answer: KeyRecord | Refusal) -> str:
-    return "known" if isinstance(answer, KeyRecord) else answer.reason.value
 
 
 def _refused(refusal: Refusal) -> AuthError:

@@ -20,6 +20,7 @@ from contracts.addresses import Address, carried, plain
 from contracts.background_task import BackgroundTask
 from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
+from gateway.observability.metrics import GatewayMetrics
 
 SWEEP_S = 0.25
 MALFORMED_LOGGED_EVERY_S = 60.0
@@ -73,33 +74,17 @@ class Held(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Who counts (`gateway.observability.metrics.GatewayMetrics`)."""
-
-    def connection_ended(self, reason: str) -> None:
-        """The table ended or refused a connection."""
-        ...
-
-    def connections_held(self, count: int) -> None:
-        """How many there are now; told with every sweep."""
-        ...
-
-    def request_malformed(self, code: str) -> None:
-        """A request was refused, with this error code, before it was read."""
-        ...
-
-
 class ConnectionTable:
     """All connections of this process."""
 
     def __init__(
-        self, config: ConnectionsConfig, observer: Observer, clock: Callable[[], float] = time.monotonic
+        self, config: ConnectionsConfig, metrics: GatewayMetrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Raises ConfigError when a trusted proxy is no address."""
         self.config = config
         self.draining = False
         """Each connection ends with its next answer: the client's next request is for another instance."""
-        self._observer = observer
+        self._metrics = metrics
         self._clock = clock
         self._trusted = trusted_networks(config.trusted_proxies)
         self._held: set[Held] = set()
@@ -143,13 +128,13 @@ class ConnectionTable:
         network, most = connection.network, config.max_connections_per_address
         neighbours = self._by_network.get(network, ()) if network and most else ()
         if len(neighbours) >= most > 0 and not self._give_way(self._oldest_of(neighbours), "address_limit"):
-            self._observer.connection_ended("address_refused")
+            self._metrics.connection_ended("address_refused")
             return TooManyConnections(
                 f"More than {most} connections are open from this address; close some or reuse them.",
                 retry_after_s=RETRY_AFTER_S,
             )
         if len(self._held) >= config.max_connections and not self._give_way(self._oldest(), "limit"):
-            self._observer.connection_ended("refused")
+            self._metrics.connection_ended("refused")
             return ConnectionsExhausted(
                 "This instance serves as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
             )
@@ -181,7 +166,7 @@ class ConnectionTable:
 
     def malformed(self, code: str) -> None:
         """A request was refused before it was read; the log hears of it with a later sweep."""
-        self._observer.request_malformed(code)
+        self._metrics.request_malformed(code)
         self._malformed += 1
 
     def sweep(self) -> None:
@@ -198,10 +183,10 @@ class ConnectionTable:
                     break
                 overdue.append(connection)
             for connection in overdue:
-                self._observer.connection_ended(f"{waiting.value}_timeout")
+                self._metrics.connection_ended(f"{waiting.value}_timeout")
                 self.wait(connection, None)
                 connection.overdue(waiting)
-        self._observer.connections_held(len(self._held))
+        self._metrics.connections_held(len(self._held))
 
     def _oldest(self) -> Held | None:
         """Who gives way of all: the first of one of the kinds, for each is in order."""
@@ -223,7 +208,7 @@ class ConnectionTable:
     def _give_way(self, connection: Held | None, reason: str) -> bool:
         if connection is None:
             return False
-        self._observer.connection_ended(f"gave_way_{reason}")
+        self._metrics.connection_ended(f"gave_way_{reason}")
         self.forget(connection)
         connection.give_way()
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, NO_LIMIT
+from gateway.limits.plan import COUNTERS, NO_LIMIT, remaining_of
 from gateway.limits.rate_state import RateState
 
 
@@ -27,10 +27,7 @@ def counters_of(state: RateState) -> list[CounterSnapshot]:
             limit, left = rule.limits[position], state.left[len(COUNTERS) * number + position]
             if limit == NO_LIMIT:
                 continue
-            if position < CONCURRENCY:
-                left //= MINUTE_MS
-            elif position == CONCURRENCY:  # of this one the script says how many run
-                left = limit - left
             tier = rule.tier.value if rule.tier is not None else None
-            found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), limit, max(0, left)))
+            remaining = remaining_of(position, limit, left)
+            found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), limit, remaining))
     return found

@@ -18,10 +18,6 @@ class Epoch(msgspec.Struct, frozen=True):
         """What reservations are held under."""
         return f"{self.instance}.{self.run}"
 
-    def organizations_key(self, prefix: str) -> str:
-        """A set of `<epoch> <organization>`: where runs of this instance may have something open."""
-        return organizations_key(prefix, self.instance)
-
 
 def new_epoch(instance: str) -> Epoch:
     """An epoch that never was before."""
@@ -29,5 +25,5 @@ def new_epoch(instance: str) -> Epoch:
 
 
 def organizations_key(prefix: str, instance: str) -> str:
-    """As `Epoch.organizations_key`, of any instance."""
+    """A set of `<epoch> <organization>`: where runs of this instance may have something open."""
     return f"{prefix}:instance:{instance}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 NORMAL, LOCAL, REFUSING = 0, 1, 2
@@ -11,23 +13,21 @@ class LimitsMetrics:
     """Registers everything in `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.decisions = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.decisions = counter(
             "slipstream_limits_decisions",
             "Reservations asked for, by result and by the level and counter that refused (empty when admitted).",
             ("result", "level", "counter"),
-            registry=registry,
         )
         self.admitted = self.decisions.labels("admitted", "", "")
-        self.unavailable = Counter(
+        self.unavailable = counter(
             "slipstream_limits_unavailable",
             "Reservations decided without Valkey, by what became of them: refused, or left to the local share.",
             ("handled",),
-            registry=registry,
         )
-        self.mode = Gauge(
+        self.mode = gauge(
             "slipstream_limits_mode",
             "How limits are enforced: 0 exactly, in Valkey; 1 by this instance's share; 2 limited keys are refused.",
-            registry=registry,
         )
         self.reserve_seconds = Histogram(
             "slipstream_limits_reserve_seconds",
@@ -35,46 +35,38 @@ class LimitsMetrics:
             buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
             registry=registry,
         )
-        self.open = Gauge(
+        self.open = gauge(
             "slipstream_limits_open_reservations",
             "Reservations of this instance not settled yet, at the last heartbeat.",
-            registry=registry,
         )
-        self.delayed = Gauge(
+        self.delayed = gauge(
             "slipstream_limits_delayed_settlements",
             "Settlements waiting for Valkey to come back.",
-            registry=registry,
         )
-        self.dropped = Counter(
+        self.dropped = counter(
             "slipstream_limits_dropped_settlements",
             "Settlements given up: too many or too old. Their reservations are ended as strays.",
-            registry=registry,
         )
-        self.announced = Counter(
+        self.announced = counter(
             "slipstream_limits_announced",
             "Open reservations announced again, because Valkey had lost its data or a budget was counted anew.",
-            registry=registry,
         )
-        self.unseeded = Counter(
+        self.unseeded = counter(
             "slipstream_limits_budget_unavailable",
             "Requests refused because a budget's spending was being counted.",
-            registry=registry,
         )
-        self.seeded = Counter(
+        self.seeded = counter(
             "slipstream_limits_seeded",
             "Budgets whose spending this instance has counted from the ledger: with `all` gateways heard, or `without`"
             " some of them.",
             ("heard",),
-            registry=registry,
         )
-        self.retired = Counter(
+        self.retired = counter(
             "slipstream_limits_retired",
             "Reservations that no gateway had any more, ended so that the ledger alone says what they cost.",
-            registry=registry,
         )
-        self.crossings = Counter(
+        self.crossings = counter(
             "slipstream_limits_budget_crossings",
             "Thresholds of budgets reported, by percent, and first refusals of a month (`refused`).",
             ("percent",),
-            registry=registry,
         )

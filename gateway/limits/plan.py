@@ -96,6 +96,15 @@ class Decision(msgspec.Struct, frozen=True):
     left: tuple[int, ...]
 
 
+def remaining_of(position: int, limit: int, left: int) -> int:
+    """What is left of a limit, in its own unit, never below nothing. left: as a Decision has it."""
+    if position < CONCURRENCY:
+        left //= MINUTE_MS
+    elif position == CONCURRENCY:  # of this one the script says how many run
+        left = limit - left
+    return max(0, left)
+
+
 def prefix_of(prefix: str, organization_id: str) -> str:
     """Begins every key of an organization. The braces are Redis Cluster's: one organization, one node."""
     return f"{prefix}:{{{organization_id}}}:"

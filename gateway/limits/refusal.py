@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from contracts.errors import InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
-from gateway.limits.plan import CONCURRENCY, COUNTERS, MINUTE_MS, MONEY, Decision, Plan, PlannedRule, amounts_of
+from gateway.limits.plan import CONCURRENCY, COUNTERS, MONEY, Decision, Plan, PlannedRule, amounts_of, remaining_of
 from gateway.limits.rate_state import RateState
 from gateway.wire.rate_state import go_duration
 
@@ -45,15 +45,10 @@ def refused(plan: Plan, decided: Decision, cost: Cost) -> CounterReached:
     """The error for a decision that refused."""
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
-    left = decided.left[7 * (decided.rule - 1) + position]
-    if position < CONCURRENCY:
-        left //= MINUTE_MS
-    elif position == CONCURRENCY:
-        left = rule.limits[position] - left
-    left, wait_ms = max(0, left), decided.wait_ms
+    whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
+    left = remaining_of(position, limit, decided.left[len(COUNTERS) * (decided.rule - 1) + position])
     detail = _detail(rule, position, left, amount, wait_ms, decided.now_ms)
     state = RateState(plan, decided.left, decided.now_ms)
-    whose, limit = _whose(rule), rule.limits[position]
     if position == CONCURRENCY:
         running = limit - left
         message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."

@@ -16,7 +16,7 @@ from contracts.generation import Caller, Tier
 from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
-from gateway.limits.epoch import Epoch
+from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, PlannedRule
 from gateway.limits.rate_state import RateState
@@ -107,7 +107,7 @@ class OpenReservations:
                     self._announce(reservation)
 
     def _note(self, organization_id: str) -> None:
-        key = self._epoch.organizations_key(self._key_prefix)
+        key = organizations_key(self._key_prefix, self._epoch.instance)
         self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")))
         self._noted.add(organization_id)
 

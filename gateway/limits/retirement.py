@@ -56,7 +56,7 @@ async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, l
 async def open_in(valkey: Valkey, prefix: str, epoch: Epoch) -> dict[str, Stray]:
     """What Valkey takes for open in this epoch, by id. Raises what Valkey raises."""
     found: dict[str, Stray] = {}
-    async for _, name, tagged in _places(valkey, epoch.organizations_key(prefix)):
+    async for _, name, tagged in _places(valkey, organizations_key(prefix, epoch.instance)):
         if name == epoch.name:
             found.update((each.id, each) for each in await _open_of(valkey, tagged, name))
     return found

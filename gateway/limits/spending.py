@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 import msgspec
@@ -62,12 +62,9 @@ class Crossing(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class CrossingSink(Protocol):
-    """Passes a threshold on inside the transaction that records it; the webhook outbox is one."""
-
-    async def __call__(self, connection: asyncpg.Connection[Any], crossing: Crossing) -> None:
-        """Raises when it could not; the crossing is then reported again."""
-        ...
+CrossingSink: TypeAlias = "Callable[[asyncpg.Connection[Any], Crossing], Awaitable[None]]"
+"""Passes a threshold on inside the transaction that records it; the webhook outbox is one. Raises when it could not:
+the crossing is then reported again."""
 
 
 class Spending(Protocol):

@@ -103,7 +103,7 @@ async def served(
     config = msgspec.structs.replace(ConnectionsConfig(), **limits)
     with contextlib.closing(bind("127.0.0.1", port)) as listener:
         running = Served(listener.port)
-        table = ConnectionTable(config, running)
+        table = ConnectionTable(config, running)  # type: ignore[arg-type]
         http: Any = functools.partial(ClientProtocol, table=table, certificate=certificate)
         server = HttpServer(
             uvicorn.Config(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -32,17 +32,28 @@ class Clock:
 class Lookups(list[str]):
     """Outcomes of the questions asked to the database."""
 
-    def note(self, outcome: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.append(outcome)
+    def __init__(self, keyring: Keyring) -> None:
+        super().__init__()
+        read = keyring._lookups._read
+
+        async def noting(hashes: Sequence[bytes]) -> Mapping[bytes, KeyRecord | Refusal] | None:
+            answers = await read(hashes)
+            for each in hashes:
+                answer = None if answers is None else answers[each]
+                self.append(
+                    answer.reason.value if isinstance(answer, Refusal) else "known" if answer else "unavailable"
+                )
+            return answers
+
+        keyring._lookups._read = noting
 
 
 async def test_a_known_key_is_looked_up_once(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
-    lookups = Lookups()
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url, clocks={"on_lookup": lookups.note})
+    keyring = await keyring_at(fresh_postgres_url)
+    lookups = Lookups(keyring)
     assert keyring.cached(minted.secret) is None
     record = await keyring.identify(minted.secret)
     assert record.caller.project_id == str(tenant.project_id)
@@ -58,9 +69,9 @@ async def test_a_known_key_is_looked_up_once(
 async def test_callers_who_miss_together_share_one_question(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
-    lookups = Lookups()
     minted = await tenant.add()
-    keyring = await keyring_at(fresh_postgres_url, clocks={"on_lookup": lookups.note})
+    keyring = await keyring_at(fresh_postgres_url)
+    lookups = Lookups(keyring)
     waiting = [asyncio.create_task(keyring.identify(minted.secret)) for _ in range(50)]
     await asyncio.sleep(0)
     waiting[0].cancel()  # who began it leaves; the others must still be answered
@@ -73,10 +84,10 @@ async def test_callers_who_miss_together_share_one_question(
 async def test_unknown_and_revoked_keys_are_remembered_until_they_change(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
-    lookups = Lookups()
     unknown, revoked = mint(PEPPER), await tenant.add()
     await tenant.revoke(revoked)
-    keyring = await keyring_at(fresh_postgres_url, clocks={"on_lookup": lookups.note})
+    keyring = await keyring_at(fresh_postgres_url)
+    lookups = Lookups(keyring)
     for _ in range(3):
         with pytest.raises(InvalidKey, match="does not exist"):
             await keyring.identify(unknown.secret)
@@ -106,8 +117,8 @@ async def eventually_identified(keyring: Keyring, secret: str) -> None:
 async def test_a_malformed_key_never_reaches_the_database(
     keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
-    lookups = Lookups()
-    keyring = await keyring_at(fresh_postgres_url, clocks={"on_lookup": lookups.note})
+    keyring = await keyring_at(fresh_postgres_url)
+    lookups = Lookups(keyring)
     for secret in ("", "sk-slip-", "sk-slip-" + "0" * 38, "sk-slip-" + "\udcff" * 38):
         assert keyring.cached(secret) is None
         with pytest.raises(InvalidKey):
@@ -116,8 +127,8 @@ async def test_a_malformed_key_never_reaches_the_database(
 
 
 async def test_refusals_in_memory_are_bounded(keyring_at: Callable[..., Any], fresh_postgres_url: str) -> None:
-    lookups = Lookups()
-    keyring = await keyring_at(fresh_postgres_url, clocks={"on_lookup": lookups.note}, cached_refusals=3)
+    keyring = await keyring_at(fresh_postgres_url, cached_refusals=3)
+    lookups = Lookups(keyring)
     unknown = [mint(PEPPER).secret for _ in range(5)]
     for secret in unknown + unknown[-3:] + unknown[:1]:
         with pytest.raises(InvalidKey):
@@ -128,9 +139,10 @@ async def test_refusals_in_memory_are_bounded(keyring_at: Callable[..., Any], fr
 async def test_expiry_is_checked_on_every_use(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
-    lookups, clock = Lookups(), Clock(now=1_000.0)
+    clock = Clock(now=1_000.0)
     minted = await tenant.add(expires_at=2_000.5)
-    keyring = await keyring_at(fresh_postgres_url, clocks={"clock": clock, "on_lookup": lookups.note})
+    keyring = await keyring_at(fresh_postgres_url, clocks={"clock": clock})
+    lookups = Lookups(keyring)
     record = await keyring.identify(minted.secret)
     assert record.expires_at == 2_000.5
     clock.now = 2_000.499
@@ -232,11 +244,10 @@ async def test_without_proof_memory_is_not_trusted(
     tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
 ) -> None:
     """By the clock alone: the heartbeat is set too slow to interfere."""
-    lookups, clock = Lookups(), Clock(now=50.0)
+    clock = Clock(now=50.0)
     minted = await tenant.add()
-    keyring = await keyring_at(
-        fresh_postgres_url, clocks={"monotonic": clock, "on_lookup": lookups.note}, heartbeat_s=59, trust_s=60
-    )
+    keyring = await keyring_at(fresh_postgres_url, clocks={"monotonic": clock}, heartbeat_s=59, trust_s=60)
+    lookups = Lookups(keyring)
     record = await keyring.identify(minted.secret)
     clock.now = 109.999
     assert keyring.cached(minted.secret) is record

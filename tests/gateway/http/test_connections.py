@@ -59,7 +59,7 @@ class Held:
 
 def table(clock: Clock | None = None, counts: Counts | None = None, **settings: object) -> ConnectionTable:
     config = ConnectionsConfig(**settings)  # type: ignore[arg-type]
-    return ConnectionTable(config, counts or Counts(), clock or Clock())
+    return ConnectionTable(config, counts or Counts(), clock or Clock())  # type: ignore[arg-type]
 
 
 def admitted(of: ConnectionTable, network: str = "", waiting: Waiting | None = Waiting.HEAD) -> Held:
