@@ -49,10 +49,10 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Any]
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.
     """
     from gateway.admin.api import prepare
-    from gateway.admin.audit.log import Actor
     from gateway.admin.call import AdminCall, NoCounters
     from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
+    from gateway.audit.log import Actor
     from gateway.tenants.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:

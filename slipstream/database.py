@@ -39,7 +39,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
 
 async def ownership_warning(settings: Settings) -> str | None:
     """What to tell when the application's role could alter the audit log and the ledger. Raises like `connected`."""
-    from gateway.admin.audit.chain import OWNED, may_alter
+    from gateway.audit.chain import OWNED, may_alter
 
     async with connected(settings) as connection:
         return OWNED if await may_alter(connection) else None

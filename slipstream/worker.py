@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from contracts.metrics import metrics_server
 from gateway.admin import tasks as admin_tasks
-from gateway.admin.audit import tasks as audit_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
+from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
 from infra.local.private import claim_folder
 from slipstream.settings import Settings

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from contracts.metrics import MetricsConfig
-from gateway.admin.audit.config import AuditConfig
+from gateway.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from infra.local.folders import DataFolder
 

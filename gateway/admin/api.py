@@ -19,7 +19,6 @@ import asyncpg
 import msgspec
 
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
-from gateway.admin.audit.log import Actor
 from gateway.admin.call import AdminCall, Counters, KnownModels, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.endpoint import Endpoint
@@ -191,7 +190,7 @@ class AdminApi:
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
         try:
-            async with recorded(call, Actor.of(call.principal, call.request_id)):
+            async with recorded(call, call.principal.actor(call.request_id)):
                 result = await endpoint.run(call, arguments)
                 body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
                 if claim is not None:

@@ -11,10 +11,10 @@ from sqlalchemy import ClauseElement, ColumnElement, Select, Table, select
 
 from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
-from gateway.admin.audit.log import Change
 from gateway.admin.config import AdminConfig
 from gateway.admin.principal import Principal
 from gateway.admin.rows import equal, fetchrow, fetchval, record_of
+from gateway.audit.log import Change
 from gateway.db.tables import api_keys, organizations, projects
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule

@@ -12,6 +12,8 @@ import asyncpg
 import msgspec
 
 from contracts.errors import AuthError, ExpiredKey, InvalidKey, PermissionDenied, RevokedKey, TenantDisabled
+from gateway.audit.log import Actor
+from gateway.audit.tables import ActorKind
 from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 
@@ -60,6 +62,16 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             raise PermissionDenied(f"The role '{self.role.value}' lacks the permission '{permission.value}'.")
         if deployment and not self.operator:
             raise PermissionDenied("Only members of the operating organization may do this.")
+
+    def actor(self, request_id: str) -> Actor:
+        """How the audit log names the one who makes this request."""
+        return Actor(
+            kind=ActorKind(self.kind.value),
+            name=self.email or self.name,
+            id=self.id,
+            key_id=self.key_id,
+            request_id=request_id,
+        )
 
 
 async def authenticate(connection: asyncpg.Connection[Any], secret: str, pepper: bytes) -> Principal:

@@ -1,11 +1,10 @@
-"""What administration leaves behind: the audit log, answers kept for repeated requests, webhooks and their log."""
+"""What administration leaves behind: answers kept for repeated requests, webhooks and their log."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 from sqlalchemy import (
-    BigInteger,
     CheckConstraint,
     Column,
     DateTime,
@@ -25,17 +24,6 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 from gateway.db.tables import created_at, id_column, metadata, one_of, organizations
 
 
-class ActorKind(StrEnum):
-    """Who made a change."""
-
-    MEMBER = "member"
-    SERVICE_ACCOUNT = "service_account"
-    COMMAND = "command"
-    """Somebody with a shell on the deployment's machine, by the command line."""
-    SYSTEM = "system"
-    """The deployment itself: what its settings or its schedule bring about."""
-
-
 class DeliveryState(StrEnum):
     """Where one delivery of an event to a webhook stands."""
 
@@ -43,31 +31,6 @@ class DeliveryState(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
 
-
-# Append-only by triggers, which also give id, at and both hashes. No foreign keys: it outlives what it speaks of.
-audit_log = Table(
-    "audit_log",
-    metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("actor_kind", Text, nullable=False),
-    Column("actor_id", UUID()),
-    Column("actor_name", Text, nullable=False),
-    Column("admin_key_id", UUID()),
-    Column("request_id", Text),
-    # Whose affairs were changed; null: the deployment's.
-    Column("organization_id", UUID()),
-    Column("action", Text, nullable=False),
-    Column("subject_kind", Text, nullable=False),
-    Column("subject_id", Text, nullable=False),
-    Column("before", JSONB),
-    Column("after", JSONB),
-    Column("previous_hash", LargeBinary, nullable=False),
-    Column("hash", LargeBinary, nullable=False),
-    one_of("actor_kind", ActorKind),
-    Index(None, "organization_id", "id"),
-    Index(None, "subject_id", "id"),
-)
 
 idempotency_keys = Table(
     "idempotency_keys",

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 
 from contracts.errors import Conflict
-from gateway.admin.audit.log import Actor, record
 from gateway.admin.call import AdminCall
+from gateway.audit.log import Actor, record
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ import msgspec
 from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
-from gateway.admin.audit.log import Actor, Change, record
+from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, borrow, lazy_pool, redacted
 from gateway.db.listener import Listener
 from gateway.db.tables import DESIRED_CHANNEL

@@ -13,7 +13,7 @@ from contracts.errors import ConfigError
 from slipstream.commands.options import config_option, data_option, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.audit.chain import Head, Verdict
+    from gateway.audit.chain import Head, Verdict
 
 
 @click.group()
@@ -50,9 +50,9 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
 )
 def verify(config_file: Path | None, data: str | None, head: str | None, folder: Path | None) -> None:
     """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
-    from gateway.admin.audit.chain import OWNED, Head, may_alter
-    from gateway.admin.audit.chain import verify as verify_chain
-    from gateway.admin.audit.heads import noted
+    from gateway.audit.chain import OWNED, Head, may_alter
+    from gateway.audit.chain import verify as verify_chain
+    from gateway.audit.heads import noted
     from slipstream.database import connected
     from slipstream.settings import AUDIT_FOLDER
 
@@ -81,7 +81,7 @@ def verify(config_file: Path | None, data: str | None, head: str | None, folder:
 
 
 def _no_heads(folder: Path, named_by: str) -> ConfigError:
-    from gateway.admin.audit.heads import FILE
+    from gateway.audit.heads import FILE
 
     return ConfigError(
         f"{named_by}: {folder} holds no noted heads ({FILE}); name the folder that the worker writes them to "
@@ -91,7 +91,7 @@ def _no_heads(folder: Path, named_by: str) -> ConfigError:
 
 
 def _head(text: str) -> Head:
-    from gateway.admin.audit.chain import Head
+    from gateway.audit.chain import Head
 
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:

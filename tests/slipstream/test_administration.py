@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from contracts.errors import ServiceError
-from gateway.admin.audit.chain import OWNED, verify
-from gateway.admin.audit.heads import FILE
 from gateway.admin.principal import authenticate
+from gateway.audit.chain import OWNED, verify
+from gateway.audit.heads import FILE
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream.database import connected, ownership_warning

@@ -19,8 +19,8 @@ import msgspec
 import psutil
 import pytest
 
-from gateway.admin.audit.chain import OWNED
-from gateway.admin.audit.heads import FILE
+from gateway.audit.chain import OWNED
+from gateway.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, run, wait_until

@@ -13,7 +13,7 @@ from gateway.admin.bodies import Moment, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal
-from gateway.admin.tables import ActorKind, audit_log
+from gateway.audit.tables import ActorKind, audit_log
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

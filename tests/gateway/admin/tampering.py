@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.admin.audit.heads import current_head, note
+from gateway.audit.heads import current_head, note
 from gateway.db.engine import connect
 from tests.database import as_owner
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from gateway.admin.audit.chain import FIELDS, ROWS, Head, text_of, verify
-from gateway.admin.audit.log import Actor, Change, record
+from gateway.audit.chain import FIELDS, ROWS, Head, text_of, verify
+from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import connect
 from tests.database import as_owner
 from tests.gateway.admin.tampering import tamper

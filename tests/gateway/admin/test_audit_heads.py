@@ -16,11 +16,11 @@ import pytest
 from celery import Celery
 
 from contracts.errors import ConfigError
-from gateway.admin.audit import tasks as audit_tasks
-from gateway.admin.audit.chain import OWNED, Head, verify
-from gateway.admin.audit.config import AuditConfig
-from gateway.admin.audit.heads import FILE, NotedHead, current_head, note, noted
-from gateway.admin.audit.log import Actor, Change, record
+from gateway.audit import tasks as audit_tasks
+from gateway.audit.chain import OWNED, Head, verify
+from gateway.audit.config import AuditConfig
+from gateway.audit.heads import FILE, NotedHead, current_head, note, noted
+from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import connect
 from tests.database import as_owner
 from tests.gateway.admin.tampering import note_now, rewrite, tamper

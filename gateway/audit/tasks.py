@@ -8,9 +8,9 @@ from pathlib import Path
 
 from celery import Celery
 
-from gateway.admin.audit.chain import OWNED, may_alter
-from gateway.admin.audit.config import AuditConfig
-from gateway.admin.audit.heads import NotedHead, current_head, note
+from gateway.audit.chain import OWNED, may_alter
+from gateway.audit.config import AuditConfig
+from gateway.audit.heads import NotedHead, current_head, note
 from gateway.db.engine import FAILURES, connect
 
 NOTE_HEAD = "audit.note_head"

@@ -1,7 +1,7 @@
 """Proves that the audit log is whole: every row's hash over its content and the hash before it, computed anew here.
 
 What a chain cannot show by itself is that its newest rows were cut off, or all of it computed anew. So heads are noted
-somewhere else (`audit_heads.py`), and each is looked for again.
+somewhere else (`heads.py`), and each is looked for again.
 """
 
 from __future__ import annotations

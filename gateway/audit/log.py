@@ -8,8 +8,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gateway.admin.principal import Principal
-from gateway.admin.tables import ActorKind
+from gateway.audit.tables import ActorKind
 
 INSERT = """
 INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, request_id, organization_id,
@@ -26,17 +25,6 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID | None = None
     key_id: UUID | None = None
     request_id: str | None = None
-
-    @staticmethod
-    def of(principal: Principal, request_id: str) -> Actor:
-        """The holder of an admin key."""
-        return Actor(
-            kind=ActorKind(principal.kind.value),
-            name=principal.email or principal.name,
-            id=principal.id,
-            key_id=principal.key_id,
-            request_id=request_id,
-        )
 
     @staticmethod
     def command(account: str, command: str) -> Actor:
