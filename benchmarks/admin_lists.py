@@ -23,9 +23,9 @@ import asyncpg
 
 from benchmarks.admin_ledger import fill
 from benchmarks.scratch_servers import scratch_servers
-from gateway.admin.bodies import PageQuery
-from gateway.admin.controllers import ENDPOINTS
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.controllers import OPERATIONS
+from gateway.admin.operation import Operation
+from gateway.admin.schemas import PageQuery
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import Client, People
 
@@ -64,18 +64,18 @@ async def report(
     values = await _ids(database, organization)
     worst: dict[str, float] = {}
     print(f"{'list':<58}{'p50 ms':>9}{'p95 ms':>9}{'max ms':>9}")
-    for endpoint in ENDPOINTS:
-        if endpoint.method != "GET" or endpoint.query is None or not issubclass(endpoint.query, PageQuery):
+    for operation in OPERATIONS:
+        if operation.method != "GET" or operation.query is None or not issubclass(operation.query, PageQuery):
             continue
-        client = operator if endpoint.deployment else owner
-        path = _path(endpoint, values)
+        client = operator if operation.deployment else owner
+        path = _path(operation, values)
         for name, query in (("first", ""), ("first 100", "?limit=100"), ("deep", await _deep(client, path))):
             if query is None:
                 continue
             times = [await _timed(client, path + query) for _ in range(requests)]
             p50, p95 = statistics.median(times), sorted(times)[max(0, round(len(times) * 0.95) - 1)]
-            print(f"{endpoint.path + ' ' + name:<58}{p50:>9.1f}{p95:>9.1f}{max(times):>9.1f}")
-            worst[f"{endpoint.name} {name}"] = p95
+            print(f"{operation.path + ' ' + name:<58}{p50:>9.1f}{p95:>9.1f}{max(times):>9.1f}")
+            worst[f"{operation.name} {name}"] = p95
     twin_ms = await _twin(database, organization)
     slowest = max(worst, key=worst.__getitem__)
     print(f"worst p95: {worst[slowest]:.1f} ms ({slowest}); goal {GOAL_P95_MS:.0f} ms")
@@ -105,9 +105,9 @@ async def _ids(database: asyncpg.Connection[Any], organization: UUID) -> dict[st
     return {"organization_id": organization, "project_id": project, "webhook_id": webhook}
 
 
-def _path(endpoint: Endpoint, values: dict[str, object]) -> str:
-    path = endpoint.path
-    for name in endpoint.parameters:
+def _path(operation: Operation, values: dict[str, object]) -> str:
+    path = operation.path
+    for name in operation.parameters:
         path = path.replace(f"{{{name}}}", str(values[name]))
     return path
 

@@ -1,4 +1,4 @@
-"""The pages about the admin API, from the endpoints themselves: who may do what, and what there is."""
+"""The pages about the admin API, from the operations themselves: who may do what, and what there is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gateway.admin.controllers import ENDPOINTS, PREFIX
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.controllers import OPERATIONS, PREFIX
+from gateway.admin.operation import Operation
 from gateway.tenants.roles import PERMISSIONS, Permission, Role
 
 ROLES = """# Roles of the admin API
@@ -39,7 +39,7 @@ another organization is a 404. Lists are pages, newest first: `limit` (at most 1
 
 
 def roles_page() -> str:
-    """Role × permission, and role × endpoint."""
+    """Role × permission, and role × operation."""
     names = [role.value for role in Role]
     lines = [ROLES, f"| permission | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"]
     for permission in Permission:
@@ -47,33 +47,33 @@ def roles_page() -> str:
         lines.append(f"| `{permission.value}` | {' | '.join(marks)} |\n")
     lines.append(ENDPOINT_HEAD)
     lines.append(f"| endpoint | permission | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}\n")
-    for endpoint in ENDPOINTS:
-        needed = f"`{endpoint.permission.value}`" if endpoint.permission else "any"
-        needed += ", *deployment*" if endpoint.deployment else ""
+    for operation in OPERATIONS:
+        needed = f"`{operation.permission.value}`" if operation.permission else "any"
+        needed += ", *deployment*" if operation.deployment else ""
         marks = [
-            "yes" if endpoint.permission is None or endpoint.permission in PERMISSIONS[role] else "–" for role in Role
+            "yes" if operation.permission is None or operation.permission in PERMISSIONS[role] else "–" for role in Role
         ]
-        lines.append(f"| `{endpoint.method} {endpoint.path}` | {needed} | {' | '.join(marks)} |\n")
+        lines.append(f"| `{operation.method} {operation.path}` | {needed} | {' | '.join(marks)} |\n")
     return "".join(lines)
 
 
 def api_page() -> str:
-    """Every endpoint with what it takes and gives."""
+    """Every operation with what it takes and gives."""
     parts = [API]
-    for module, endpoints in groupby(ENDPOINTS, key=lambda endpoint: endpoint.module):
+    for module, operations in groupby(OPERATIONS, key=lambda operation: operation.module):
         parts.append(f"\n## {module.replace('_', ' ').capitalize()}\n")
-        for endpoint in endpoints:
-            parts += _endpoint(endpoint)
+        for operation in operations:
+            parts += _described(operation)
     return "".join(parts)
 
 
-def _endpoint(endpoint: Endpoint) -> Iterator[str]:
-    yield f"\n### `{endpoint.method} {PREFIX}{endpoint.path}`\n\n{endpoint.summary}"
-    yield f"\n\n{endpoint.description}\n" if endpoint.description else "\n"
-    needed = f"`{endpoint.permission.value}`" if endpoint.permission else "any admin key"
-    yield f"\nNeeds {needed}{', in the operating organization' if endpoint.deployment else ''}."
-    yield f" Answers {endpoint.status} with {_name(endpoint.returns)}.\n"
-    for title, kind in (("Query", endpoint.query), ("Body", endpoint.body)):
+def _described(operation: Operation) -> Iterator[str]:
+    yield f"\n### `{operation.method} {PREFIX}{operation.path}`\n\n{operation.summary}"
+    yield f"\n\n{operation.description}\n" if operation.description else "\n"
+    needed = f"`{operation.permission.value}`" if operation.permission else "any admin key"
+    yield f"\nNeeds {needed}{', in the operating organization' if operation.deployment else ''}."
+    yield f" Answers {operation.status} with {_name(operation.returns)}.\n"
+    for title, kind in (("Query", operation.query), ("Body", operation.body)):
         if kind is not None:
             fields = ", ".join(_field(field) for field in msgspec.structs.fields(kind))
             yield f"\n{title}: {fields}.\n"

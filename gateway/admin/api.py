@@ -1,8 +1,8 @@
-"""Runs one request of the admin API. The same steps for every endpoint, in this order:
+"""Runs one request of the admin API. The same steps for every operation, in this order:
 
-    who asks → may the role → kept answer? → the service, in a transaction → audit rows → answer
+    who asks → may the role (`admit`) → kept answer? → the service, in a transaction → audit rows → answer (`run`)
 
-Litestar has read what is asked by then (gateway/admin/operation.py).
+In between, Litestar reads what is asked (gateway/admin/route_handlers.py).
 
 Errors become OpenAI-shaped bodies in gateway/app.py, as everywhere.
 """
@@ -21,8 +21,8 @@ import msgspec
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.call import AdminCall, Counters, KnownModels, NoCounters
 from gateway.admin.config import AdminConfig
-from gateway.admin.endpoint import Endpoint
 from gateway.admin.idempotency import Idempotency
+from gateway.admin.operation import Operation
 from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate
 from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
@@ -51,14 +51,14 @@ class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What came over HTTP."""
 
     request_id: str
-    secret: str
+    principal: Principal
     url: str
     """Path and query as sent, for comparing requests."""
     body: bytes
     """As sent, for the same."""
     idempotency_key: str | None
     arguments: dict[str, Any]
-    """What the endpoint takes."""
+    """What the operation takes."""
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):
@@ -103,28 +103,33 @@ class AdminApi:
         """Largest body a request may have."""
         return self._config.max_body_bytes
 
-    async def admit(self, endpoint: Endpoint, secret: str) -> None:
-        """Raise as `run` would when this key may not do this at all. Asked before a body is waited for, which must not
-        cost a connection to the database; `run` asks again. A key that is none costs a connection once."""
+    async def admit(self, operation: Operation, secret: str) -> Principal:
+        """Whose key it is: the one time in a request that this is looked up, before a body is waited for.
+
+        Raises AuthError, PermissionDenied among them when the role may not do this. A key that is none costs a
+        connection to the database once.
+        """
         keys.check(secret, keys.ADMIN_PREFIX)
         key_hash = keys.hash_of(secret, self._pepper)
         if key_hash in self._unknown:
             raise InvalidKey(UNKNOWN_KEY)
 
-        async def ask(connection: asyncpg.Connection[Any]) -> None:
-            await self._principal(connection, endpoint, secret)
+        async def ask(connection: asyncpg.Connection[Any]) -> Principal:
+            return await authenticate(connection, key_hash)
 
         try:
-            await self._connected(endpoint.name, ask)
+            principal = await self._connected(operation.name, ask)
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
+        principal.require(operation.permission, deployment=operation.deployment)
+        return principal
 
-    async def run(self, endpoint: Endpoint, request: AdminRequest) -> AdminAnswer:
+    async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; ServiceError while the database is away."""
 
         async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
-            return await self._answer(connection, endpoint, request)
+            return await self._answer(connection, operation, request)
 
         return await self._connected(request.request_id, answer)
 
@@ -144,33 +149,27 @@ class AdminApi:
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure
 
-    async def _principal(self, connection: asyncpg.Connection[Any], endpoint: Endpoint, secret: str) -> Principal:
-        principal = await authenticate(connection, secret, self._pepper)
-        principal.require(endpoint.permission, deployment=endpoint.deployment)
-        return principal
-
     async def _answer(
-        self, connection: asyncpg.Connection[Any], endpoint: Endpoint, request: AdminRequest
+        self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest
     ) -> AdminAnswer:
-        principal = await self._principal(connection, endpoint, request.secret)
         call = AdminCall(
             connection,
-            principal,
+            request.principal,
             request.request_id,
             self._pepper,
             self._fleet,
             self._config,
             self._counters,
         )
-        if request.idempotency_key is None or endpoint.method != "POST":  # the other methods are idempotent as they are
-            return await self._work(endpoint, call, request.arguments, None)
+        if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
+            return await self._work(operation, call, request.arguments, None)
         key = Idempotency.check(request.idempotency_key)
-        claim = Idempotency(principal.id, key, self._pepper, (endpoint.method, request.url, request.body))
+        claim = Idempotency(request.principal.id, key, self._pepper, (operation.method, request.url, request.body))
         kept = await claim.claim(connection)
         if kept is not None:
             return AdminAnswer(kept.status, kept.body, replayed=True)
         try:
-            return await self._work(endpoint, call, request.arguments, claim)
+            return await self._work(operation, call, request.arguments, claim)
         except IdempotencyInFlight:
             raise
         except SlipstreamError as error:
@@ -186,21 +185,21 @@ class AdminApi:
             raise
 
     async def _work(
-        self, endpoint: Endpoint, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
+        self, operation: Operation, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
     ) -> AdminAnswer:
         """The handler, its audit rows and the kept answer: one transaction."""
         try:
             async with recorded(call, call.principal.actor(call.request_id)):
-                result = await endpoint.run(call, arguments)
-                body = b"" if endpoint.status == 204 else msgspec.json.encode(result)
+                result = await operation.run(call, arguments)
+                body = b"" if operation.status == 204 else msgspec.json.encode(result)
                 if claim is not None:
-                    await claim.keep(call.connection, endpoint.status, body)
-                if endpoint.method != "GET" and not call.changes:
-                    raise InternalError(f"{endpoint.name} changed something and told the audit log nothing")
+                    await claim.keep(call.connection, operation.status, body)
+                if operation.method != "GET" and not call.changes:
+                    raise InternalError(f"{operation.name} changed something and told the audit log nothing")
         except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
             _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
             raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
-        return AdminAnswer(endpoint.status, body)
+        return AdminAnswer(operation.status, body)
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:

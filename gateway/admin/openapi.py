@@ -14,10 +14,10 @@ from litestar.openapi.spec import Components, Schema, SecurityScheme
 from litestar.plugins import OpenAPISchemaPlugin
 from litestar.typing import FieldDefinition
 
-from gateway.admin.controllers import ENDPOINTS, PREFIX, admin_operations
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
 from gateway.admin.examples import example_of
-from gateway.admin.operation import Documented
+from gateway.admin.operation import Operation
+from gateway.admin.route_handlers import Documented
 from gateway.wire.config import RequestConfig
 
 TEMPLATE = "#/components/schemas/{name}"
@@ -79,19 +79,19 @@ def admin_document() -> bytes:
     app = Litestar([admin_operations(RequestConfig())], openapi_config=config, plugins=[schemas], logging_config=None)
     document = app.openapi_schema.to_schema()
     document["components"]["schemas"] = schemas.components()
-    for endpoint in ENDPOINTS:
-        _illustrate(document["paths"][PREFIX + endpoint.path][endpoint.method.lower()], endpoint)
+    for operation in OPERATIONS:
+        _illustrate(document["paths"][PREFIX + operation.path][operation.method.lower()], operation)
     return msgspec.json.encode(document)
 
 
-def _illustrate(operation: dict[str, Any], endpoint: Endpoint) -> None:
+def _illustrate(documented: dict[str, Any], operation: Operation) -> None:
     """Add an example of the answer and of the body, and the answer's header."""
-    answer = operation["responses"][str(endpoint.status)]
+    answer = documented["responses"][str(operation.status)]
     answer["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
-    answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(endpoint.returns)}}
-    if endpoint.body is not None:
-        body = operation["requestBody"]["content"]["application/json"]
-        body["examples"] = {"example": {"value": example_of(endpoint.body)}}
+    answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(operation.returns)}}
+    if operation.body is not None:
+        body = documented["requestBody"]["content"]["application/json"]
+        body["examples"] = {"example": {"value": example_of(operation.body)}}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,159 +1,151 @@
-"""Makes Litestar's route handlers from services: each a line in `controllers.py`."""
+"""A service function as an operation of the admin API: its method, its path, and who may, as a value.
+
+A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
+one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
+
+    THINGS = Resource("thing", Thing, things, projects)
+
+    async def create_thing(call: AdminCall, project_id: UUID, body: NewThing) -> Thing:
+        \"\"\"Make a thing.\"\"\"
+        await call.organization_of_project(project_id)
+        return await THINGS.create(call, project_id=project_id, **THINGS.values_of(body))
+
+A line in `controllers.py` gives it a path and a permission. The command line calls the same function.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, get_type_hints
-from uuid import UUID
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, get_type_hints
 
 import msgspec
-from litestar import Response
-from litestar.di import NamedDependency
-from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Body, HeaderParameter, PathParameter, QueryParameter
-from msgspec import Meta
 
-from gateway.admin.api import AdminApi, AdminRequest
-from gateway.admin.endpoint import IN_QUERY, PARAMETER, Endpoint, Service, takes_several
-from gateway.admin.request import BoundedRequest
+from contracts.errors import InvalidField
+from gateway.admin.call import AdminCall
+from gateway.admin.moments import require_utc
 from gateway.limits.levels import Level
-from gateway.metering.journal.request_id import mint
 from gateway.tenants.roles import Permission
-from gateway.wire.errors import EVERY_OPERATION, ErrorBody
+from gateway.wire.decode import validation_error
 
-REFUSALS = {
-    **EVERY_OPERATION,
-    400: "The request cannot be understood: `error.param` names the field.",
-    401: "No admin key, or one that opens nothing.",
-    403: "The role does not allow it, or the tenant is disabled.",
-    404: "There is no such thing, or it is another organization's.",
-    409: "It contradicts what there is, or the Idempotency-Key was used otherwise.",
-    413: "The body is too large.",
-    503: "The database cannot be reached; try again.",
-}
-IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$")]
-TEXT = Annotated[str, Meta(min_length=1)]
+Service = Callable[..., Awaitable[Any]]
+IN_QUERY = "query_"
+"""Before the name of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
+PARAMETER = re.compile(r"{(\w+)}")
 
 
-class Documented(NamedTuple):
-    """In an annotation: the type that stands in the OpenAPI document for what Litestar hands over as text."""
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the guard, the OpenAPI document, the pages of reference and the tests of permissions read."""
 
-    kind: Any
-    default: object = None
+    name: str
+    """OpenAPI's operation id."""
+    method: str
+    path: str
+    """Below /admin/v1, with `{name}` for what varies."""
+    permission: Permission | None
+    """None: any admin key."""
+    deployment: bool
+    """Concerns the deployment: only for principals of the operating organization."""
+    service: Service
+    fixed: dict[str, Any]
+    """Arguments of the service that the path decides."""
+    positional: tuple[type, ...]
+    """Types of what the service takes behind the call; the first are the path's parameters', in order."""
+    body: type | None
+    query: type[msgspec.Struct] | None
+    returns: Any
+    status: int
+    summary: str
+    description: str
+
+    @property
+    def parameters(self) -> dict[str, type]:
+        """Path parameters and their types, in order."""
+        return dict(zip(PARAMETER.findall(self.path), self.positional, strict=False))
+
+    @property
+    def module(self) -> str:
+        """The resource file it stands in, without folders; OpenAPI's tag."""
+        return self.service.__module__.rpartition(".")[2]
+
+    async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
+        """Call the service. arguments: by the names of `_signature`."""
+        path = [arguments[name] for name in self.parameters]
+        named = dict(self.fixed)
+        if self.body is not None:
+            named["body"] = arguments["data"]
+        if self.query is not None:
+            named["query"] = query_of(self.query, arguments)
+        return await self.service(call, *path, **named)
 
 
-def route(
+def operation(
     method: str,
-    path: str,
     service: Service,
     permission: Permission | None,
+    below: str = "",
     *,
     deployment: bool = False,
-    status: int = 0,
+    status: int = 200,
     level: Level | None = None,
     of: str = "",
-) -> HTTPRouteHandler:
-    """Litestar's handler for a service. status: 201 for a POST and 200 for the rest, unless given. level: for a service
-    of every level, the one of this path; of: whose, where such a service's docstring says `a subject's`.
+) -> Operation:
+    """A service as an operation of a controller. below: its path, below the controller's.
+
+    level: for a service of every level, the one of this path; of: whose, where such a service's docstring says
+    `a subject's`.
     """
     hints = get_type_hints(service, include_extras=True)
-    positional = list(inspect.signature(service).parameters)[1:]
     summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
-    endpoint = Endpoint(
+    return Operation(
         name=service.__name__ if level is None else service.__name__.replace("_", f"_{level}_"),
         method=method,
-        path=path,
+        path=below,
         permission=permission,
         deployment=deployment,
         service=service,
         fixed={} if level is None else {"level": level},
-        parameters={
-            parameter: hints[argument] for parameter, argument in zip(PARAMETER.findall(path), positional, strict=False)
-        },
+        positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),
         body=hints.get("body"),
         query=hints.get("query"),
         returns=hints["return"],
-        status=status or (201 if method == "POST" else 200),
+        status=status,
         summary=summary.replace("\n", " ").replace("a subject's", of).replace("A subject's", of[:1].upper() + of[1:]),
         description=description,
     )
 
-    async def handle(_: object, request: BoundedRequest, admin: AdminApi, **arguments: Any) -> Response[bytes]:
-        return await _answer(endpoint, request, admin, arguments)
 
-    parameters = list(_signature(endpoint))
-    handle.__name__ = endpoint.name
-    handle.__signature__ = inspect.Signature(parameters, return_annotation=endpoint.returns)  # type: ignore[attr-defined]
-    handle.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": endpoint.returns}
-    return HTTPRouteHandler(
-        PARAMETER.sub(r"{\1:str}", path),
-        http_method=method,  # type: ignore[arg-type]
-        status_code=endpoint.status,
-        opt={"endpoint": endpoint},
-        operation_id=endpoint.name,
-        summary=endpoint.summary,
-        description=_description(endpoint),
-        response_description="Done.",
-        responses={
-            status: ResponseSpec(ErrorBody, description=text, generate_examples=False)
-            for status, text in REFUSALS.items()
-        },
-    )(handle)
+get = partial(operation, "GET")
+post = partial(operation, "POST", status=201)
+put = partial(operation, "PUT")
+patch = partial(operation, "PATCH")
+delete = partial(operation, "DELETE")
 
 
-async def _answer(
-    endpoint: Endpoint, request: BoundedRequest, admin: AdminApi, arguments: dict[str, Any]
-) -> Response[bytes]:
-    asked = AdminRequest(
-        request_id=mint(),
-        secret=request.secret,
-        url=f"{request.url.path}?{request.url.query}",
-        body=b"" if endpoint.method == "GET" else await request.body(),
-        idempotency_key=arguments.get("idempotency_key"),
-        arguments=arguments,
-    )
-    answer = await admin.run(endpoint, asked)
-    headers = {"x-request-id": asked.request_id, "cache-control": "no-store"}
-    if answer.replayed:
-        headers["idempotent-replayed"] = "true"
-    return Response(answer.body, status_code=answer.status, headers=headers, media_type="application/json")
-
-
-def _signature(endpoint: Endpoint) -> Iterator[inspect.Parameter]:
-    """What Litestar reads from a request, by the names it documents."""
-
-    def parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-
-    yield inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY, annotation=object)
-    yield parameter("request", BoundedRequest)
-    yield parameter("admin", NamedDependency[AdminApi])
-    for name, kind in endpoint.parameters.items():
-        documented = Documented(UUID if kind is UUID else TEXT)
-        yield parameter(name, Annotated[kind, PathParameter(), documented])
-    if endpoint.query is not None:
-        hints = get_type_hints(endpoint.query, include_extras=True)
-        for field in msgspec.structs.fields(endpoint.query):
-            several = takes_several(endpoint.query, field.name)
-            documented = Documented(hints[field.name], None if field.default is msgspec.NODEFAULT else field.default)
-            query = QueryParameter(name=field.name)
-            yield parameter(
-                IN_QUERY + field.name,
-                Annotated[list[str] if several else Any, query, documented],
-                () if several else None,
+def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
+    """The query's struct from its parameters' texts. Raises InvalidField."""
+    values = {name: arguments[IN_QUERY + name] for name in kind.__struct_fields__}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    try:
+        query = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise validation_error(str(error), kind) from None
+    for name, text in given.items():
+        value = getattr(query, name)
+        if value is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+            raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+        if isinstance(value, datetime) and ":" not in text:  # and numbers as seconds since 1970
+            raise InvalidField(
+                f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
             )
-    if endpoint.method == "POST":
-        header = HeaderParameter(
-            name="Idempotency-Key", description="Send the same key again to get the first answer again, for 24 hours."
-        )
-        yield parameter("idempotency_key", Annotated[Any, header, Documented(IDEMPOTENCY_KEY)], None)
-    if endpoint.body is not None:
-        yield parameter("data", Annotated[endpoint.body, Body()])
+        if isinstance(value, datetime):
+            require_utc(value, name)
+    return query
 
 
-def _description(endpoint: Endpoint) -> str:
-    permission = f"Needs `{endpoint.permission.value}`." if endpoint.permission else "Any admin key."
-    deployment = " Only for the operating organization." if endpoint.deployment else ""
-    return f"{endpoint.description}\n\n{permission}{deployment}".strip()
+def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
+    """Whether a parameter may be given several times."""
+    return "list[" in str(kind.__annotations__.get(name, ""))

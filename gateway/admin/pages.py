@@ -15,9 +15,9 @@ import msgspec
 from sqlalchemy import BigInteger, ColumnElement, Select, SmallInteger, literal, tuple_
 
 from contracts.errors import InvalidField
-from gateway.admin.bodies import Page, PageQuery
 from gateway.admin.moments import has_utc
 from gateway.admin.rows import fetch, record_of
+from gateway.admin.schemas import Page, PageQuery
 
 ItemT = TypeVar("ItemT")
 LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}

@@ -18,8 +18,9 @@ from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
 from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SlipstreamError
-from gateway.admin.endpoint import takes_several
 from gateway.admin.moments import require_utc
+from gateway.admin.operation import takes_several
+from gateway.admin.principal import Principal
 from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.disconnect import ClientGone, ClientWatch
@@ -32,8 +33,8 @@ ADVICE = Advice("Split it into several requests.", "Split it into several reques
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
-class BoundedRequest(Request[Any, Any, State]):
-    """A request whose body is bounded in bytes and in structure."""
+class BoundedRequest(Request[Principal, Any, State]):
+    """A request whose body is bounded in bytes and in structure; its `user` is the principal that the guard found."""
 
     __slots__ = ("whole",)
     whole: bytes
@@ -59,13 +60,8 @@ class BoundedRequest(Request[Any, Any, State]):
         return body
 
     @property
-    def secret(self) -> str:
-        """The admin key that is sent. Raises MissingKey."""
-        return secret_of(self)
-
-    @property
     def _body_kind(self) -> type | None:
-        kind: type | None = self.route_handler.opt["endpoint"].body
+        kind: type | None = self.route_handler.opt["operation"].body
         return kind
 
 
@@ -74,20 +70,16 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def secret_of(connection: AnyConnection) -> str:
-    """The admin key that is sent. Raises MissingKey."""
-    return bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
-
-
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at; who
     has no key is refused at the pace of the network it comes from."""
-    endpoint = handler.opt.get("endpoint")
-    if endpoint is None:
-        return  # Litestar's own answer to OPTIONS, which names the methods there are
+    operation = handler.opt.get("operation")
+    if operation is None:
+        return  # the answer to OPTIONS, which names the methods there are
     state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
     try:
-        await state.services.admin.admit(endpoint, secret_of(connection))
+        secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
+        connection.scope["user"] = await state.services.admin.admit(operation, secret)
     except PermissionDenied:  # of a good key: a role that may not waits for nobody
         raise
     except AuthError:
@@ -99,10 +91,10 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
-    endpoint = handler.opt.get("endpoint")
-    if endpoint is None:
+    operation = handler.opt.get("operation")
+    if operation is None:
         return
-    kind = endpoint.query or msgspec.Struct
+    kind = operation.query or msgspec.Struct
     for name, text in connection.path_params.items():
         if not _storable(text):
             raise NotFound(f"There is no such {_noun(name)}.")

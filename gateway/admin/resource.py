@@ -13,10 +13,10 @@ import msgspec
 from msgspec import UNSET
 from sqlalchemy import ColumnElement, FromClause, Select, Table, delete, func, insert, select, true, update
 
-from gateway.admin.bodies import Deleted, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, sorted_unique
+from gateway.admin.schemas import Deleted, Page, PageQuery
 
 
 class Item(Protocol):

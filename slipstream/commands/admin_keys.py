@@ -60,9 +60,9 @@ def create(
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List an organization's admin keys, newest first; never their secrets."""
-    from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
+    from gateway.admin.schemas import Page
     from slipstream.administration import administer
     from slipstream.tenants import operating_organization, organization_named
 

@@ -129,8 +129,8 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
 def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end_previous: bool, which: str) -> None:
     """Give the key WHICH (its id, its display form or its name) a new secret and print it; the old one opens until
     the end of the overlap."""
+    from gateway.admin.key_resource import Rotation
     from gateway.admin.resources.keys import KEYS, rotate_key
-    from gateway.admin.secrets import Rotation
     from slipstream.administration import administer
     from slipstream.tenants import key_named
 

@@ -22,9 +22,9 @@ def members() -> None:
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
     """List an organization's members, newest first."""
-    from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import Member, MemberQuery, list_members
+    from gateway.admin.schemas import Page
     from slipstream.administration import administer
     from slipstream.tenants import administered_organization
 

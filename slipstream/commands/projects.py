@@ -29,9 +29,9 @@ def projects() -> None:
 @organization_option
 def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
     """List an organization's projects, newest first."""
-    from gateway.admin.bodies import Page
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.projects import Project, ProjectQuery, list_projects
+    from gateway.admin.schemas import Page
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 

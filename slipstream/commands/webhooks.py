@@ -220,8 +220,8 @@ async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt |
 
 
 async def _webhooks(call: AdminCall, organization_id: UUID) -> list[Webhook]:
-    from gateway.admin.bodies import PageQuery
     from gateway.admin.resources.webhooks import list_webhooks
+    from gateway.admin.schemas import PageQuery
 
     found: list[Webhook] = (await list_webhooks(call, organization_id, PageQuery(limit=100))).data
     return found

@@ -13,6 +13,7 @@ from contracts.errors import ServiceError
 from gateway.admin.principal import authenticate
 from gateway.audit.chain import OWNED, verify
 from gateway.audit.heads import FILE
+from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream.database import connected, ownership_warning
@@ -54,7 +55,7 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
         assert {row["actor_kind"] for row in rows} == {"command"}
         assert not [row for row in rows if secret in row["after"] or admin in row["after"]]
         assert (await verify(connection)).problem is None
-        assert (await authenticate(connection, admin, settings.pepper)).operator
+        assert (await authenticate(connection, hash_of(admin, settings.pepper))).operator
     finally:
         await connection.close()
 

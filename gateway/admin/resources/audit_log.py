@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import func, select, true
 
-from gateway.admin.bodies import Moment, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal
+from gateway.admin.schemas import Moment, Name, Page, PageQuery
 from gateway.audit.tables import ActorKind, audit_log
 
 

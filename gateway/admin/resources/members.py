@@ -6,7 +6,6 @@ from uuid import UUID
 
 from sqlalchemy import func
 
-from gateway.admin.bodies import Body, Deleted, Email, Name, Page
 from gateway.admin.call import AdminCall
 from gateway.admin.principals import (
     Holder,
@@ -19,6 +18,7 @@ from gateway.admin.principals import (
     update_principal,
 )
 from gateway.admin.rows import equal
+from gateway.admin.schemas import Body, Deleted, Email, Name, Page
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 

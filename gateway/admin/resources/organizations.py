@@ -9,10 +9,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from contracts.errors import Conflict
-from gateway.admin.bodies import Body, Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
 from gateway.admin.rows import equal, is_set
+from gateway.admin.schemas import Body, Name, Page, PageQuery
 from gateway.db.tables import organizations
 
 

@@ -10,11 +10,11 @@ import msgspec
 from sqlalchemy import ARRAY, ColumnElement, Text, any_, delete, exists, insert, literal, select, update
 
 from contracts.errors import Conflict, InvalidField
-from gateway.admin.bodies import Body, ModelName, Moment, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal, fetchrow, record_of
+from gateway.admin.schemas import Body, ModelName, Moment, Page, PageQuery
 from gateway.metering.pricing.price import MAX_MICRO
 from gateway.metering.tables import prices
 

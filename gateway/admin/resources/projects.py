@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
-from gateway.admin.bodies import Body, ModelNames, Name, Page, PageQuery, Tiers
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
 from gateway.admin.rows import equal, is_set
+from gateway.admin.schemas import Body, ModelNames, Name, Page, PageQuery, Tiers
 from gateway.db.tables import projects
 
 

@@ -7,10 +7,10 @@ from datetime import date, datetime
 from msgspec import Struct
 from sqlalchemy import or_, select, true
 
-from gateway.admin.bodies import Name, Page, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.rows import columns_of, equal
+from gateway.admin.schemas import Name, Page, PageQuery
 from gateway.metering.tables import reconciliations, usage_verifications
 
 

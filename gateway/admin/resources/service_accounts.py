@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from gateway.admin.bodies import Body, Deleted, Name, Page
 from gateway.admin.call import AdminCall
 from gateway.admin.principals import (
     Holder,
@@ -17,6 +16,7 @@ from gateway.admin.principals import (
     update_principal,
 )
 from gateway.admin.rows import equal
+from gateway.admin.schemas import Body, Deleted, Name, Page
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 

@@ -11,11 +11,11 @@ from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Select, func, insert, select, text
 
 from contracts.errors import Conflict
-from gateway.admin.bodies import Body, Deleted, Description, Page, PageQuery
 from gateway.admin.call import AdminCall
+from gateway.admin.key_resource import Rotation
 from gateway.admin.resource import Resource
+from gateway.admin.schemas import Body, Deleted, Description, Page, PageQuery
 from gateway.admin.sealed import seal
-from gateway.admin.secrets import Rotation
 from gateway.admin.tables import DeliveryState, webhook_deliveries, webhook_events, webhooks
 from gateway.admin.webhooks.address import check_url
 from gateway.admin.webhooks.delivery import use_of

@@ -1,11 +1,11 @@
-"""For each endpoint a body that it takes, and things of an organization that its path may name."""
+"""For each operation a body that it takes, and things of an organization that its path may name."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import uuid4
 
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.operation import Operation
 from gateway.admin.sealed import seal
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.signature import new_secret
@@ -37,25 +37,25 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
-"""`{}` stands for something that was never there before. An endpoint without a body needs none."""
+"""`{}` stands for something that was never there before. An operation without a body needs none."""
 
 
-async def body_for(people: People, endpoint: Endpoint, organization: str) -> dict[str, Any] | None:
-    """A body the endpoint takes from a principal of that organization."""
-    if endpoint.body is None:
+async def body_for(people: People, operation: Operation, organization: str) -> dict[str, Any] | None:
+    """A body the operation takes from a principal of that organization."""
+    if operation.body is None:
         return None
-    if endpoint.name == "create_webhook":  # other tests' webhooks must not use up the twenty
+    if operation.name == "create_webhook":  # other tests' webhooks must not use up the twenty
         await people.database.execute(
             "DELETE FROM gateway.webhooks WHERE organization_id = $1 AND id <> $2",
             people.organizations[organization],
             (await things_of(people, organization))["webhook_id"],
         )
-    if endpoint.name == "create_admin_key":
+    if operation.name == "create_admin_key":
         return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
-    assert endpoint.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {endpoint.name}, please"
+    assert operation.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {operation.name}, please"
     return {
         name: value.replace("{}", uuid4().hex) if isinstance(value, str) else value
-        for name, value in BODIES[endpoint.name].items()
+        for name, value in BODIES[operation.name].items()
     }
 
 

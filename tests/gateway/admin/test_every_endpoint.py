@@ -1,6 +1,7 @@
-"""What must hold for every endpoint there is, taken from the endpoints themselves: who may, whose it is, what it says.
+"""What must hold for every operation there is, taken from the values that declare them: who may, whose it is, what it
+says.
 
-An endpoint that is added is tested here without a line more, or fails for want of an example body.
+An operation that is added is tested here without a line more, or fails for want of an example body.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from gateway.admin.controllers import ENDPOINTS, PREFIX, admin_operations
-from gateway.admin.endpoint import Endpoint
+from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
+from gateway.admin.operation import Operation
 from gateway.auth.keys import mint
 from gateway.tenants.roles import PERMISSIONS, Role
 from gateway.wire.config import RequestConfig
@@ -24,109 +25,109 @@ from tests.gateway.admin.people import Client, People
 
 NO_MOMENTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 """Well-formed, and outside the years that UTC and the database's driver have."""
-BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-def path_of(endpoint: Endpoint, values: dict[str, object]) -> str:
+def path_of(operation: Operation, values: dict[str, object]) -> str:
     """The path with the ids of somebody's things in it."""
-    path = endpoint.path
-    for name in endpoint.parameters:
+    path = operation.path
+    for name in operation.parameters:
         path = path.replace(f"{{{name}}}", str(values[name]))
     return path
 
 
-def allowed(endpoint: Endpoint, role: Role, organization: str) -> bool:
+def allowed(operation: Operation, role: Role, organization: str) -> bool:
     """What the declaration says."""
-    if endpoint.deployment and organization != "operator":
+    if operation.deployment and organization != "operator":
         return False
-    return endpoint.permission is None or endpoint.permission in PERMISSIONS[role]
+    return operation.permission is None or operation.permission in PERMISSIONS[role]
 
 
-async def ask(client: Client, endpoint: Endpoint, values: dict[str, object], body: object = None) -> Any:
+async def ask(client: Client, operation: Operation, values: dict[str, object], body: object = None) -> Any:
     """The answer to a request as it should be."""
-    return await client.ask(endpoint.method, path_of(endpoint, values), body)
+    return await client.ask(operation.method, path_of(operation, values), body)
 
 
-async def ask_wrongly(client: Client, endpoint: Endpoint, values: dict[str, object]) -> Any:
+async def ask_wrongly(client: Client, operation: Operation, values: dict[str, object]) -> Any:
     """The answer to a request whose body or query never decodes: only what comes before that is tried."""
-    if endpoint.body is not None:
-        return await ask(client, endpoint, values, {"no such field": 1})
-    return await client.ask(endpoint.method, path_of(endpoint, values) + "?no_such_parameter=1")
+    if operation.body is not None:
+        return await ask(client, operation, values, {"no such field": 1})
+    return await client.ask(operation.method, path_of(operation, values) + "?no_such_parameter=1")
 
 
-def test_routes_are_the_endpoints() -> None:
+def test_routes_are_the_operations() -> None:
     routed = {
         (method, route.path)
         for route in admin_operations(RequestConfig()).routes
         for method in getattr(route, "methods", ())
         if method != "OPTIONS"
     }
-    declared = {(endpoint.method, _litestar_path(endpoint)) for endpoint in ENDPOINTS}
+    declared = {(operation.method, _litestar_path(operation)) for operation in OPERATIONS}
     assert routed == declared
-    assert len(BY_NAME) == len(ENDPOINTS)
+    assert len(BY_NAME) == len(OPERATIONS)
 
 
-def _litestar_path(endpoint: Endpoint) -> str:
-    path = PREFIX + endpoint.path
-    for name in endpoint.parameters:
+def _litestar_path(operation: Operation) -> str:
+    path = PREFIX + operation.path
+    for name in operation.parameters:
         path = path.replace(f"{{{name}}}", f"{{{name}:str}}")
     return path
 
 
 @pytest.mark.parametrize("organization", ["ours", "operator"])
 @pytest.mark.parametrize("role", Role)
-async def test_the_matrix_of_roles_and_endpoints(role: Role, organization: str, people: People) -> None:
+async def test_the_matrix_of_roles_and_operations(role: Role, organization: str, people: People) -> None:
     client = await people.as_(role, organization)
     ours = await things_of(people, "ours")
-    for endpoint in ENDPOINTS:
-        answer = await (ask if endpoint.method == "GET" else ask_wrongly)(client, endpoint, ours)
+    for operation in OPERATIONS:
+        answer = await (ask if operation.method == "GET" else ask_wrongly)(client, operation, ours)
         code = answer.body["error"]["code"] if answer.status >= 400 else ""
-        place = (endpoint.name, role, organization, answer)
-        if not allowed(endpoint, role, organization):
+        place = (operation.name, role, organization, answer)
+        if not allowed(operation, role, organization):
             assert (answer.status, code) == (403, "permission_denied"), place
-        elif endpoint.method == "GET":
+        elif operation.method == "GET":
             assert answer.status == 200, place
         else:  # let in, and stopped at the body or query that is wrong on purpose
             assert (answer.status, code) == (400, "unknown_parameter"), place
 
 
-@pytest.mark.parametrize("name", [each.name for each in ENDPOINTS if each.parameters and not each.deployment])
+@pytest.mark.parametrize("name", [each.name for each in OPERATIONS if each.parameters and not each.deployment])
 async def test_somebody_elses_ids_are_not_found(name: str, people: People) -> None:
-    endpoint = BY_NAME[name]
+    operation = BY_NAME[name]
     owner, theirs = await people.owner(), await things_of(people, "theirs")
-    body = await body_for(people, endpoint, "ours")
-    answer = await ask(owner, endpoint, theirs, body)
+    body = await body_for(people, operation, "ours")
+    answer = await ask(owner, operation, theirs, body)
     assert (answer.status, answer.body["error"]["code"]) == (404, "not_found"), answer
-    nowhere = await ask(owner, endpoint, {key: uuid4() for key in endpoint.parameters}, body)
+    nowhere = await ask(owner, operation, {key: uuid4() for key in operation.parameters}, body)
     assert nowhere.status == 404
     # Their own owner and the operating organization find it: the 404 was about whose it is.
-    if endpoint.method == "GET":
+    if operation.method == "GET":
         for client in (await people.as_(Role.OWNER, "theirs"), await people.operator()):
-            assert (await ask(client, endpoint, theirs)).status == 200
+            assert (await ask(client, operation, theirs)).status == 200
 
 
 async def test_lists_hold_nothing_of_others(people: People) -> None:
     # Random ids only: a month or a small number is everybody's.
     theirs = {text for value in (await things_of(people, "theirs")).values() if len(text := str(value)) >= 32}
     owner, ours = await people.owner(), await things_of(people, "ours")
-    for endpoint in ENDPOINTS:
-        if endpoint.method == "GET" and endpoint.query is not None and not endpoint.deployment:
-            answer = await ask(owner, endpoint, ours)
-            assert answer.status == 200, (endpoint.name, answer)
+    for operation in OPERATIONS:
+        if operation.method == "GET" and operation.query is not None and not operation.deployment:
+            answer = await ask(owner, operation, ours)
+            assert answer.status == 200, (operation.name, answer)
             text = msgspec.json.encode(answer.body).decode()
-            assert not [one for one in theirs if one in text], endpoint.name
+            assert not [one for one in theirs if one in text], operation.name
 
 
-@pytest.mark.parametrize("name", [endpoint.name for endpoint in ENDPOINTS if endpoint.method != "GET"])
+@pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS if operation.method != "GET"])
 async def test_every_change_leaves_one_audit_row_that_names_the_actor(name: str, people: People) -> None:
-    endpoint = BY_NAME[name]
-    organization = "operator" if endpoint.deployment else "ours"
+    operation = BY_NAME[name]
+    organization = "operator" if operation.deployment else "ours"
     client = await people.as_(Role.OWNER, organization)
     values = await things_of(people, organization, fresh=True)
-    body = await body_for(people, endpoint, organization)
+    body = await body_for(people, operation, organization)
     async with all_audited(people.database) as rows:  # compared with what the tables say
-        answer = await ask(client, endpoint, values, body)
-    assert answer.status == endpoint.status, answer
+        answer = await ask(client, operation, values, body)
+    assert answer.status == operation.status, answer
     me = await client.get("/me")
     assert len(rows) == 1, rows
     assert str(rows[0]["actor_id"]) == me["id"]
@@ -138,36 +139,36 @@ async def test_every_change_leaves_one_audit_row_that_names_the_actor(name: str,
 
 @pytest.mark.parametrize("name", BY_NAME)
 async def test_no_key_an_inference_key_and_a_mistyped_key_open_nothing(name: str, people: People) -> None:
-    endpoint, ours = BY_NAME[name], await things_of(people, "ours")
+    operation, ours = BY_NAME[name], await things_of(people, "ours")
     good = (await people.owner()).secret
     for secret, code in (
         ("", "missing_api_key"),
         (mint(people.pepper).secret, "wrong_key_kind"),
         (good[:-1] + ("x" if good[-1] != "x" else "y"), "invalid_api_key"),
     ):
-        answer = await ask_wrongly(people.with_secret(secret), endpoint, ours)
+        answer = await ask_wrongly(people.with_secret(secret), operation, ours)
         assert (answer.status, answer.body["error"]["code"]) == (401, code)
 
 
 async def test_an_id_that_is_no_uuid_is_not_found(people: People) -> None:
     owner = await people.owner()
-    for endpoint in ENDPOINTS:
-        uuids = [parameter for parameter, kind in endpoint.parameters.items() if kind is UUID]
-        if endpoint.method == "GET" and uuids:
-            answer = await ask(owner, endpoint, dict.fromkeys(endpoint.parameters, "none"))
-            assert answer.status == 404, endpoint.name
+    for operation in OPERATIONS:
+        uuids = [parameter for parameter, kind in operation.parameters.items() if kind is UUID]
+        if operation.method == "GET" and uuids:
+            answer = await ask(owner, operation, dict.fromkeys(operation.parameters, "none"))
+            assert answer.status == 404, operation.name
 
 
 async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
     operator, values, asked = await people.operator(), await things_of(people, "operator"), 0
-    for endpoint in ENDPOINTS:
-        for field in msgspec.structs.fields(endpoint.query) if endpoint.query is not None else ():
+    for operation in OPERATIONS:
+        for field in msgspec.structs.fields(operation.query) if operation.query is not None else ():
             kinds = msgspec.json.schema(field.type).get("anyOf", ())
             if any(kind.get("type") == "string" and "format" not in kind for kind in kinds):
                 continue  # a name may be `null`
             for text in ("null", "NULL"):
-                answer = await operator.ask("GET", f"{path_of(endpoint, values)}?{field.encode_name}={text}")
-                assert answer.status == 400, (endpoint.name, field.encode_name)
+                answer = await operator.ask("GET", f"{path_of(operation, values)}?{field.encode_name}={text}")
+                assert answer.status == 400, (operation.name, field.encode_name)
                 assert answer.body["error"]["param"].partition("[")[0] == field.encode_name
                 asked += 1
     assert asked > 60
@@ -175,24 +176,26 @@ async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
 
 async def test_a_number_is_no_moment(people: People) -> None:
     operator, values, asked = await people.operator(), await things_of(people, "operator"), 0
-    for endpoint in ENDPOINTS:
-        for field in msgspec.structs.fields(endpoint.query) if endpoint.query is not None else ():
+    for operation in OPERATIONS:
+        for field in msgspec.structs.fields(operation.query) if operation.query is not None else ():
             if "date-time" not in str(msgspec.json.schema(field.type)):
                 continue
             for text in ("0", "-1", "1e3", "1767225600.5"):
-                answer = await operator.ask("GET", f"{path_of(endpoint, values)}?{field.encode_name}={text}")
-                assert answer.status == 400, (endpoint.name, field.encode_name, text)
+                answer = await operator.ask("GET", f"{path_of(operation, values)}?{field.encode_name}={text}")
+                assert answer.status == 400, (operation.name, field.encode_name, text)
                 assert answer.body["error"]["param"] == field.encode_name
                 asked += 1
     assert asked > 20
 
 
-async def test_options_is_answered_whoever_asks(people: People) -> None:
+async def test_options_tells_every_method_of_the_path_whoever_asks(people: People) -> None:
     values = await things_of(people, "operator")
-    for endpoint in ENDPOINTS:
+    for operation in OPERATIONS:
+        methods = {each.method for each in OPERATIONS if each.path == operation.path}
         for asker in (await people.owner(), people.with_secret("")):
-            answer = await asker.ask("OPTIONS", path_of(endpoint, values))
-            assert answer.status == 204, endpoint.name
+            answer = await asker.ask("OPTIONS", path_of(operation, values))
+            assert answer.status == 204, operation.name
+            assert answer.headers["allow"] == ", ".join(sorted({*methods, "OPTIONS"})), operation.name
 
 
 async def connections_of(people: People) -> set[int]:
@@ -224,13 +227,13 @@ async def test_a_cursor_beyond_what_a_column_holds_is_refused_and_costs_no_conne
     operator, things, asked = await people.operator(), await things_of(people, "operator"), 0
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
     before = await connections_of(people)
-    for endpoint in ENDPOINTS:
-        if endpoint.name == "list_requests" and len(values) == 1 and isinstance(values[0], str):
+    for operation in OPERATIONS:
+        if operation.name == "list_requests" and len(values) == 1 and isinstance(values[0], str):
             continue  # sorted by one text, and this is one
-        fields = () if endpoint.query is None else endpoint.query.__struct_fields__
+        fields = () if operation.query is None else operation.query.__struct_fields__
         for more in ("", "&bucket=hour") if "bucket" in fields else ("",) if "cursor" in fields else ():
-            answer = await operator.ask("GET", f"{path_of(endpoint, things)}?cursor={cursor}{more}")
-            assert (answer.status, answer.body["error"].get("param")) == (400, "cursor"), (endpoint.name, answer)
+            answer = await operator.ask("GET", f"{path_of(operation, things)}?cursor={cursor}{more}")
+            assert (answer.status, answer.body["error"].get("param")) == (400, "cursor"), (operation.name, answer)
             asked += 1
     assert asked > 15
     assert before
@@ -240,17 +243,17 @@ async def test_a_cursor_beyond_what_a_column_holds_is_refused_and_costs_no_conne
 @pytest.mark.parametrize("text", NO_MOMENTS)
 async def test_a_moment_that_utc_does_not_have_is_refused_and_costs_no_connection(text: str, people: People) -> None:
     before, in_queries, in_bodies = await connections_of(people), 0, 0
-    for endpoint in ENDPOINTS:
-        client = await people.as_(Role.OWNER, "operator" if endpoint.deployment else "ours")
-        path = path_of(endpoint, await things_of(people, "operator" if endpoint.deployment else "ours"))
-        for field in moments_of(endpoint.query):
+    for operation in OPERATIONS:
+        client = await people.as_(Role.OWNER, "operator" if operation.deployment else "ours")
+        path = path_of(operation, await things_of(people, "operator" if operation.deployment else "ours"))
+        for field in moments_of(operation.query):
             answer = await client.ask("GET", f"{path}?{field}={quote(text)}")
-            assert (answer.status, answer.body["error"]["param"]) == (400, field), (endpoint.name, answer)
+            assert (answer.status, answer.body["error"]["param"]) == (400, field), (operation.name, answer)
             in_queries += 1
-        for field in moments_of(endpoint.body):
-            body = await body_for(people, endpoint, "operator" if endpoint.deployment else "ours")
-            answer = await client.ask(endpoint.method, path, {**(body or {}), field: text})
-            assert (answer.status, answer.body["error"]["param"]) == (400, field), (endpoint.name, answer)
+        for field in moments_of(operation.body):
+            body = await body_for(people, operation, "operator" if operation.deployment else "ours")
+            answer = await client.ask(operation.method, path, {**(body or {}), field: text})
+            assert (answer.status, answer.body["error"]["param"]) == (400, field), (operation.name, answer)
             in_bodies += 1
     assert in_queries >= 8
     assert in_bodies >= 6

@@ -11,11 +11,10 @@ import pytest
 
 from contracts.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, InvalidField, ServiceError
 from gateway.admin.api import AdminAnswer, AdminApi, AdminRequest
-from gateway.admin.bodies import Body
 from gateway.admin.call import AdminCall
 from gateway.admin.config import AdminConfig
-from gateway.admin.endpoint import Endpoint
-from gateway.admin.operation import route
+from gateway.admin.operation import Operation, post
+from gateway.admin.schemas import Body
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Permission, Role
 from tests.gateway.admin.people import Client, People
@@ -113,7 +112,7 @@ Script = Callable[[], Awaitable[str]]
 
 
 class Scripted:
-    """An API with one endpoint whose work is what a test says."""
+    """An API with one operation whose work is what a test says."""
 
     def __init__(self, api: AdminApi, people: People, secret: str) -> None:
         self.api = api
@@ -128,18 +127,18 @@ class Scripted:
             call.audit("scripted.run", text, organization_id=organization, after=text)
             return text
 
-        self.endpoint: Endpoint = route("POST", "/scripted", scripted, Permission.PROJECTS_WRITE).opt["endpoint"]
+        self.operation: Operation = post(scripted, Permission.PROJECTS_WRITE, "/scripted")
 
     async def ask(self, key: str) -> AdminAnswer:
         request = AdminRequest(
             request_id="req_x",
-            secret=self.secret,
+            principal=await self.api.admit(self.operation, self.secret),
             url="/scripted?",
             body=b"{}",
             idempotency_key=key,
             arguments={"data": Nothing()},
         )
-        return await self.api.run(self.endpoint, request)
+        return await self.api.run(self.operation, request)
 
 
 @pytest.fixture
@@ -225,7 +224,7 @@ async def test_a_value_the_database_cannot_take_is_the_callers_error_and_costs_n
         statement, value = (("SELECT $1::int2", 2**15), ("SELECT ($1::int4)::int2", 2**15))[len(used) % 2]
         return str(await call.connection.fetchval(statement, value))
 
-    scripted.endpoint = route("POST", "/take", take, Permission.PROJECTS_WRITE).opt["endpoint"]
+    scripted.operation = post(take, Permission.PROJECTS_WRITE, "/take")
     key = uuid4().hex
     for each in (key, uuid4().hex, uuid4().hex):
         with pytest.raises(InvalidField):
@@ -246,7 +245,7 @@ async def test_a_change_without_an_audit_row_does_not_happen(people: People, scr
         )
         return name
 
-    scripted.endpoint = route("POST", "/silent", silent, Permission.PROJECTS_WRITE).opt["endpoint"]
+    scripted.operation = post(silent, Permission.PROJECTS_WRITE, "/silent")
     with pytest.raises(ServiceError, match="audit log nothing"):
         await scripted.ask(uuid4().hex)
     assert await people.database.fetchval("SELECT count(*) FROM gateway.projects WHERE name = $1", name) == 0

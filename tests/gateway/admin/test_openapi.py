@@ -11,7 +11,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from gateway.admin.controllers import ENDPOINTS, PREFIX
+from gateway.admin.controllers import OPERATIONS, PREFIX
 from gateway.tenants.roles import Role
 from tests.gateway.admin.fuzzing import Tenant, fuzz, fuzz_sequences
 from tests.gateway.admin.people import People
@@ -38,7 +38,7 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
         for path, operations in document["paths"].items()
         for method, operation in operations.items()
     }
-    assert listed == {(each.method, PREFIX + each.path, each.name) for each in ENDPOINTS}
+    assert listed == {(each.method, PREFIX + each.path, each.name) for each in OPERATIONS}
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]
@@ -50,27 +50,27 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
 
 async def test_every_operation_has_examples_that_its_schemas_take(people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
-    for endpoint in ENDPOINTS:
-        operation = document["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
-        contents = [operation["responses"][str(endpoint.status)]["content"]]
-        if endpoint.body is not None:
-            contents.append(operation["requestBody"]["content"])
+    for operation in OPERATIONS:
+        documented = document["paths"][PREFIX + operation.path][operation.method.lower()]
+        contents = [documented["responses"][str(operation.status)]["content"]]
+        if operation.body is not None:
+            contents.append(documented["requestBody"]["content"])
         for content in contents:
             media = content["application/json"]
             (example,) = media["examples"].values()
             schema = {**media["schema"], "components": document["components"]}
             jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(example["value"])
-        if endpoint.body is not None:  # the decoder takes it too, where a schema cannot say all
-            msgspec.convert(example["value"], endpoint.body)
+        if operation.body is not None:  # the decoder takes it too, where a schema cannot say all
+            msgspec.convert(example["value"], operation.body)
 
 
 async def test_every_operation_says_what_any_request_may_be_answered(people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
     common = {"400", "401", "403", "404", "408", "409", "413", "429", "431", "500", "503"}
-    for endpoint in ENDPOINTS:
-        operation = document["paths"][PREFIX + endpoint.path][endpoint.method.lower()]
-        assert set(operation["responses"]) == {str(endpoint.status), *common}, endpoint.name
-        assert operation["tags"] == [endpoint.module]
+    for operation in OPERATIONS:
+        documented = document["paths"][PREFIX + operation.path][operation.method.lower()]
+        assert set(documented["responses"]) == {str(operation.status), *common}, operation.name
+        assert documented["tags"] == [operation.module]
 
 
 async def stranger_of(people: People) -> Tenant:
@@ -90,7 +90,7 @@ async def stranger_of(people: People) -> Tenant:
 async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, people: People) -> None:
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
     sent = await asyncio.to_thread(fuzz, document, people.url, (await stranger_of(people)).secret, examples)
-    assert sent > len(ENDPOINTS) * examples / 2
+    assert sent > len(OPERATIONS) * examples / 2
 
 
 @pytest.mark.parametrize("lie", ["schema", "status"])

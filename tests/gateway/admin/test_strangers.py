@@ -11,14 +11,14 @@ import pytest
 from contracts.errors import InvalidKey, ServiceError
 from gateway.admin.api import AdminApi
 from gateway.admin.config import AdminConfig
-from gateway.admin.controllers import ENDPOINTS
+from gateway.admin.controllers import OPERATIONS
 from gateway.admin.unknown_keys import KEPT_S, MOST, UnknownKeys
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import Client, People
 
-ME = next(endpoint for endpoint in ENDPOINTS if endpoint.name == "get_me")
+ME = next(operation for operation in OPERATIONS if operation.name == "get_me")
 STRANGERS = 200
 """Fewer than one address may have connections."""
 

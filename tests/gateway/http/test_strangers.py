@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed
-from gateway.admin.controllers import ENDPOINTS
+from gateway.admin.controllers import OPERATIONS
 from gateway.http.config import ConnectionsConfig
 from gateway.main import RESERVED_DESCRIPTORS, fitting
 from slipstream.descriptors import raise_descriptor_limit
@@ -20,9 +20,9 @@ from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 
 INFERENCE = ("/v1/chat/completions", "/v1/completions")
 ADMIN = tuple(
-    "/admin/v1" + re.sub(r"{\w+}", str(UUID(int=0)), endpoint.path)
-    for endpoint in ENDPOINTS
-    if endpoint.method == "POST"
+    "/admin/v1" + re.sub(r"{\w+}", str(UUID(int=0)), operation.path)
+    for operation in OPERATIONS
+    if operation.method == "POST"
 )
 
 

@@ -13,9 +13,9 @@ from msgspec import Meta
 from sqlalchemy import ColumnElement, Table, case, func
 
 from contracts.errors import Conflict, InvalidField
-from gateway.admin.bodies import Body, PageQuery
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
+from gateway.admin.schemas import Body, PageQuery
 from gateway.auth.keys import mint
 
 MAX_OVERLAP_S = 30 * 86_400
