@@ -13,8 +13,8 @@ from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
 from gateway.admin.config import AdminConfig
 from gateway.admin.principal import Principal
-from gateway.admin.rows import equal, fetchrow, fetchval, record_of
 from gateway.audit.log import Change
+from gateway.db.rows import equal, fetchrow, fetchval, record_of
 from gateway.db.tables import api_keys, organizations, projects
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule

@@ -16,8 +16,8 @@ from sqlalchemy import BigInteger, ColumnElement, Select, SmallInteger, literal,
 
 from contracts.errors import InvalidField
 from gateway.admin.moments import has_utc
-from gateway.admin.rows import fetch, record_of
 from gateway.admin.schemas import Page, PageQuery
+from gateway.db.rows import fetch, record_of
 
 ItemT = TypeVar("ItemT")
 LARGEST: dict[type, int] = {SmallInteger: 2**15 - 1, BigInteger: 2**63 - 1}

@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, func, select
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
-from gateway.admin.rows import equal, is_set
 from gateway.admin.schemas import Body, Deleted, Name, Page, PageQuery
+from gateway.db.rows import equal, is_set
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, FromClause, Select, Table, delete, func, i
 
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, sorted_unique
 from gateway.admin.schemas import Deleted, Page, PageQuery
+from gateway.db.rows import columns_of, sorted_unique
 
 
 class Item(Protocol):

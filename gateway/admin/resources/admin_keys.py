@@ -16,9 +16,9 @@ from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.key_resource import AnyKey, KeyQuery, Rotation, SecretResource, state_of
 from gateway.admin.principal import NO_KEY
-from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.admin.schemas import Body, Moment, Name, Page
 from gateway.auth.keys import ADMIN_PREFIX
+from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.tenants.roles import Permission, PrincipalKind, Role
 from gateway.tenants.tables import admin_keys, principals
 

@@ -11,9 +11,9 @@ from sqlalchemy import func, select, true
 
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal
 from gateway.admin.schemas import Moment, Name, Page, PageQuery
 from gateway.audit.tables import ActorKind, audit_log
+from gateway.db.rows import columns_of, equal
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

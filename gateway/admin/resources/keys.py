@@ -12,10 +12,10 @@ from sqlalchemy import and_, select
 
 from gateway.admin.call import AdminCall
 from gateway.admin.key_resource import AnyKey, KeyQuery, Rotation, SecretResource, require_future, state_of
-from gateway.admin.rows import equal, fetch
 from gateway.admin.schemas import Body, Moment, Name, Page
 from gateway.auth.keys import PREFIX
 from gateway.auth.scopes import Scope
+from gateway.db.rows import equal, fetch
 from gateway.db.tables import api_keys, organizations, projects
 from gateway.limits.levels import Level
 from gateway.limits.tables import limits

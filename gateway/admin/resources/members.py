@@ -17,8 +17,8 @@ from gateway.admin.principals import (
     list_principals,
     update_principal,
 )
-from gateway.admin.rows import equal
 from gateway.admin.schemas import Body, Deleted, Email, Name, Page
+from gateway.db.rows import equal
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 

@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
-from gateway.admin.rows import equal, is_set
 from gateway.admin.schemas import Body, Name, Page, PageQuery
+from gateway.db.rows import equal, is_set
 from gateway.db.tables import organizations
 
 

@@ -13,8 +13,8 @@ from contracts.errors import Conflict, InvalidField
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.admin.schemas import Body, ModelName, Moment, Page, PageQuery
+from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.pricing.price import MAX_MICRO
 from gateway.metering.tables import prices
 

@@ -12,8 +12,8 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
-from gateway.admin.rows import equal, is_set
 from gateway.admin.schemas import Body, ModelNames, Name, Page, PageQuery, Tiers
+from gateway.db.rows import equal, is_set
 from gateway.db.tables import projects
 
 

@@ -9,8 +9,8 @@ from sqlalchemy import or_, select, true
 
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal
 from gateway.admin.schemas import Name, Page, PageQuery
+from gateway.db.rows import columns_of, equal
 from gateway.metering.tables import reconciliations, usage_verifications
 
 

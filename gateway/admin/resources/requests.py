@@ -18,8 +18,8 @@ from sqlalchemy import case, select
 from contracts.request_id import request_id_of
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.admin.schemas import Name, Page, PageQuery
+from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.tables import usage_events
 

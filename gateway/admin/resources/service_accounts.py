@@ -15,8 +15,8 @@ from gateway.admin.principals import (
     list_principals,
     update_principal,
 )
-from gateway.admin.rows import equal
 from gateway.admin.schemas import Body, Deleted, Name, Page
+from gateway.db.rows import equal
 from gateway.tenants.roles import PrincipalKind, Role
 from gateway.tenants.tables import principals
 

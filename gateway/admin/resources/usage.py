@@ -18,8 +18,8 @@ from contracts.generation import Tier
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
-from gateway.admin.rows import columns_of, equal, fetchrow, record_of
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
+from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
 from gateway.metering.tables import COUNTED, usage_daily, usage_events, usage_hourly

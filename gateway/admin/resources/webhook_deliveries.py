@@ -12,10 +12,10 @@ from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
 from gateway.admin.resources.webhooks import WEBHOOKS
-from gateway.admin.rows import columns_of, equal, fetch, record_of
 from gateway.admin.schemas import Page, PageQuery
 from gateway.admin.tables import DeliveryState, webhook_attempts, webhook_deliveries, webhook_events, webhooks
 from gateway.admin.webhooks.queue import LEASE_MARGIN_S
+from gateway.db.rows import columns_of, equal, fetch, record_of
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

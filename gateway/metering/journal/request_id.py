@@ -18,6 +18,11 @@ _LAST_MS = 4_102_444_800_000  # 2100
 DAY_S = 86_400
 
 
+FIRST_DATED = f"{PREFIX}{_FIRST_MS:012x}"
+PAST_DATED = f"{PREFIX}{_LAST_MS:012x}"
+"""Ids from the one up to the other carry a time, and lie in a day's partition."""
+
+
 def mint(now_s: float | None = None) -> str:
     """A new id. now_s: epoch seconds of arrival; None: now."""
     return f"{first_at(time.time() if now_s is None else now_s)}{secrets.token_hex(12)}"

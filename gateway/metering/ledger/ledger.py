@@ -9,63 +9,83 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import date, timedelta
+from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
+from sqlalchemy import ARRAY, DateTime, Double, Text, and_, bindparam, column, func, or_, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.types import TypeEngine
 
-from gateway.metering.journal.records import Closed
+from contracts.usage import Usage
+from gateway.metering.journal.records import Closed, Opened
 from gateway.metering.journal.request_id import arrived_at_s, day_of
-from gateway.metering.pricing.price import PER_TOKENS
+from gateway.metering.ledger.events import amount_micro
+from gateway.metering.tables import prices, usage_events
 
 logger = logging.getLogger(__name__)
 
 REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """What PostgreSQL says about a row that it will not take however often it is tried."""
 
-_COLUMNS = (
-    *(("opened", name, kind) for name, kind in (
-        ("request_id", "text"), ("attempt", "int2"), ("organization_id", "uuid"), ("project_id", "uuid"),
-        ("key_id", "uuid"), ("model", "text"), ("tier", "text"), ("endpoint", "text"), ("stream", "bool"),
-        # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
-        ("requested_at", "float8"), ("opened_at", "float8"),
-    )),
-    *(("usage", name, "int4") for name in (
-        "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens", "draft_tokens",
-        "accepted_draft_tokens",
-    )),
-    *(("closed", name, kind) for name, kind in (
-        ("pool", "text"), ("replica_id", "text"), ("driver", "text"), ("outcome", "text"), ("finish", "text"),
-        ("billed", "bool"), ("status", "int2"), ("error_code", "text"), ("phases_ms", "jsonb"), ("closed_at", "float8"),
-    )),
-)  # fmt: skip
-"""Which record of an attempt has a column's value, under the same name; the column; the type of its array parameter."""
-_NAMES = ", ".join(name for _, name, _ in _COLUMNS)
-_VALUES = ", ".join(f"to_timestamp(r.{name})" if kind == "float8" else f"r.{name}" for _, name, kind in _COLUMNS)
-_ARRAYS = ", ".join(f"${number}::{kind}[]" for number, (_, _, kind) in enumerate(_COLUMNS, 2))
-AMOUNT = f"""
-div((r.prompt_tokens - part.cached - part.written)::numeric * price.input_micro
-    + part.cached::numeric * price.cached_input_micro + part.written::numeric * price.cache_write_micro
-    + r.completion_tokens::numeric * price.output_micro + {PER_TOKENS // 2}, {PER_TOKENS})::bigint
-"""
-"""`Price.amount_micro`, to the integer, of a row `r` with a `price` and its `PARTS`."""
-PARTS = """
- CROSS JOIN LATERAL (SELECT least(r.cached_tokens, r.prompt_tokens) AS cached) AS found
- CROSS JOIN LATERAL (
-       SELECT found.cached, least(r.cache_write_tokens, r.prompt_tokens - found.cached) AS written) AS part
-"""
-# The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row dropped.
-_INSERT = f"""
-INSERT INTO gateway.usage_events ({_NAMES}, gateway_id, price_version, amount_micro)
-SELECT {_VALUES}, $1, price.version, CASE WHEN price.version IS NULL THEN 0 ELSE {AMOUNT} END
-  FROM unnest({_ARRAYS}) AS r({_NAMES})
-  LEFT JOIN gateway.prices price
-    ON r.billed AND price.model = r.model AND price.valid_from <= to_timestamp(r.requested_at)
-   AND (price.valid_until IS NULL OR to_timestamp(r.requested_at) < price.valid_until)
- {PARTS}
-    ON CONFLICT (request_id, attempt) DO NOTHING
-"""  # noqa: S608  built from constants of this file
+_RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
+_ARRIVED = "requested_at"
+"""Known by the request's id."""
+
+
+class _Column(NamedTuple):
+    """One of `usage_events` that a record of the attempt fills. record: which one."""
+
+    name: str
+    record: str
+    kind: TypeEngine[Any]
+
+
+@cache
+def _columns() -> tuple[_Column, ...]:
+    """Those that a record has a field for; the rest is the database's to say."""
+    found = []
+    for each in usage_events.c:
+        names = (name for name, kind in _RECORDS.items() if each.name in kind.__struct_fields__)
+        record = "opened" if each.name == _ARRIVED else next(names, None)
+        if record is not None:
+            # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
+            kind: TypeEngine[Any] = Double() if isinstance(each.type, DateTime) else each.type
+            found.append(_Column(each.name, record, Text() if isinstance(kind, Text) else kind))
+    return tuple(found)
+
+
+@cache
+def _insert() -> tuple[str, tuple[str, ...]]:
+    """The statement, and whose values its parameters are: a column's name each, and `gateway_id`."""
+    columns = _columns()
+    arrays = (bindparam(each.name, type_=ARRAY(each.kind)) for each in columns)
+    valued = func.unnest(*arrays).table_valued(*(column(each.name, each.kind) for each in columns), name="r")
+    rows = valued.render_derived()
+    given = {
+        each.name: func.to_timestamp(rows.c[each.name]) if isinstance(each.kind, Double) else rows.c[each.name]
+        for each in columns
+    }
+    price = and_(
+        rows.c.billed,
+        prices.c.model == rows.c.model,
+        prices.c.valid_from <= given[_ARRIVED],
+        or_(prices.c.valid_until.is_(None), given[_ARRIVED] < prices.c.valid_until),
+    )
+    computed = (bindparam("gateway_id", type_=Text), prices.c.version, amount_micro(rows, prices))
+    values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))
+    names = [*given, "gateway_id", "price_version", "amount_micro"]
+    # The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row
+    # dropped.
+    keys = list(usage_events.primary_key)
+    statement = insert(usage_events).from_select(names, values).on_conflict_do_nothing(index_elements=keys)
+    compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]
+    return compiled.string, tuple(compiled.positiontup)
+
+
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 
@@ -98,9 +118,11 @@ class Ledger:
         await self._ensure_days(rows)
         return await self._insert(gateway_id, arrays)
 
-    async def _insert(self, gateway_id: str, arrays: list[list[Any]]) -> int:
+    async def _insert(self, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
+        statement, names = _insert()
+        values = [gateway_id if name == "gateway_id" else arrays[name] for name in names]
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
-            done: str = await connection.execute(_INSERT, gateway_id, *arrays, timeout=self._timeout_s)
+            done: str = await connection.execute(statement, *values, timeout=self._timeout_s)
         return int(done.rpartition(" ")[2])
 
     async def _ensure_days(self, rows: Sequence[Closed]) -> None:
@@ -114,12 +136,13 @@ class Ledger:
                     logger.info("ledger: made the partition of %s", _EPOCH + timedelta(days=day))
 
 
-def _arrays(rows: Sequence[Closed]) -> list[list[Any]]:
-    """One list for each of `_COLUMNS`."""
+def _arrays(rows: Sequence[Closed]) -> dict[str, list[Any]]:
+    """One list for each of `_columns`, by its name."""
     opened = [row.opened for row in rows]
     records: dict[str, Sequence[Any]] = {"opened": opened, "usage": [row.usage for row in rows], "closed": rows}
     made: dict[str, list[Any]] = {
-        "requested_at": [arrived_at_s(each.request_id) or each.opened_at for each in opened],
+        _ARRIVED: [arrived_at_s(each.request_id) or each.opened_at for each in opened],
         "phases_ms": [_encode_json(row.phases_ms).decode() for row in rows],
     }
-    return [made.get(name) or list(map(attrgetter(name), records[record])) for record, name, _ in _COLUMNS]
+    read = {name: list(map(attrgetter(name), records[record])) for name, record, _ in _columns() if name not in made}
+    return {**read, **made}

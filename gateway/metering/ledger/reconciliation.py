@@ -10,22 +10,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import psycopg
 from psycopg.rows import dict_row
+from sqlalchemy import BigInteger, ColumnElement, Double, and_, bindparam, func, select
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import SlipstreamError
+from contracts.usage import Outcome
 from engines.drivers import registry as drivers
 from engines.drivers.counters import Counting, EngineCounts
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.desired import document
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.rollup import IN_IDS
+from gateway.metering.ledger.events import IN_PARTITIONS, Connection, run
 from gateway.metering.ledger.windows import Bounds, Sample, Window, continues, drift, windows
+from gateway.metering.tables import usage_events
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,6 @@ METRICS_BYTES = 16_777_216
 LONGEST_ATTEMPT_S = 86_400.0
 """A request that arrived earlier than this before a window is not looked for in it."""
 CLOCKS_S = 2.0
-AGAIN_FOR = "24 hours"
 
 NEWEST_STATE = "SELECT version, document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1"
 LAST_SAMPLE = """
@@ -50,19 +51,28 @@ SELECT extract(epoch FROM sampled_at)::float8, prompt_tokens, cached_tokens, com
  ORDER BY sampled_at
 """
 # A prompt is counted for certain only once a token came of it. What was under way at an edge counts up to its whole.
-BOUNDS = f"""
-SELECT coalesce(sum(prompt_tokens) FILTER (WHERE inside AND completion_tokens > 0), 0)::bigint,
-       coalesce(sum(prompt_tokens), 0)::bigint,
-       coalesce(sum(completion_tokens) FILTER (WHERE inside), 0)::bigint,
-       coalesce(sum(completion_tokens), 0)::bigint,
-       count(*) FILTER (WHERE outcome <> 'exact')
-  FROM (SELECT *, opened_at >= to_timestamp(%(begin)s + %(clocks)s) AND closed_at <= to_timestamp(%(end)s - %(clocks)s)
-                  AS inside
-          FROM gateway.usage_events
-         WHERE {IN_IDS} AND replica_id = %(replica)s
-           AND opened_at < to_timestamp(%(end)s + %(clocks)s) AND closed_at > to_timestamp(%(begin)s - %(clocks)s)
-       ) AS attempts
-"""  # noqa: S608  built from constants of this project
+_E = usage_events.c
+_BEGIN, _END, _CLOCKS = (bindparam(name, type_=Double) for name in ("begin", "end", "clocks"))
+_INSIDE = and_(_E.opened_at >= func.to_timestamp(_BEGIN + _CLOCKS), _E.closed_at <= func.to_timestamp(_END - _CLOCKS))
+
+
+def _sum(column: ColumnElement[int], *only: ColumnElement[bool]) -> ColumnElement[int]:
+    total = func.sum(column)
+    return func.coalesce(total.filter(*only) if only else total, 0).cast(BigInteger)
+
+
+BOUNDS = select(
+    _sum(_E.prompt_tokens, _INSIDE, _E.completion_tokens > 0),
+    _sum(_E.prompt_tokens),
+    _sum(_E.completion_tokens, _INSIDE),
+    _sum(_E.completion_tokens),
+    func.count().filter(_E.outcome != Outcome.EXACT.value),
+).where(
+    IN_PARTITIONS,
+    _E.replica_id == bindparam("replica"),
+    _E.opened_at < func.to_timestamp(_END + _CLOCKS),
+    _E.closed_at > func.to_timestamp(_BEGIN - _CLOCKS),
+)
 KEEP = """
 INSERT INTO gateway.reconciliations
 VALUES (%(replica)s, to_timestamp(%(begin)s), to_timestamp(%(end)s), %(prompt)s, %(completion)s,
@@ -78,12 +88,12 @@ VALUES (%(replica)s, to_timestamp(%(begin)s), to_timestamp(%(end)s), %(prompt)s,
        uncertain_attempts = excluded.uncertain_attempts, prompt_drift = excluded.prompt_drift,
        completion_drift = excluded.completion_drift, checked_at = excluded.checked_at
 """
-DOUBTFUL = f"""
+DOUBTFUL = """
 SELECT replica_id, extract(epoch FROM window_from)::float8 AS begin, extract(epoch FROM window_until)::float8 AS end,
        engine_prompt_tokens AS prompt, engine_completion_tokens AS completion, prompt_drift, completion_drift
   FROM gateway.reconciliations
- WHERE (prompt_drift <> 0 OR completion_drift <> 0) AND window_until > now() - interval '{AGAIN_FOR}'
-"""  # noqa: S608
+ WHERE (prompt_drift <> 0 OR completion_drift <> 0) AND window_until > now() - interval '24 hours'
+"""
 
 FORGET = (
     "DELETE FROM gateway.engine_counts WHERE sampled_at < now() - interval '35 days'",
@@ -91,7 +101,6 @@ FORGET = (
     "DELETE FROM gateway.usage_verifications WHERE checked_at < now() - interval '400 days'",
 )
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 AskEngine = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
 """Asks these engines; what does not answer is left out of the result, by replica id."""
 
@@ -215,7 +224,7 @@ def _keep_samples(
 def _doubtful(connection: Connection) -> dict[tuple[str, Window], tuple[int, int]]:
     """Windows that did not agree at the last look, and by how much."""
     with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(DOUBTFUL.encode()).fetchall()
+        rows = cursor.execute(DOUBTFUL).fetchall()
     return {
         (row["replica_id"], Window(row["begin"], row["end"], row["prompt"], row["completion"])): (
             row["prompt_drift"],
@@ -242,7 +251,7 @@ def _settled_windows(connection: Connection, replica_id: str, window_s: float, s
 def _compared(connection: Connection, replica_id: str, window: Window, clocks_s: float) -> Finding:
     ids = {"first": first_at(max(0.0, window.begin - LONGEST_ATTEMPT_S)), "last": first_at(window.end + clocks_s)}
     place = {"replica": replica_id, "begin": window.begin, "end": window.end, "clocks": clocks_s}
-    found = connection.execute(BOUNDS.encode(), {**ids, **place}).fetchone()
+    found = run(connection, BOUNDS, {**ids, **place}).fetchone()
     assert found is not None
     *edges, uncertain = found
     bounds = Bounds(*edges)

@@ -10,52 +10,83 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 import psycopg
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Date,
+    DateTime,
+    Select,
+    Table,
+    any_,
+    bindparam,
+    delete,
+    func,
+    select,
+)
+from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.tables import COUNTED
+from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, Connection, run
+from gateway.metering.tables import (
+    COUNTED,
+    usage_daily,
+    usage_events,
+    usage_hourly,
+    usage_retired_days,
+    usage_roll_up_runs,
+)
 
 LOCK_ID = 0x726F6C6C
 """Key of the advisory lock, the bytes of `roll`."""
-OVERLAP = "10 minutes"
+OVERLAP: ColumnElement[Any] = literal_column("interval '10 minutes'")
 """A row's recorded_at is when its transaction began, so it may appear this much after a later one was already seen."""
-KEEP_RUNS = "7 days"
 
-GROUP = "organization_id, project_id, key_id, model, tier"
-TOTALS = ", ".join(("requests", *COUNTED))
-SUMS = ", ".join(("count(*)", *(f"sum({name})" for name in COUNTED)))
-SUMS_OF_HOURS = ", ".join(f"sum({name})" for name in ("requests", *COUNTED))
-IN_IDS = """
-((request_id >= %(first)s AND request_id < %(last)s)
- OR request_id < 'req_016f5e66e800' OR request_id >= 'req_03bb2cc3d800')
-"""
-"""The partitions of some days, and the two that hold ids without a time."""
-_REPLACE = ", ".join(f"{name} = excluded.{name}" for name in ("requests", *COUNTED, "computed_at"))
+TOTALS = ("requests", *COUNTED)
+_E, _H, _RUN, _RETIRED = usage_events.c, usage_hourly.c, usage_roll_up_runs.c, usage_retired_days.c
+OF_EVENTS = (func.count(), *(func.sum(_E[name]) for name in COUNTED))
+LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
+TOUCHED = (
+    select(HOUR)
+    .distinct()
+    .where(
+        _E.recorded_at >= LAST_RUN.scalar_subquery() - OVERLAP,
+        DAY.not_in(select(_RETIRED.day)),
+    )
+    .order_by(HOUR)
+)
+OLD_RUNS = delete(usage_roll_up_runs).where(_RUN.started_at < func.now() - literal_column("interval '7 days'"))
 
-TOUCHED = f"""
-SELECT DISTINCT date_trunc('hour', requested_at, 'UTC')
-  FROM gateway.usage_events
- WHERE recorded_at >= (SELECT coalesce(max(started_at), '-infinity') - interval '{OVERLAP}'
-                         FROM gateway.usage_roll_up_runs)
-   AND (requested_at AT TIME ZONE 'UTC')::date NOT IN (SELECT day FROM gateway.usage_retired_days)
- ORDER BY 1
-"""  # noqa: S608  built from constants of this file
-HOURS = f"""
-INSERT INTO gateway.usage_hourly (hour, {GROUP}, {TOTALS}, computed_at)
-SELECT date_trunc('hour', requested_at, 'UTC') AS hour, {GROUP}, {SUMS}, now()
-  FROM gateway.usage_events
- WHERE {IN_IDS} AND billed AND date_trunc('hour', requested_at, 'UTC') = ANY(%(hours)s)
- GROUP BY hour, {GROUP}
-    ON CONFLICT (hour, {GROUP}) DO UPDATE SET {_REPLACE}
-"""  # noqa: S608  built from constants of this file
-DAY = f"""
-INSERT INTO gateway.usage_daily (day, {GROUP}, {TOTALS}, computed_at)
-SELECT %(day)s, {GROUP}, {SUMS_OF_HOURS}, now()
-  FROM gateway.usage_hourly WHERE hour >= %(begin)s AND hour < %(end)s
- GROUP BY {GROUP}
-    ON CONFLICT (day, {GROUP}) DO UPDATE SET {_REPLACE}
-"""  # noqa: S608  built from constants of this file
+
+def group_of(table: Table) -> list[Column[Any]]:
+    """What totals are told apart by, beside their time: the rest of a roll-up's primary key."""
+    return [table.c[column.name] for column in usage_hourly.primary_key if column.name != "hour"]
+
+
+def _replacing(table: Table, totals: Select[Any]) -> Insert:
+    """Totals in the place of those there were. totals: the time, the group, and the sums, as the table's columns."""
+    names = [*(column.name for column in table.primary_key), *TOTALS, "computed_at"]
+    inserted = insert(table).from_select(names, totals)
+    replaced = {name: inserted.excluded[name] for name in names if not table.c[name].primary_key}
+    return inserted.on_conflict_do_update(index_elements=list(table.primary_key), set_=replaced)
+
+
+HOURS = _replacing(
+    usage_hourly,
+    select(HOUR, *group_of(usage_events), *OF_EVENTS, func.now())
+    .where(IN_PARTITIONS, _E.billed, any_(bindparam("hours", type_=ARRAY(DateTime(timezone=True)))) == HOUR)
+    .group_by(HOUR, *group_of(usage_events)),
+)
+OF_DAY = _replacing(
+    usage_daily,
+    select(bindparam("day", type_=Date), *group_of(usage_hourly), *(func.sum(_H[name]) for name in TOTALS), func.now())
+    .where(_H.hour >= bindparam("begin"), _H.hour < bindparam("end"))
+    .group_by(*group_of(usage_hourly)),
+)
 
 
 def roll_up(database_url: str, *, connect_timeout_s: int = 10) -> int:
@@ -67,7 +98,7 @@ def roll_up(database_url: str, *, connect_timeout_s: int = 10) -> int:
     with psycopg.connect(database_url, connect_timeout=connect_timeout_s) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
-        touched = [hour.astimezone(UTC) for (hour,) in connection.execute(TOUCHED.encode())]
+        touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED)]
         written = 0
         for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):
             written += _redo(connection, day, list(found))
@@ -75,13 +106,13 @@ def roll_up(database_url: str, *, connect_timeout_s: int = 10) -> int:
             "INSERT INTO gateway.usage_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
             (time.monotonic() - began_s, len(touched)),
         )
-        connection.execute(f"DELETE FROM gateway.usage_roll_up_runs WHERE started_at < now() - interval '{KEEP_RUNS}'")  # noqa: S608
+        run(connection, OLD_RUNS)
         return written
 
 
-def _redo(connection: psycopg.Connection[tuple[object, ...]], day: datetime, hours: list[datetime]) -> int:
+def _redo(connection: Connection, day: datetime, hours: list[datetime]) -> int:
     first, last = hours[0], hours[-1] + timedelta(hours=1)
     parameters = {"first": first_at(first.timestamp()), "last": first_at(last.timestamp()), "hours": hours}
-    written = connection.execute(HOURS.encode(), parameters).rowcount
-    connection.execute(DAY.encode(), {"day": day.date(), "begin": day, "end": day + timedelta(days=1)})
+    written = run(connection, HOURS, parameters).rowcount
+    run(connection, OF_DAY, {"day": day.date(), "begin": day, "end": day + timedelta(days=1)})
     return written

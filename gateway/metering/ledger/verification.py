@@ -3,54 +3,90 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 import msgspec
 import psycopg
+from sqlalchemy import (
+    BigInteger,
+    ClauseElement,
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    except_,
+    func,
+    select,
+    union_all,
+)
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.ledger import AMOUNT, PARTS
-from gateway.metering.ledger.rollup import GROUP, IN_IDS, TOTALS, roll_up
-from gateway.metering.tables import COUNTED
+from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, Connection, amount_micro, run, utc_day
+from gateway.metering.ledger.rollup import TOTALS, group_of, roll_up
+from gateway.metering.tables import (
+    COUNTED,
+    prices,
+    usage_daily,
+    usage_events,
+    usage_hourly,
+    usage_retired_days,
+    usage_roll_up_runs,
+)
 
-_SUMS = ", ".join(("count(*)", *(f"sum({name})::bigint" for name in COUNTED)))
-_RANGE = f"{IN_IDS} AND requested_at >= %(begin)s AND requested_at < %(end)s"
-_HOUR = "date_trunc('hour', requested_at, 'UTC')"
-_DAY = "(requested_at AT TIME ZONE 'UTC')::date"
-_KEPT = "NOT IN (SELECT day FROM gateway.usage_retired_days)"
+_E = usage_events.c
+_IN_TIME = and_(IN_PARTITIONS, _E.requested_at >= bindparam("begin"), _E.requested_at < bindparam("end"))
+_RETIRED = select(usage_retired_days.c.day)
+_LAST_RUN = select(func.max(usage_roll_up_runs.c.started_at)).scalar_subquery()
 # A row that came after the last run is not wrong: its hour is redone by the next.
-_NEWS = f"""
-SELECT DISTINCT {_HOUR} AS hour FROM gateway.usage_events
- WHERE {_RANGE} AND recorded_at >= (SELECT max(started_at) FROM gateway.usage_roll_up_runs)
-"""  # noqa: S608
-WRONG_HOURS = f"""
-WITH news AS ({_NEWS}), events AS (
-    SELECT {_HOUR} AS hour, {GROUP}, {_SUMS} FROM gateway.usage_events
-     WHERE {_RANGE} AND billed AND {_DAY} {_KEPT} GROUP BY hour, {GROUP}
-), hours AS (
-    SELECT hour, {GROUP}, {TOTALS} FROM gateway.usage_hourly
-     WHERE hour >= %(begin)s AND hour < %(end)s AND (hour AT TIME ZONE 'UTC')::date {_KEPT}
+_NEWS = select(HOUR.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= _LAST_RUN)
+_NEWS_BY_DAY = select(DAY.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= _LAST_RUN)
+
+
+def _wrong(time: ColumnElement[Any], table: Table, kept: ColumnElement[bool], news: Select[Any]) -> Select[Any]:
+    """How many of a roll-up's hours or days are not what their events add up to. time: of an event; kept: which rows of
+    the table are compared."""
+    group = group_of(usage_events)
+    sums = [func.count(), *(func.sum(_E[name]).cast(BigInteger) for name in COUNTED)]
+    named = [each.label(name) for each, name in zip(sums, TOTALS, strict=True)]
+    of_events = select(time.label("time"), *group, *named).where(_IN_TIME, _E.billed, DAY.not_in(_RETIRED))
+    events = of_events.group_by(time, *group).cte("events")
+    (table_time, *_) = table.c
+    rolled_up = (
+        select(table_time.label("time"), *group_of(table), *(table.c[name] for name in TOTALS)).where(kept).cte()
+    )
+    different = union_all(
+        except_(select(events), select(rolled_up)).subquery().select(),
+        except_(select(rolled_up), select(events)).subquery().select(),
+    ).subquery()
+    return select(func.count(different.c.time.distinct())).where(different.c.time.not_in(news))
+
+
+WRONG_HOURS = _wrong(
+    HOUR,
+    usage_hourly,
+    and_(
+        usage_hourly.c.hour >= bindparam("begin"),
+        usage_hourly.c.hour < bindparam("end"),
+        utc_day(usage_hourly.c.hour).not_in(_RETIRED),
+    ),
+    _NEWS,
 )
-SELECT count(DISTINCT hour) FROM (
-    (SELECT * FROM events EXCEPT SELECT * FROM hours) UNION ALL (SELECT * FROM hours EXCEPT SELECT * FROM events)
-) AS different WHERE hour NOT IN (SELECT hour FROM news)
-"""  # noqa: S608
-WRONG_DAYS = f"""
-WITH news AS ({_NEWS}), events AS (
-    SELECT {_DAY} AS day, {GROUP}, {_SUMS} FROM gateway.usage_events
-     WHERE {_RANGE} AND billed AND {_DAY} {_KEPT} GROUP BY 1, {GROUP}
-), days AS (
-    SELECT day, {GROUP}, {TOTALS} FROM gateway.usage_daily
-     WHERE day >= %(from_day)s AND day < %(until_day)s AND day {_KEPT}
+WRONG_DAYS = _wrong(
+    DAY,
+    usage_daily,
+    and_(
+        usage_daily.c.day >= bindparam("from_day"),
+        usage_daily.c.day < bindparam("until_day"),
+        usage_daily.c.day.not_in(_RETIRED),
+    ),
+    _NEWS_BY_DAY,
 )
-SELECT count(DISTINCT day) FROM (
-    (SELECT * FROM events EXCEPT SELECT * FROM days) UNION ALL (SELECT * FROM days EXCEPT SELECT * FROM events)
-) AS different WHERE day NOT IN (SELECT (hour AT TIME ZONE 'UTC')::date FROM news)
-"""  # noqa: S608
-WRONG_AMOUNTS = f"""
-SELECT count(*), count(*) FILTER (WHERE r.amount_micro <> CASE WHEN price.version IS NULL THEN 0 ELSE {AMOUNT} END)
-  FROM gateway.usage_events r LEFT JOIN gateway.prices price ON price.version = r.price_version {PARTS}
- WHERE {_RANGE}
-"""  # noqa: S608
+WRONG_AMOUNTS = (
+    select(func.count(), func.count().filter(_E.amount_micro != amount_micro(usage_events, prices)))
+    .select_from(usage_events.outerjoin(prices, prices.c.version == _E.price_version))
+    .where(_IN_TIME)
+)
 KEEP = """
 INSERT INTO gateway.usage_verifications (checked_at, from_day, until_day, rows, wrong_hours, wrong_days, wrong_amounts)
 VALUES (clock_timestamp(), %s, %s, %s, %s, %s, %s)
@@ -106,9 +142,7 @@ def last_days(count: int) -> tuple[date, date]:
     return today - timedelta(days=count), today + timedelta(days=1)
 
 
-def _count(
-    connection: psycopg.Connection[tuple[object, ...]], query: str, parameters: dict[str, object]
-) -> tuple[int, ...]:
-    row = connection.execute(query.encode(), parameters).fetchone()
+def _count(connection: Connection, query: ClauseElement, parameters: dict[str, object]) -> tuple[int, ...]:
+    row = run(connection, query, parameters).fetchone()
     assert row is not None
     return tuple(int(str(value)) for value in row)

@@ -11,35 +11,15 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+from sqlalchemy import BigInteger, Numeric, Select, func, literal, null, select
+from sqlalchemy.sql.expression import literal_column
 
+from gateway.db.rows import columns_of, fetch
+from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.ledger import PARTS
+from gateway.metering.ledger.events import cached_tokens, in_partitions, written_tokens
 from gateway.metering.pricing.price import PER_TOKENS
-
-LINES = f"""
-SELECT events.project_id, projects.name AS project, events.key_id, api_keys.name AS key, model, tier, price_version,
-       input_micro, cached_input_micro, cache_write_micro, output_micro,
-       count(*) AS requests, sum(prompt_tokens)::bigint AS prompt_tokens, sum(cached_tokens)::bigint AS cached_tokens,
-       sum(cache_write_tokens)::bigint AS cache_write_tokens, sum(completion_tokens)::bigint AS completion_tokens,
-       sum(reasoning_tokens)::bigint AS reasoning_tokens, sum(amount_micro)::bigint AS amount_micro,
-       coalesce(trim_scale((
-           sum(prompt_tokens - cached - written) * input_micro + sum(cached) * cached_input_micro
-           + sum(written) * cache_write_micro + sum(completion_tokens) * output_micro)::numeric / {PER_TOKENS}), 0)
-       AS unrounded_micro
-  FROM (SELECT project_id, key_id, model, tier, price_version, prompt_tokens, cached_tokens, cache_write_tokens,
-               completion_tokens, reasoning_tokens, amount_micro, part.cached, part.written
-          FROM gateway.usage_events AS r {PARTS}
-         WHERE organization_id = $1 AND billed AND requested_at >= $2 AND requested_at < $3
-           AND ((request_id >= $4 AND request_id < $5)
-                OR request_id < 'req_016f5e66e800' OR request_id >= 'req_03bb2cc3d800')) AS events
-  LEFT JOIN gateway.projects ON projects.id = events.project_id
-  LEFT JOIN gateway.api_keys ON api_keys.id = events.key_id
-  LEFT JOIN (SELECT version, input_micro, cached_input_micro, cache_write_micro, output_micro FROM gateway.prices)
-       AS prices ON version = price_version
- GROUP BY events.project_id, projects.name, events.key_id, api_keys.name, model, tier, price_version, input_micro,
-          cached_input_micro, cache_write_micro, output_micro
- ORDER BY projects.name, api_keys.name, model, tier, price_version
-"""  # noqa: S608  built from constants
+from gateway.metering.tables import COUNTED, prices, usage_events
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +54,54 @@ class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
 
 
+def _lines(organization_id: UUID, begin: datetime, end: datetime) -> Select[Any]:
+    """A row for each price of each key, as `InvoiceLine` names them. Names are joined to what was added up."""
+    event = usage_events.c
+    cached, written = cached_tokens(usage_events), written_tokens(usage_events)
+    of_whom = (event.project_id, event.key_id, event.model, event.tier, event.price_version)
+    sums = {name: func.sum(event[name]).cast(BigInteger) for name in COUNTED}
+    parts = {"plain": event.prompt_tokens - cached - written, "cached": cached, "written": written}
+    events = (
+        select(
+            *of_whom,
+            func.count().label("requests"),
+            *(total.label(name) for name, total in sums.items()),
+            *(func.sum(part).label(name) for name, part in parts.items()),
+        )
+        .where(
+            in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
+            event.organization_id == organization_id,
+            event.billed,
+            event.requested_at >= begin,
+            event.requested_at < end,
+        )
+        .group_by(*of_whom)
+        .subquery("events")
+    )
+    exact = (
+        events.c.plain * prices.c.input_micro
+        + events.c.cached * prices.c.cached_input_micro
+        + events.c.written * prices.c.cache_write_micro
+        + events.c.completion_tokens * prices.c.output_micro
+    ).cast(Numeric)
+    computed = {
+        "project": projects.c.name,
+        "key": api_keys.c.name,
+        "unrounded_micro": func.coalesce(func.trim_scale(exact / literal_column(str(PER_TOKENS))), 0),
+        "rounding_micro": null(),
+        "currency": null(),
+    }
+    return (
+        select(*columns_of(InvoiceLine, events, prices, **computed))
+        .select_from(
+            events.outerjoin(projects, projects.c.id == events.c.project_id)
+            .outerjoin(api_keys, api_keys.c.id == events.c.key_id)
+            .outerjoin(prices, prices.c.version == events.c.price_version)
+        )
+        .order_by(projects.c.name, api_keys.c.name, events.c.model, events.c.tier, events.c.price_version)
+    )
+
+
 class Invoice(msgspec.Struct, frozen=True, kw_only=True):
     """A month. requests and amounts: of all lines; in millionths of the currency."""
 
@@ -92,9 +120,7 @@ async def invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
     """begin, end: in UTC; of the requests' arrival. currency: what the deployment's prices are in."""
-    rows = await connection.fetch(
-        LINES, organization_id, begin, end, first_at(begin.timestamp()), first_at(end.timestamp())
-    )
+    rows = await fetch(connection, _lines(organization_id, begin, end))
     lines = [
         msgspec.convert(
             {**row, "rounding_micro": row["amount_micro"] - row["unrounded_micro"], "currency": currency}, InvoiceLine
