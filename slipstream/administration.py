@@ -11,17 +11,19 @@ import contextlib
 import getpass
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import click
 import msgspec
 
 from contracts.desired_state import Model
-from slipstream.commands.options import running_settings
+from slipstream.commands.options import Deployment, running_settings
 from slipstream.database import connected
 from slipstream.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT")
@@ -31,19 +33,19 @@ class _Models(msgspec.Struct):
     models: tuple[Model, ...]
 
 
-def administer(config_file: Path | None, data: str | None, work: Callable[[Any], Awaitable[ResultT]]) -> ResultT:
+def administer(deployment: Deployment, work: Callable[[AdminCall], Awaitable[ResultT]]) -> ResultT:
     """Run `work` with an AdminCall, in one transaction with its audit rows, for the command that is running."""
     command = _command(click.get_current_context())
 
     async def run() -> ResultT:
-        async with administration(running_settings(config_file, data), command) as call:
+        async with administration(running_settings(*deployment), command) as call:
             return await work(call)
 
     return asyncio.run(run())
 
 
 @contextlib.asynccontextmanager
-async def administration(settings: Settings, command: str) -> AsyncIterator[Any]:
+async def administration(settings: Settings, command: str) -> AsyncIterator[AdminCall]:
     """An AdminCall that may do everything; commits at the end. command: as the audit log shall name it.
 
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.

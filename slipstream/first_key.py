@@ -50,8 +50,7 @@ async def _demo_key(call: AdminCall) -> str | None:
     project_id, made = await ensure_project(call, organization_id, PROJECT)
     if not made:
         return None
-    secret: str = (await create_key(call, project_id, NewKey(name=KEY))).secret
-    return secret
+    return (await create_key(call, project_id, NewKey(name=KEY))).secret
 
 
 async def _owner_key(call: AdminCall) -> str | None:
@@ -68,5 +67,4 @@ async def _owner_key(call: AdminCall) -> str | None:
         return None
     owner = await create_member(call, organization_id, converted({**OWNER}, NewMember))
     body = NewAdminKey(principal_id=owner.id, name=OWNER_KEY)
-    secret: str = (await create_admin_key(call, organization_id, body)).secret
-    return secret
+    return (await create_admin_key(call, organization_id, body)).secret

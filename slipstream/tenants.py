@@ -88,8 +88,7 @@ async def ensure_organization(call: AdminCall, which: str) -> UUID:
     found = await organizations_named(call.connection, which)
     if found:
         return only("organization", which, found)
-    made: UUID = (await create_organization(call, converted({"name": which}, NewOrganization))).id
-    return made
+    return (await create_organization(call, converted({"name": which}, NewOrganization))).id
 
 
 async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> tuple[UUID, bool]:
@@ -100,8 +99,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
         return only("project", which, [row["id"] for row in found]), False
-    made: UUID = (await create_project(call, organization_id, converted({"name": which}, NewProject))).id
-    return made, True
+    return (await create_project(call, organization_id, converted({"name": which}, NewProject))).id, True
 
 
 async def operating_organization(connection: asyncpg.Connection[Any]) -> UUID | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from slipstream.commands.members import ROLES
-from slipstream.commands.options import config_option, data_option
+from slipstream.commands.options import Deployment, deployment_options
 
 
 @click.group(name="admin-keys")
@@ -16,15 +14,12 @@ def admin_keys() -> None:
 
 
 @admin_keys.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 @click.option("--email", default="owner@localhost", show_default=True, help="Whose key; added as a member when new.")
 @click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
 @click.option("--name", default="command line", show_default=True, help="What lists show.")
-def create(
-    config_file: Path | None, data: str | None, organization: str | None, email: str, role: str, name: str
-) -> None:
+def create(deployment: Deployment, organization: str | None, email: str, role: str, name: str) -> None:
     """Make an admin key and print it: the only time it is shown."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
@@ -48,17 +43,15 @@ def create(
         if principal_id is None:
             principal_id = (await create_member(call, organization_id, member)).id
         body = converted({"principal_id": principal_id, "name": name}, NewAdminKey)
-        made: AdminKeyWithSecret = await create_admin_key(call, organization_id, body)
-        return made
+        return await create_admin_key(call, organization_id, body)
 
-    print(administer(config_file, data, work).secret)
+    print(administer(deployment, work).secret)
 
 
 @admin_keys.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
-def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
+def list_command(deployment: Deployment, organization: str | None) -> None:
     """List an organization's admin keys, newest first; never their secrets."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
@@ -76,7 +69,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
         page: Page[AdminKey] = await list_admin_keys(call, organization_id, AdminKeyQuery(limit=100))
         return page.data
 
-    found = administer(config_file, data, work)
+    found = administer(deployment, work)
     print(f"{'id':<38}{'key':<22}{'state':<9}{'role':<11}{'owner':<38}name")
     for key in found:
         print(
@@ -85,10 +78,9 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 
 
 @admin_keys.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("which")
-def revoke(config_file: Path | None, data: str | None, which: str) -> None:
+def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the admin key WHICH (its id, its display form or its name), for good and at once."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.admin_keys import AdminKey, revoke_admin_key
@@ -98,5 +90,5 @@ def revoke(config_file: Path | None, data: str | None, which: str) -> None:
     async def work(call: AdminCall) -> AdminKey:
         return await revoke_admin_key(call, await admin_key_named(call.connection, which))
 
-    key = administer(config_file, data, work)
+    key = administer(deployment, work)
     print(f"revoked {key.display} ({key.name})")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from contracts.errors import ConfigError
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
     from gateway.audit.chain import Head, Verdict
@@ -22,16 +22,15 @@ def audit() -> None:
 
 
 @audit.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-def list_command(config_file: Path | None, data: str | None, limit: int) -> None:
+def list_command(deployment: Deployment, limit: int) -> None:
     """List changes, newest first."""
     from gateway.admin.resources.audit_log import AuditQuery, list_audit
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
-    page = administer(config_file, data, lambda call: list_audit(call, query))
+    page = administer(deployment, lambda call: list_audit(call, query))
     print(f"{'row':>8}  {'time':<24}{'who':<36}{'what':<28}which")
     for entry in page.data:
         at = entry.at.isoformat(sep=" ", timespec="milliseconds")[:23]
@@ -39,8 +38,7 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
 
 
 @audit.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--head", metavar="ROW:HASH", help="What an earlier run printed, to be found again too.")
 @click.option(
     "--heads",
@@ -48,7 +46,7 @@ def list_command(config_file: Path | None, data: str | None, limit: int) -> None
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the noted heads. Default: the worker's.",
 )
-def verify(config_file: Path | None, data: str | None, head: str | None, folder: Path | None) -> None:
+def verify(deployment: Deployment, head: str | None, folder: Path | None) -> None:
     """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
     from gateway.audit.chain import OWNED, Head, may_alter
     from gateway.audit.chain import verify as verify_chain
@@ -56,7 +54,7 @@ def verify(config_file: Path | None, data: str | None, head: str | None, folder:
     from slipstream.database import connected
     from slipstream.settings import AUDIT_FOLDER
 
-    settings = running_settings(config_file, data)
+    settings = running_settings(*deployment)
     heads_folder = folder or settings.audit_heads
     heads = [Head(each.id, each.hash) for each in noted(heads_folder)]
     # A name is a promise that heads are there; without it the log may be younger than its first note.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from contracts.errors import Conflict
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
@@ -23,8 +22,7 @@ def keys() -> None:
 
 
 @keys.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--name", default="unnamed", show_default=True, help="What lists show.")
 @click.option("--organization", default="demo", show_default=True, help="Who pays, id or name; made when new.")
 @click.option("--project", default="default", show_default=True, help="Part of the organization; made when new.")
@@ -33,8 +31,7 @@ def keys() -> None:
 @click.option("--max-concurrency", type=click.IntRange(min=1), help="Requests at once. Default: no limit.")
 @click.option("--expires-days", type=click.FloatRange(min=0, min_open=True), help="Default: never.")
 def create(
-    config_file: Path | None,
-    data: str | None,
+    deployment: Deployment,
     name: str,
     organization: str,
     project: str,
@@ -67,20 +64,19 @@ def create(
             await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
         return made.secret
 
-    print(administer(config_file, data, work))
+    print(administer(deployment, work))
 
 
 @keys.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", help="Only this one's, id or name.")
-def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
+def list_command(deployment: Deployment, organization: str | None) -> None:
     """List keys, oldest first; never their secrets."""
     from gateway.admin.resources.keys import overview
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
-    settings = running_settings(config_file, data)
+    settings = running_settings(*deployment)
 
     async def run() -> list[Any]:
         async with connected(settings) as connection:
@@ -101,32 +97,29 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 
 
 @keys.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("which")
-def revoke(config_file: Path | None, data: str | None, which: str) -> None:
+def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the key WHICH (its id, its display form or its name), for good, everywhere within a second."""
     from gateway.admin.resources.keys import revoke_key
     from slipstream.administration import administer
     from slipstream.tenants import key_named
 
     async def work(call: AdminCall) -> Key:
-        revoked: Key = await revoke_key(call, await key_named(call.connection, which))
-        return revoked
+        return await revoke_key(call, await key_named(call.connection, which))
 
-    key = administer(config_file, data, work)
+    key = administer(deployment, work)
     print(f"revoked {key.display} ({key.name})")
 
 
 @keys.command()
-@data_option
-@config_option
+@deployment_options
 @click.option(
     "--overlap-hours", type=click.FloatRange(0, 720), default=24, show_default=True, help="How long the old one opens."
 )
 @click.option("--end-previous", is_flag=True, help="End the secret of an earlier rotation that still opens.")
 @click.argument("which")
-def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end_previous: bool, which: str) -> None:
+def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, which: str) -> None:
     """Give the key WHICH (its id, its display form or its name) a new secret and print it; the old one opens until
     the end of the overlap."""
     from gateway.admin.key_resource import Rotation
@@ -149,4 +142,4 @@ def rotate(config_file: Path | None, data: str | None, overlap_hours: float, end
             ) from None
         return secret
 
-    print(administer(config_file, data, work))
+    print(administer(deployment, work))

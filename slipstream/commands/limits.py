@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
 
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in
 from slipstream.money import Money, told
 from slipstream.table import table
@@ -80,18 +79,15 @@ def limits() -> None:
 
 
 @limits.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @subject_options
-def list_command(
-    config_file: Path | None, data: str | None, organization: str, project: str | None, key: str | None
-) -> None:
+def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
     """List the limits of an organization and of everything in it, or of one project or key."""
     from gateway.limits.store import rules_within
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
-    settings = running_settings(config_file, data)
+    settings = running_settings(*deployment)
 
     async def run() -> list[tuple[str, Any]]:
         async with connected(settings) as connection:
@@ -115,8 +111,7 @@ def list_command(
 
 
 @limits.command(name="set")
-@data_option
-@config_option
+@deployment_options
 @subject_options
 @tier_option
 @click.option("--requests-per-minute", type=Amount(click.IntRange(min=1)))
@@ -129,13 +124,7 @@ def list_command(
     "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
 )
 def set_command(
-    config_file: Path | None,
-    data: str | None,
-    organization: str,
-    project: str | None,
-    key: str | None,
-    tier: str,
-    **given: object,
+    deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object
 ) -> None:
     """Set limits of an organization, a project or a key. What is not given stays; `none` lifts a limit."""
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
@@ -152,19 +141,16 @@ def set_command(
         body = converted({**kept, **changes}, NewLimits)
         return await put_limits(call, subject_id, tier, body, level=level)
 
-    rule = administer(config_file, data, work)
-    currency = running_settings(config_file, data).currency
+    rule = administer(deployment, work)
+    currency = running_settings(*deployment).currency
     print(f"{_whose(organization, project, key)}, {_tier(tier)}: {spoken(rule.limits, currency)}")
 
 
 @limits.command()
-@data_option
-@config_option
+@deployment_options
 @subject_options
 @tier_option
-def remove(
-    config_file: Path | None, data: str | None, organization: str, project: str | None, key: str | None, tier: str
-) -> None:
+def remove(deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str) -> None:
     """Lift all limits of an organization, a project or a key in a tier, or those for all tiers together."""
     from gateway.admin.resources.limits import delete_limits
     from slipstream.administration import administer
@@ -173,7 +159,7 @@ def remove(
         level, subject_id = await _subject(call.connection, organization, project, key)
         return await delete_limits(call, subject_id, tier, level=level)
 
-    left = administer(config_file, data, work).data
+    left = administer(deployment, work).data
     others = ", ".join(_tier(rule.tier or "all") for rule in left)
     print(f"{_whose(organization, project, key)}, {_tier(tier)}: none" + (f"; still limited: {others}" if left else ""))
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import click
 
-from slipstream.commands.options import config_option, data_option, load_settings
+from slipstream.commands.options import Deployment, deployment_options, load_settings
 
 FOLLOW_INTERVAL_S = 0.2
 
 
 @click.command()
 @click.argument("name", required=False)
-@data_option
-@config_option
+@deployment_options
 @click.option("-f", "--follow", is_flag=True, help="Keep printing what is added, until Ctrl-C.")
 @click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Lines from the end.")
-def logs(name: str | None, config_file: Path | None, data: str | None, follow: bool, lines: int) -> None:
+def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> None:
     """Print the logs of process NAME, or of all (each line then begins with the name).
 
     A NAME without a number means every process of that kind: `slipstream logs gateway`.
@@ -27,7 +26,7 @@ def logs(name: str | None, config_file: Path | None, data: str | None, follow: b
     from contracts.errors import ConfigError
     from infra.local.log_file import tail
 
-    folder = load_settings(config_file, local__data=data).data
+    folder = load_settings(deployment.config_file, local__data=deployment.data).data
     known = {file.stem: file for file in sorted(folder.logs.glob("*.log"))}
     chosen = {stem: file for stem, file in known.items() if name is None or stem == name or stem.startswith(f"{name}-")}
     if not chosen:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from slipstream.commands.options import config_option, data_option
+from slipstream.commands.options import Deployment, deployment_options
 
 ROLES = ("owner", "admin", "developer", "viewer", "billing")
 
@@ -17,10 +15,9 @@ def members() -> None:
 
 
 @members.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
-def list_command(config_file: Path | None, data: str | None, organization: str | None) -> None:
+def list_command(deployment: Deployment, organization: str | None) -> None:
     """List an organization's members, newest first."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import Member, MemberQuery, list_members
@@ -32,7 +29,7 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
         found = await administered_organization(call.connection, organization)
         return await list_members(call, found, MemberQuery(limit=100))
 
-    page = administer(config_file, data, work)
+    page = administer(deployment, work)
     print(f"{'id':<38}{'state':<10}{'role':<11}{'e-mail':<32}name")
     for each in page.data:
         state = "disabled" if each.disabled_at else "active"
@@ -42,13 +39,12 @@ def list_command(config_file: Path | None, data: str | None, organization: str |
 
 
 @members.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", required=True, help="Id or name.")
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True)
 @click.option("--name", help="Default: the e-mail address.")
 @click.argument("email")
-def add(config_file: Path | None, data: str | None, organization: str, role: str, name: str | None, email: str) -> None:
+def add(deployment: Deployment, organization: str, role: str, name: str | None, email: str) -> None:
     """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import Member, NewMember, create_member
@@ -59,18 +55,16 @@ def add(config_file: Path | None, data: str | None, organization: str, role: str
 
     async def work(call: AdminCall) -> Member:
         found = await organization_named(call.connection, organization)
-        member: Member = await create_member(call, found, body)
-        return member
+        return await create_member(call, found, body)
 
-    print(administer(config_file, data, work).id)
+    print(administer(deployment, work).id)
 
 
 @members.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", help="Of an e-mail address: id or name. Default: the one that operates the deployment.")
 @click.argument("which")
-def remove(config_file: Path | None, data: str | None, organization: str | None, which: str) -> None:
+def remove(deployment: Deployment, organization: str | None, which: str) -> None:
     """Remove the member WHICH (id or e-mail address) and all the member's admin keys."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.members import delete_member
@@ -81,5 +75,5 @@ def remove(config_file: Path | None, data: str | None, organization: str | None,
         found = await administered_organization(call.connection, organization)
         await delete_member(call, await member_named(call.connection, found, which))
 
-    administer(config_file, data, work)
+    administer(deployment, work)
     print(f"removed {which}")

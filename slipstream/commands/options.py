@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -27,6 +28,23 @@ def config_option(function: Function) -> Function:
 def data_option(function: Function) -> Function:
     """`--data FOLDER`."""
     return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream here.")(function)
+
+
+class Deployment(NamedTuple):
+    """Which deployment a command is for."""
+
+    config_file: Path | None
+    data: str | None
+
+
+def deployment_options(function: Callable[..., None]) -> Callable[..., None]:
+    """`--data` and `--config`, handed to the command together."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, config_file: Path | None, data: str | None, **given: Any) -> None:
+        function(*arguments, deployment=Deployment(config_file, data), **given)
+
+    return data_option(config_option(command))
 
 
 def control_address_option(function: Function) -> Function:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from slipstream.commands.options import config_option, data_option
+from slipstream.commands.options import Deployment, deployment_options
 
 
 @click.group()
@@ -15,15 +13,14 @@ def organizations() -> None:
 
 
 @organizations.command(name="list")
-@data_option
-@config_option
-def list_command(config_file: Path | None, data: str | None) -> None:
+@deployment_options
+def list_command(deployment: Deployment) -> None:
     """List organizations, newest first."""
     from gateway.admin.resources.organizations import OrganizationQuery, list_organizations
     from slipstream.administration import administer
 
     query = OrganizationQuery(limit=100)
-    page = administer(config_file, data, lambda call: list_organizations(call, query))
+    page = administer(deployment, lambda call: list_organizations(call, query))
     print(f"{'id':<38}{'state':<10}name")
     for each in page.data:
         note = "   (operates the deployment)" if each.operator else ""
@@ -33,37 +30,34 @@ def list_command(config_file: Path | None, data: str | None) -> None:
 
 
 @organizations.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("name")
-def create(config_file: Path | None, data: str | None, name: str) -> None:
+def create(deployment: Deployment, name: str) -> None:
     """Make an organization and print its id."""
     from gateway.admin.resources.organizations import NewOrganization, create_organization
     from slipstream.administration import administer, converted
 
     body = converted({"name": name}, NewOrganization)
-    print(administer(config_file, data, lambda call: create_organization(call, body)).id)
+    print(administer(deployment, lambda call: create_organization(call, body)).id)
 
 
 @organizations.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("which")
-def disable(config_file: Path | None, data: str | None, which: str) -> None:
+def disable(deployment: Deployment, which: str) -> None:
     """Refuse all keys of the organization WHICH (id or name), everywhere within a second."""
-    _switch(config_file, data, which, disabled=True)
+    _switch(deployment, which, disabled=True)
 
 
 @organizations.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("which")
-def enable(config_file: Path | None, data: str | None, which: str) -> None:
+def enable(deployment: Deployment, which: str) -> None:
     """Let the organization WHICH (id or name) in again."""
-    _switch(config_file, data, which, disabled=False)
+    _switch(deployment, which, disabled=False)
 
 
-def _switch(config_file: Path | None, data: str | None, which: str, *, disabled: bool) -> None:
+def _switch(deployment: Deployment, which: str, *, disabled: bool) -> None:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.organizations import Organization, OrganizationChanges, update_organization
     from slipstream.administration import administer
@@ -71,8 +65,7 @@ def _switch(config_file: Path | None, data: str | None, which: str, *, disabled:
 
     async def work(call: AdminCall) -> Organization:
         found = await organization_named(call.connection, which)
-        changed: Organization = await update_organization(call, found, OrganizationChanges(disabled=disabled))
-        return changed
+        return await update_organization(call, found, OrganizationChanges(disabled=disabled))
 
-    after = administer(config_file, data, work)
+    after = administer(deployment, work)
     print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")

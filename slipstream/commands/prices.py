@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from contracts.errors import InvalidField, NotFound
-from slipstream.commands.options import config_option, data_option
+from slipstream.commands.options import Deployment, deployment_options
 from slipstream.money import Money, told
 from slipstream.table import table
 
@@ -36,10 +35,9 @@ def prices() -> None:
 
 
 @prices.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @click.option("--model", help="Only this model's.")
-def list_command(config_file: Path | None, data: str | None, model: str | None) -> None:
+def list_command(deployment: Deployment, model: str | None) -> None:
     """List prices, past and coming ones too, the newest first; and which models have none."""
     from slipstream.administration import administer
 
@@ -48,7 +46,7 @@ def list_command(config_file: Path | None, data: str | None, model: str | None) 
         served = {each.name for each in call.fleet.models if model in (None, each.name)}
         return found, more, sorted(served - {each.model for each in found if _state(each) == "in force"})
 
-    found, more, free = administer(config_file, data, work)
+    found, more, free = administer(deployment, work)
     rows = [
         (
             str(each.version),
@@ -72,8 +70,7 @@ def list_command(config_file: Path | None, data: str | None, model: str | None) 
 
 
 @prices.command(name="set")
-@data_option
-@config_option
+@deployment_options
 @click.option("--input", "input_micro", type=Money(), required=True, help="For a million prompt tokens.")
 @click.option("--output", "output_micro", type=Money(), required=True, help="For a million generated tokens.")
 @click.option(
@@ -90,7 +87,7 @@ def list_command(config_file: Path | None, data: str | None, model: str | None) 
 )
 @click.option("--until", "valid_until", type=MOMENT, metavar="DATE", help="UTC. Default: until another price is set.")
 @click.argument("model")
-def set_command(config_file: Path | None, data: str | None, model: str, **given: int | datetime | None) -> None:
+def set_command(deployment: Deployment, model: str, **given: int | datetime | None) -> None:
     """Set the price of MODEL from a moment on; the price before ends there."""
     from gateway.admin.resources.prices import NewPrice, create_price
     from slipstream.administration import administer, converted
@@ -101,7 +98,7 @@ def set_command(config_file: Path | None, data: str | None, model: str, **given:
     async def work(call: AdminCall) -> tuple[ModelPrice, list[str]]:
         return await create_price(call, body), [each.name for each in call.fleet.models]
 
-    price, served = administer(config_file, data, work)
+    price, served = administer(deployment, work)
     print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
     if not price.served:
         meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1))
@@ -113,11 +110,10 @@ def set_command(config_file: Path | None, data: str | None, model: str, **given:
 
 
 @prices.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest there is.")
 @click.argument("which")
-def end(config_file: Path | None, data: str | None, at: datetime | None, which: str) -> None:
+def end(deployment: Deployment, at: datetime | None, which: str) -> None:
     """End the price WHICH, a model or a version; one that has not begun is taken back."""
     from gateway.admin.resources.prices import NOTICE, PriceChanges, delete_price, update_price
     from slipstream.administration import administer
@@ -131,7 +127,7 @@ def end(config_file: Path | None, data: str | None, at: datetime | None, which: 
         ended: ModelPrice = await update_price(call, str(price.version), PriceChanges(valid_until=until))
         return ended, False
 
-    price, taken_back = administer(config_file, data, work)
+    price, taken_back = administer(deployment, work)
     if taken_back:
         print(f"taken back, before it began: {_spoken(price)}")
     else:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from click.core import ParameterSource
 
-from slipstream.commands.options import config_option, data_option
+from slipstream.commands.options import Deployment, deployment_options
 
 organization_option = click.option("--organization", default="demo", show_default=True, help="Id or name.")
 
@@ -24,10 +22,9 @@ def projects() -> None:
 
 
 @projects.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @organization_option
-def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
+def list_command(deployment: Deployment, organization: str) -> None:
     """List an organization's projects, newest first."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.projects import Project, ProjectQuery, list_projects
@@ -37,10 +34,9 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 
     async def work(call: AdminCall) -> Page[Project]:
         found = await organization_named(call.connection, organization)
-        page: Page[Project] = await list_projects(call, found, ProjectQuery(limit=100))
-        return page
+        return await list_projects(call, found, ProjectQuery(limit=100))
 
-    page = administer(config_file, data, work)
+    page = administer(deployment, work)
     if not page.data:
         print(none_in(organization))
         return
@@ -54,23 +50,15 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
 
 
 @projects.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. Default: all.")
 @click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. Default: both.")
 @click.argument("name")
 def create(
-    config_file: Path | None,
-    data: str | None,
-    organization: str,
-    models: tuple[str, ...],
-    tiers: tuple[str, ...],
-    name: str,
+    deployment: Deployment, organization: str, models: tuple[str, ...], tiers: tuple[str, ...], name: str
 ) -> None:
     """Make a project and print its id."""
-    import msgspec
-
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.projects import NewProject, Project, create_project
     from slipstream.administration import administer, converted
@@ -80,23 +68,20 @@ def create(
 
     async def work(call: AdminCall) -> Project:
         found = await organization_named(call.connection, organization)
-        project: Project = await create_project(call, found, body)
-        return project
+        return await create_project(call, found, body)
 
-    print(msgspec.structs.asdict(administer(config_file, data, work))["id"])
+    print(administer(deployment, work).id)
 
 
 @projects.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")
 @click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. `all`: both.")
 @click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or let them in again.")
 @click.argument("which")
 def update(
-    config_file: Path | None,
-    data: str | None,
+    deployment: Deployment,
     organization: str,
     models: tuple[str, ...],
     tiers: tuple[str, ...],
@@ -119,8 +104,7 @@ def update(
 
     async def work(call: AdminCall) -> Project:
         found = await project_named(call.connection, organization, which)
-        project: Project = await update_project(call, found, body)
-        return project
+        return await update_project(call, found, body)
 
-    after = administer(config_file, data, work)
+    after = administer(deployment, work)
     print(f"{after.name}: {'disabled' if after.disabled_at else 'active'}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ import msgspec
 
 from contracts.phases import Phase
 from contracts.request_id import request_id_of
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
@@ -44,8 +43,7 @@ def requests() -> None:
 
 
 @requests.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option("--project", help="Only this one's: id or name.")
 @click.option("--key", help="Only this one's: its id, its display form or its name.")
@@ -54,13 +52,7 @@ def requests() -> None:
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_command(
-    config_file: Path | None,
-    data: str | None,
-    organization: str,
-    project: str | None,
-    key: str | None,
-    as_json: bool,
-    **given: object,
+    deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **given: object
 ) -> None:
     """List an organization's requests, refused ones too, newest first; never what was in them."""
     from gateway.admin.resources.requests import RequestQuery, list_requests
@@ -76,7 +68,7 @@ def list_command(
         found: list[RequestSummary] = page.data
         return found
 
-    found = administer(config_file, data, work)
+    found = administer(deployment, work)
     if as_json:
         for each in found:
             print(msgspec.json.encode(each).decode())
@@ -98,11 +90,10 @@ def list_command(
 
 
 @requests.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.argument("request_id")
-def show(config_file: Path | None, data: str | None, as_json: bool, request_id: str) -> None:
+def show(deployment: Deployment, as_json: bool, request_id: str) -> None:
     """Show where the time of REQUEST_ID went and what it used. Exit code 1 when it is not known.
 
     The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
@@ -111,7 +102,7 @@ def show(config_file: Path | None, data: str | None, as_json: bool, request_id: 
     from slipstream.database import connected
 
     request_id = request_id_of(request_id)
-    settings = running_settings(config_file, data)
+    settings = running_settings(*deployment)
 
     async def run() -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
         async with connected(settings) as connection:

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from slipstream.commands.options import (
-    config_option,
+    Deployment,
     control_address_option,
-    data_option,
+    deployment_options,
     load_settings,
     running_settings,
 )
@@ -22,11 +22,10 @@ DOWN_TIMEOUT_S = 120.0
 
 
 @click.command()
-@data_option
-@config_option
+@deployment_options
 @control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def status(config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
+def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Show the processes that `up` keeps running, and every engine as the router sees it, those elsewhere too.
 
     Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs. Where `up` is not
@@ -36,9 +35,9 @@ def status(config_file: Path | None, data: str | None, address: str | None, as_j
     from infra.local.control import ask
     from slipstream.replicas import replicas_of
 
-    folder = load_settings(config_file, local__data=data).data
+    folder = load_settings(deployment.config_file, local__data=deployment.data).data
     answer = asyncio.run(ask(folder.control_socket, "status"))
-    replicas = replicas_of(running_settings(config_file, data), address)
+    replicas = replicas_of(running_settings(*deployment), address)
     ready = answer is None or all(process.state is State.READY for process in answer.processes)
     if as_json:
         told = {
@@ -68,11 +67,10 @@ def status(config_file: Path | None, data: str | None, address: str | None, as_j
 
 
 @click.command()
-@data_option
-@config_option
-def down(config_file: Path | None, data: str | None) -> None:
+@deployment_options
+def down(deployment: Deployment) -> None:
     """Stop what runs on the data folder, letting requests finish. Exit code 1 when it does not stop in time."""
-    folder = load_settings(config_file, local__data=data).data
+    folder = load_settings(deployment.config_file, local__data=deployment.data).data
     if not asyncio.run(_stop(folder.control_socket, folder.lock_file)):
         print(f"still stopping after {DOWN_TIMEOUT_S:g} s; see {folder.logs}", file=sys.stderr)
         sys.exit(1)

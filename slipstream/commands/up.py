@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import click
 
-from slipstream.commands.options import config_option, data_option, kv_budget_option, load_settings
+from slipstream.commands.options import (
+    Deployment,
+    deployment_options,
+    kv_budget_option,
+    load_settings,
+)
 
 
 @click.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--host", "gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "gateway__port", type=int, help="Port to listen on. Default: 8000.")
 @click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
@@ -26,8 +29,10 @@ from slipstream.commands.options import config_option, data_option, kv_budget_op
 @click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
 @click.option("--probe", is_flag=True, help="Start nothing unless every engine of the settings is as they say.")
 @click.option("--quiet", is_flag=True, help="Only the final block.")
-def up(config_file: Path | None, data: str | None, probe: bool, quiet: bool, **overrides: Any) -> None:
+def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     from slipstream.up import up as run
 
-    asyncio.run(run(load_settings(config_file, local__data=data, **overrides), probe=probe, quiet=quiet))
+    asyncio.run(
+        run(load_settings(deployment.config_file, local__data=deployment.data, **overrides), probe=probe, quiet=quiet)
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 
 @click.group()
@@ -20,15 +19,14 @@ def usage() -> None:
 
 
 @usage.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="How many days before today.")
-def verify(config_file: Path | None, data: str | None, days: int) -> None:
+def verify(deployment: Deployment, days: int) -> None:
     """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
     from gateway.metering.ledger.verification import last_days
     from gateway.metering.ledger.verification import verify as run
 
-    found = run(running_settings(config_file, data).database_url, *last_days(days))
+    found = run(running_settings(*deployment).database_url, *last_days(days))
     print(msgspec.json.encode(found).decode())
     if not found.right:
         print("the totals do not agree with the events; see docs/runbooks/drift.md", file=sys.stderr)
@@ -36,12 +34,11 @@ def verify(config_file: Path | None, data: str | None, days: int) -> None:
 
 
 @usage.command()
-@data_option
-@config_option
+@deployment_options
 @click.option("--organization", required=True, help="Id or name.")
 @click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of CSV.")
-def invoice(config_file: Path | None, data: str | None, organization: str, month: str, as_json: bool) -> None:
+def invoice(deployment: Deployment, organization: str, month: str, as_json: bool) -> None:
     """Write what an organization owes for a month: a line for each project, key, model, tier and price.
 
     Each request's amount is rounded to a millionth of the currency by itself: `unrounded_micro` is the rates times the
@@ -61,7 +58,7 @@ def invoice(config_file: Path | None, data: str | None, organization: str, month
         raise click.BadParameter(f"{month!r} is no month; write it as 2026-11", param_hint="--month")
 
     async def run(begin: datetime, end: datetime) -> Invoice:
-        settings = running_settings(config_file, data)
+        settings = running_settings(*deployment)
         async with connected(settings) as connection:
             found = await organization_named(connection, organization)
             return await invoice_of(connection, found, begin, end, settings.currency)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
 from slipstream.administration import administration
-from slipstream.commands.options import config_option, data_option, running_settings
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
@@ -39,10 +38,9 @@ def webhooks() -> None:
 
 
 @webhooks.command(name="list")
-@data_option
-@config_option
+@deployment_options
 @organization_option
-def list_command(config_file: Path | None, data: str | None, organization: str) -> None:
+def list_command(deployment: Deployment, organization: str) -> None:
     """List an organization's webhooks, newest first; never their secrets."""
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
@@ -57,21 +55,18 @@ def list_command(config_file: Path | None, data: str | None, organization: str) 
             "all" if each.events is None else ", ".join(each.events),
             each.url,
         )
-        for each in administer(config_file, data, work)
+        for each in administer(deployment, work)
     ]
     print("\n".join(table(("id", "state", "events", "url"), rows)) if rows else none_in(organization))
 
 
 @webhooks.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option("--event", "events", multiple=True, help="A type of event it gets; repeat. Default: all.")
 @click.option("--description", default="")
 @click.argument("url")
-def create(
-    config_file: Path | None, data: str | None, organization: str, events: tuple[str, ...], description: str, url: str
-) -> None:
+def create(deployment: Deployment, organization: str, events: tuple[str, ...], description: str, url: str) -> None:
     """Send an organization's events to URL. Prints the id, and the secret of the signatures: the only time."""
     from gateway.admin.resources.webhooks import NewWebhook, create_webhook
     from slipstream.administration import administer, converted
@@ -81,19 +76,17 @@ def create(
 
     async def work(call: AdminCall) -> WebhookWithSecret:
         found = await organization_named(call.connection, organization)
-        made: WebhookWithSecret = await create_webhook(call, found, body)
-        return made
+        return await create_webhook(call, found, body)
 
-    made = administer(config_file, data, work)
+    made = administer(deployment, work)
     print(f"id      {made.webhook.id}\nsecret  {made.secret}")
 
 
 @webhooks.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.argument("which")
-def remove(config_file: Path | None, data: str | None, organization: str, which: str) -> None:
+def remove(deployment: Deployment, organization: str, which: str) -> None:
     """Remove the webhook WHICH (id or URL) and the log of its deliveries."""
     from gateway.admin.resources.webhooks import delete_webhook
     from slipstream.administration import administer
@@ -103,12 +96,11 @@ def remove(config_file: Path | None, data: str | None, organization: str, which:
         await delete_webhook(call, webhook.id)
         return webhook
 
-    print(f"removed {administer(config_file, data, work).url}")
+    print(f"removed {administer(deployment, work).url}")
 
 
 @webhooks.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option(
     "--wait-s",
@@ -118,11 +110,11 @@ def remove(config_file: Path | None, data: str | None, organization: str, which:
     help="For the outcome; 0: do not wait.",
 )
 @click.argument("which")
-def test(config_file: Path | None, data: str | None, organization: str, wait_s: float, which: str) -> None:
+def test(deployment: Deployment, organization: str, wait_s: float, which: str) -> None:
     """Send a test event to the webhook WHICH (id or URL) and say how it went. Exit code 1 unless it arrived."""
     from gateway.admin.resources.webhooks import test_webhook
 
-    settings = running_settings(config_file, data)
+    settings = running_settings(*deployment)
 
     async def run() -> tuple[Webhook, Delivery | None, DeliveryAttempt | None]:
         async with administration(settings, "slipstream webhooks test") as call:
@@ -145,15 +137,12 @@ def test(config_file: Path | None, data: str | None, organization: str, wait_s: 
 
 
 @webhooks.command()
-@data_option
-@config_option
+@deployment_options
 @organization_option
 @click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.argument("which")
-def deliveries(
-    config_file: Path | None, data: str | None, organization: str, state: str | None, limit: int, which: str
-) -> None:
+def deliveries(deployment: Deployment, organization: str, state: str | None, limit: int, which: str) -> None:
     """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
     from gateway.admin.resources.webhook_deliveries import DeliveryQuery, list_deliveries
     from slipstream.administration import administer, converted
@@ -175,22 +164,21 @@ def deliveries(
             f"{each.next_attempt_at:%Y-%m-%d %H:%M:%S}" if each.state.value == "pending" else "-",
             _outcome(attempt),
         )
-        for each, attempt in administer(config_file, data, work)
+        for each, attempt in administer(deployment, work)
     ]
     head = ("id", "event", "state", "made (UTC)", "attempts", "next (UTC)", "last outcome")
     print("\n".join(table(head, rows)))
 
 
 @webhooks.command()
-@data_option
-@config_option
+@deployment_options
 @click.argument("delivery_id", type=click.UUID)
-def retry(config_file: Path | None, data: str | None, delivery_id: UUID) -> None:
+def retry(deployment: Deployment, delivery_id: UUID) -> None:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
     from gateway.admin.resources.webhook_deliveries import retry_delivery
     from slipstream.administration import administer
 
-    delivery = administer(config_file, data, lambda call: retry_delivery(call, delivery_id))
+    delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
     print(f"{delivery.type} is sent again; `slipstream webhooks deliveries {delivery.webhook_id}` shows how it goes")
 
 
