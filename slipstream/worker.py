@@ -32,10 +32,10 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callab
 
     Raises ConfigError for settings that contradict each other.
     """
-    schedule = {
-        **tasks.schedule(settings.worker.ledger, settings.worker.rollup_every_s),
-        **admin_tasks.schedule(),
-        **audit_tasks.schedule(settings.worker.audit),
+    periods_s = {
+        **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
+        **admin_tasks.PERIODS_S,
+        audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
     app.conf.update(
@@ -57,8 +57,11 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callab
         task_default_queue=Queue.UPKEEP.value,
         task_routes={task: {"queue": queue.value} for task, queue in QUEUE_OF.items()},
         beat_max_loop_interval=5,
+        # A worker that was away finds one waiting run, not one for every missed period.
         beat_schedule={
-            name: entry for name, entry in schedule.items() if QUEUE_OF.get(entry["task"], Queue.UPKEEP) in queues
+            task: {"task": task, "schedule": period_s, "options": {"expires": period_s}}
+            for task, period_s in periods_s.items()
+            if QUEUE_OF.get(task, Queue.UPKEEP) in queues
         },
     )
     tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)

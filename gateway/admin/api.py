@@ -27,7 +27,7 @@ from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate
 from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
-from gateway.db.engine import FAILURES, borrow, lazy_pool
+from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.wire.errors import body_of, status_of
 
 AWAY = (
@@ -93,10 +93,7 @@ class AdminApi:
     async def stop(self) -> None:
         """Requests under way fail. Idempotent."""
         pool, self._pool = self._pool, None
-        if pool is not None:
-            with contextlib.suppress(*FAILURES):
-                await asyncio.wait_for(pool.close(), 1.0)
-            pool.terminate()
+        await close(pool, 1.0)
 
     @property
     def max_body_bytes(self) -> int:

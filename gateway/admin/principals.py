@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
@@ -48,68 +49,65 @@ class PrincipalChanges(Body, frozen=True, kw_only=True):
     disabled: bool | UnsetType = UNSET
 
 
-def holders(kind: PrincipalKind, shown: type[HolderT]) -> Resource[HolderT]:
+@dataclass(frozen=True, kw_only=True)
+class PrincipalResource(Resource[HolderT]):
     """The principals of one kind."""
-    only = principals.c.kind == kind.value
-    return Resource(kind.value.replace("_", " "), shown, principals, principals, only=only)
 
+    kind: PrincipalKind
 
-async def list_principals(
-    call: AdminCall, kind: Resource[HolderT], organization_id: UUID, query: HolderQuery, narrower: ColumnElement[bool]
-) -> Page[HolderT]:
-    """An organization's, newest first."""
-    await call.require_organization(organization_id)
-    table = principals.c
-    matching = (equal(table.role, query.role), is_set(table.disabled_at, query.disabled), narrower)
-    return await kind.page(call, query, table.organization_id == organization_id, *matching)
+    @classmethod
+    def of(cls, kind: PrincipalKind, shown: type[HolderT]) -> PrincipalResource[HolderT]:
+        """shown: the struct of this kind."""
+        only = principals.c.kind == kind.value
+        return cls(kind.value.replace("_", " "), shown, principals, principals, only=only, kind=kind)
 
+    async def list_of(
+        self, call: AdminCall, organization_id: UUID, query: HolderQuery, narrower: ColumnElement[bool]
+    ) -> Page[HolderT]:
+        """An organization's, newest first."""
+        await call.require_organization(organization_id)
+        table = principals.c
+        matching = (equal(table.role, query.role), is_set(table.disabled_at, query.disabled), narrower)
+        return await self.page(call, query, table.organization_id == organization_id, *matching)
 
-async def create_principal(
-    call: AdminCall, kind: Resource[HolderT], organization_id: UUID, role: Role, body: Body
-) -> HolderT:
-    """The new one. Raises PermissionDenied for a role that is more than the caller's."""
-    await call.require_organization(organization_id)
-    call.require_covers(role)
-    row_kind = kind.noun.replace(" ", "_")
-    return await kind.create(call, organization_id=organization_id, kind=row_kind, **kind.values_of(body))
+    async def add(self, call: AdminCall, organization_id: UUID, role: Role, body: Body) -> HolderT:
+        """The new one. Raises PermissionDenied for a role that is more than the caller's."""
+        await call.require_organization(organization_id)
+        call.require_covers(role)
+        return await self.create(call, organization_id=organization_id, kind=self.kind.value, **self.values_of(body))
 
+    async def change(self, call: AdminCall, principal_id: UUID, changes: PrincipalChanges) -> HolderT:
+        """Raises PermissionDenied, or Conflict when the organization would be left without an owner."""
+        before = await self.find(call, principal_id, for_update=True)
+        role = before.role if changes.role is UNSET else changes.role
+        disabled = before.disabled_at is not None if changes.disabled is UNSET else changes.disabled
+        call.require_covers(before.role, role)
+        if disabled or role is not Role.OWNER:
+            await self._require_other_owner(call, before)
+        return await self.update(call, before, self.values_of(changes))
 
-async def update_principal(
-    call: AdminCall, kind: Resource[HolderT], principal_id: UUID, changes: PrincipalChanges
-) -> HolderT:
-    """The changed one. Raises PermissionDenied, or Conflict when the organization would be left without an owner."""
-    before = await kind.find(call, principal_id, for_update=True)
-    role = before.role if changes.role is UNSET else changes.role
-    disabled = before.disabled_at is not None if changes.disabled is UNSET else changes.disabled
-    call.require_covers(before.role, role)
-    if disabled or role is not Role.OWNER:
-        await _require_other_owner(call, kind, before)
-    return await kind.update(call, before, kind.values_of(changes))
+    async def remove(self, call: AdminCall, principal_id: UUID) -> Deleted:
+        """Remove it, with its admin keys. Raises like `change`."""
+        before = await self.find(call, principal_id, for_update=True)
+        call.require_covers(before.role)
+        await self._require_other_owner(call, before)
+        return await self.delete(call, before)
 
-
-async def delete_principal(call: AdminCall, kind: Resource[HolderT], principal_id: UUID) -> Deleted:
-    """Remove it, with its admin keys. Raises like `update_principal`."""
-    before = await kind.find(call, principal_id, for_update=True)
-    call.require_covers(before.role)
-    await _require_other_owner(call, kind, before)
-    return await kind.delete(call, before)
-
-
-async def _require_other_owner(call: AdminCall, kind: Resource[HolderT], leaving: HolderT) -> None:
-    """Raises Conflict when `leaving` is the last member who is an owner and may act."""
-    if kind.noun != PrincipalKind.MEMBER or leaving.role is not Role.OWNER or leaving.disabled_at is not None:
-        return
-    # Two owners who remove each other at the same moment meet at this lock: the second one then finds itself last.
-    await call.lock_organization(leaving.organization_id)
-    table = principals.c
-    others = await call.value(
-        select(func.count()).where(
-            table.organization_id == leaving.organization_id,
-            table.id != leaving.id,
-            table.kind == PrincipalKind.MEMBER.value,
-            table.role == Role.OWNER.value,
-            table.disabled_at.is_(None),
+    async def _require_other_owner(self, call: AdminCall, leaving: HolderT) -> None:
+        """Raises Conflict when `leaving` is the last member who is an owner and may act."""
+        if self.kind is not PrincipalKind.MEMBER or leaving.role is not Role.OWNER or leaving.disabled_at is not None:
+            return
+        # Two owners who remove each other at the same moment meet at this lock: the second one then finds itself last.
+        await call.lock_organization(leaving.organization_id)
+        table = principals.c
+        others = await call.value(
+            select(func.count()).where(
+                table.organization_id == leaving.organization_id,
+                table.id != leaving.id,
+                table.kind == PrincipalKind.MEMBER.value,
+                table.role == Role.OWNER.value,
+                table.disabled_at.is_(None),
+            )
         )
-    )
-    if not others:
-        raise Conflict("This is the organization's last owner; make another one first.")
+        if not others:
+            raise Conflict("This is the organization's last owner; make another one first.")

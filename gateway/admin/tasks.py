@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import asyncpg
 from celery import Celery
@@ -18,18 +17,10 @@ from gateway.db.engine import FAILURES, connect
 
 DELIVER = "webhooks.deliver"
 SWEEP = "admin.sweep"
-DELIVER_EVERY_S = 2.0
-SWEEP_EVERY_S = 3_600.0
+PERIODS_S = {DELIVER: 2.0, SWEEP: 3_600.0}
+"""How often each runs."""
 
 _log = logging.getLogger(__name__)
-
-
-def schedule() -> dict[str, dict[str, Any]]:
-    """For Celery's beat; a run that waits longer than its period is dropped."""
-    return {
-        "deliver webhooks": {"task": DELIVER, "schedule": DELIVER_EVERY_S, "options": {"expires": DELIVER_EVERY_S}},
-        "sweep administration": {"task": SWEEP, "schedule": SWEEP_EVERY_S, "options": {"expires": SWEEP_EVERY_S}},
-    }
 
 
 def add_tasks(

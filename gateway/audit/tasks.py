@@ -9,7 +9,6 @@ from pathlib import Path
 from celery import Celery
 
 from gateway.audit.chain import OWNED, may_alter
-from gateway.audit.config import AuditConfig
 from gateway.audit.heads import NotedHead, current_head, note
 from gateway.db.engine import FAILURES, connect
 
@@ -20,12 +19,6 @@ AT_START = (NOTE_HEAD,)
 EMPTY_PAUSE_S = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-def schedule(config: AuditConfig) -> dict[str, dict[str, object]]:
-    """For Celery's beat; a run that waits longer than its period is dropped."""
-    every_s = config.heads_every_s
-    return {"note the audit log's head": {"task": NOTE_HEAD, "schedule": every_s, "options": {"expires": every_s}}}
 
 
 def add_tasks(app: Celery, database_url: str, folder: Path) -> None:

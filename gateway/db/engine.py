@@ -8,6 +8,8 @@ Nothing here knows a table.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -74,6 +76,15 @@ def lazy_pool(
         server_settings={"application_name": name},
         init=init,
     )
+
+
+async def close(pool: asyncpg.Pool[Any] | None, timeout_s: float) -> None:
+    """Close a pool in order, and whatever the database does, within this time. None: nothing."""
+    if pool is not None:
+        with contextlib.suppress(*FAILURES):
+            async with asyncio.timeout(timeout_s):
+                await pool.close()
+        pool.terminate()
 
 
 @asynccontextmanager

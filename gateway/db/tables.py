@@ -27,6 +27,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+from sqlalchemy.schema import SchemaItem
 
 SCHEMA = "gateway"
 KEYS_CHANNEL = "slipstream_keys"
@@ -92,27 +93,35 @@ projects = Table(
     Index(None, "organization_id", "created_at", "id"),
 )
 
+
+def key_columns() -> list[SchemaItem]:
+    """What inference keys and admin keys have: two secrets, as hashes, and when they open."""
+    return [
+        id_column(),
+        Column("name", Text, nullable=False),
+        Column("hash", LargeBinary, nullable=False, unique=True),
+        Column("display", Text, nullable=False),
+        created_at(),
+        Column("expires_at", DateTime(timezone=True)),
+        Column("revoked_at", DateTime(timezone=True)),
+        Column("last_used_at", DateTime(timezone=True)),
+        # After a rotation: the secret before, which still opens until then.
+        Column("previous_hash", LargeBinary, unique=True),
+        Column("previous_expires_at", DateTime(timezone=True)),
+        CheckConstraint("octet_length(hash) = 32", name="hash"),
+        CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
+        CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
+    ]
+
+
 api_keys = Table(
     "api_keys",
     metadata,
-    id_column(),
+    *key_columns(),
     Column("project_id", UUID(), ForeignKey(projects.c.id), nullable=False, index=True),
-    Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),
-    Column("display", Text, nullable=False),
-    created_at(),
-    Column("expires_at", DateTime(timezone=True)),
-    Column("revoked_at", DateTime(timezone=True)),
-    Column("last_used_at", DateTime(timezone=True)),
     # What the key may be used for (gateway/auth/scopes.py); null: everything.
     Column("scopes", ARRAY(Text)),
-    # After a rotation: the secret before, which still opens until then.
-    Column("previous_hash", LargeBinary, unique=True),
-    Column("previous_expires_at", DateTime(timezone=True)),
     Index(None, "project_id", "created_at", "id"),
-    CheckConstraint("octet_length(hash) = 32", name="hash"),
-    CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
-    CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
 )
 
 desired_states = Table(

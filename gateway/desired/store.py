@@ -19,7 +19,7 @@ from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
 from gateway.audit.log import Actor, Change, record
-from gateway.db.engine import FAILURES, borrow, lazy_pool, redacted
+from gateway.db.engine import FAILURES, borrow, close, lazy_pool, redacted
 from gateway.db.listener import Listener
 from gateway.db.tables import DESIRED_CHANNEL
 from gateway.desired import document
@@ -94,11 +94,7 @@ class DesiredStateStore:
         await self._follower.stop()
         await self._listener.stop()
         pool, self._pool = self._pool, None
-        if pool is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._config.timeout_s):
-                    await pool.close()
-            pool.terminate()
+        await close(pool, self._config.timeout_s)
 
     async def put(self, state: DesiredState) -> int:
         """Write a new version (the state's own number is not used) and adopt it; returns its number.

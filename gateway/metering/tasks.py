@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 from celery import Celery
@@ -28,20 +27,21 @@ VERIFY = "usage.verify"
 RECONCILE = "usage.reconcile"
 AT_START = (DAYS, ROLL_UP, RECONCILE)
 """Run as soon as a worker starts."""
-_RETRIED = {"autoretry_for": (OSError, psycopg.OperationalError), "max_retries": 3, "retry_backoff": True}
+_RETRIED = {
+    "shared": False,
+    "autoretry_for": (OSError, psycopg.OperationalError),
+    "max_retries": 3,
+    "retry_backoff": True,
+}
 
 
-def schedule(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, dict[str, Any]]:
-    """When each runs, for Celery beat."""
-    every_s = {
+def periods_s(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, float]:
+    """How often each runs."""
+    return {
         ROLL_UP: roll_up_every_s,
         DAYS: config.days_every_s,
         VERIFY: config.verify_every_s,
         RECONCILE: config.reconcile_every_s,
-    }
-    # A worker that was away finds one waiting run, not one for every missed period.
-    return {
-        task: {"task": task, "schedule": period, "options": {"expires": period}} for task, period in every_s.items()
     }
 
 

@@ -21,75 +21,66 @@ class GatewayMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter = functools.partial(Counter, registry=registry)
+        gauge = functools.partial(Gauge, registry=registry)
+        histogram = functools.partial(Histogram, registry=registry)
         self._requests = functools.cache(
-            Counter(
+            counter(
                 "slipstream_requests",
                 "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
                 ["tier", "endpoint", "status", "code"],
-                registry=registry,
             ).labels
         )
         self._tokens = functools.cache(
-            Counter(
-                "slipstream_tokens",
-                "Tokens metered, by tier and kind (prompt, cached, completion).",
-                ["tier", "kind"],
-                registry=registry,
+            counter(
+                "slipstream_tokens", "Tokens metered, by tier and kind (prompt, cached, completion).", ["tier", "kind"]
             ).labels
         )
         self._phases = functools.cache(
-            Histogram(
+            histogram(
                 "slipstream_phase_seconds",
                 "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
                 ["tier", "phase"],
                 buckets=PHASE_BUCKETS_S,
-                registry=registry,
             ).labels
         )
         self._ttft = functools.cache(
-            Histogram(
+            histogram(
                 "slipstream_time_to_first_token_seconds",
                 "From the request's arrival until its first generated text left the gateway, by tier.",
                 ["tier"],
                 buckets=PHASE_BUCKETS_S,
-                registry=registry,
             ).labels
         )
         self._active = functools.cache(
-            Gauge("slipstream_active_requests", "Requests being served now.", ["tier"], registry=registry).labels
+            gauge("slipstream_active_requests", "Requests being served now.", ["tier"]).labels
         )
         self._attempts = functools.cache(
-            Counter(
+            counter(
                 "slipstream_attempts",
                 "Attempts on engines, by tier, how they finished and how far their usage is known.",
                 ["tier", "finish", "outcome"],
-                registry=registry,
             ).labels
         )
-        self._connections = Gauge(
-            "slipstream_client_connections",
-            "Client connections open now, TLS handshakes included.",
-            registry=registry,
+        self._connections = gauge(
+            "slipstream_client_connections", "Client connections open now, TLS handshakes included."
         )
-        self._connections_ended = Counter(
+        self._connections_ended = counter(
             "slipstream_client_connections_ended",
             "Client connections refused or ended by a limit, by reason: refused and gave_way_limit (the limit of all),"
             " address_refused and gave_way_address_limit (of an address), and head_, body_, unread_, idle_ and"
             " closing_timeout.",
             ["reason"],
-            registry=registry,
         )
-        self._malformed_requests = Counter(
+        self._malformed_requests = counter(
             "slipstream_malformed_requests",
             "Requests refused before they were read, by error code: invalid_request for what is not HTTP and for too"
             " many at once on one connection, request_headers_too_large.",
             ["code"],
-            registry=registry,
         )
-        self.traces_dropped = Counter(
+        self.traces_dropped = counter(
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
-            registry=registry,
         )
 
     def began(self, tier: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, DateTime, ForeignKey, Index, LargeBinary, Table, Text, func, text
+from sqlalchemy import CheckConstraint, Column, DateTime, ForeignKey, Index, Table, Text, func, text
 from sqlalchemy.dialects.postgresql import UUID
 
-from gateway.db.tables import created_at, id_column, metadata, one_of, organizations
+from gateway.db.tables import created_at, id_column, key_columns, metadata, one_of, organizations
 from gateway.tenants.roles import PrincipalKind, Role
 
 principals = Table(
@@ -42,18 +42,6 @@ Index(
 admin_keys = Table(
     "admin_keys",
     metadata,
-    id_column(),
+    *key_columns(),
     Column("principal_id", UUID(), ForeignKey(principals.c.id, ondelete="CASCADE"), nullable=False, index=True),
-    Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),
-    Column("display", Text, nullable=False),
-    Column("previous_hash", LargeBinary, unique=True),
-    Column("previous_expires_at", DateTime(timezone=True)),
-    created_at(),
-    Column("expires_at", DateTime(timezone=True)),
-    Column("revoked_at", DateTime(timezone=True)),
-    Column("last_used_at", DateTime(timezone=True)),
-    CheckConstraint("octet_length(hash) = 32", name="hash"),
-    CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
-    CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
 )

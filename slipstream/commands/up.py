@@ -7,12 +7,7 @@ from typing import Any
 
 import click
 
-from slipstream.commands.options import (
-    Deployment,
-    deployment_options,
-    kv_budget_option,
-    load_settings,
-)
+from slipstream.commands.options import Deployment, deployment_options, kv_budget_option, load_settings
 
 
 @click.command()

@@ -7,16 +7,7 @@ from uuid import UUID
 from sqlalchemy import func
 
 from gateway.admin.call import AdminCall
-from gateway.admin.principals import (
-    Holder,
-    HolderQuery,
-    PrincipalChanges,
-    create_principal,
-    delete_principal,
-    holders,
-    list_principals,
-    update_principal,
-)
+from gateway.admin.principals import Holder, HolderQuery, PrincipalChanges, PrincipalResource
 from gateway.admin.schemas import Body, Deleted, Email, Name, Page
 from gateway.db.rows import equal
 from gateway.tenants.roles import PrincipalKind, Role
@@ -29,7 +20,7 @@ class Member(Holder, frozen=True, kw_only=True):
     email: str
 
 
-MEMBERS = holders(PrincipalKind.MEMBER, Member)
+MEMBERS = PrincipalResource.of(PrincipalKind.MEMBER, Member)
 
 
 class NewMember(Body, frozen=True, kw_only=True):
@@ -53,12 +44,12 @@ class MemberQuery(HolderQuery, frozen=True, kw_only=True):
 async def list_members(call: AdminCall, organization_id: UUID, query: MemberQuery) -> Page[Member]:
     """List an organization's members, newest first."""
     email = None if query.email is None else func.lower(query.email)
-    return await list_principals(call, MEMBERS, organization_id, query, equal(func.lower(principals.c.email), email))
+    return await MEMBERS.list_of(call, organization_id, query, equal(func.lower(principals.c.email), email))
 
 
 async def create_member(call: AdminCall, organization_id: UUID, body: NewMember) -> Member:
     """Add a member. Nobody can give a role that may do more than their own."""
-    return await create_principal(call, MEMBERS, organization_id, body.role, body)
+    return await MEMBERS.add(call, organization_id, body.role, body)
 
 
 async def get_member(call: AdminCall, member_id: UUID) -> Member:
@@ -68,9 +59,9 @@ async def get_member(call: AdminCall, member_id: UUID) -> Member:
 
 async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -> Member:
     """Change a member's name or role, disable or enable the member. The last owner stays one."""
-    return await update_principal(call, MEMBERS, member_id, body)
+    return await MEMBERS.change(call, member_id, body)
 
 
 async def delete_member(call: AdminCall, member_id: UUID) -> Deleted:
     """Remove a member and all the member's admin keys. The last owner stays."""
-    return await delete_principal(call, MEMBERS, member_id)
+    return await MEMBERS.remove(call, member_id)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from gateway.admin.call import AdminCall
-from gateway.admin.principals import (
-    Holder,
-    HolderQuery,
-    PrincipalChanges,
-    create_principal,
-    delete_principal,
-    holders,
-    list_principals,
-    update_principal,
-)
+from gateway.admin.principals import Holder, HolderQuery, PrincipalChanges, PrincipalResource
 from gateway.admin.schemas import Body, Deleted, Name, Page
 from gateway.db.rows import equal
 from gateway.tenants.roles import PrincipalKind, Role
@@ -25,7 +16,7 @@ class ServiceAccount(Holder, frozen=True, kw_only=True):
     """A service account. disabled_at: since when its admin keys are refused."""
 
 
-SERVICE_ACCOUNTS = holders(PrincipalKind.SERVICE_ACCOUNT, ServiceAccount)
+SERVICE_ACCOUNTS = PrincipalResource.of(PrincipalKind.SERVICE_ACCOUNT, ServiceAccount)
 
 
 class NewServiceAccount(Body, frozen=True, kw_only=True):
@@ -49,12 +40,12 @@ async def list_service_accounts(
     call: AdminCall, organization_id: UUID, query: ServiceAccountQuery
 ) -> Page[ServiceAccount]:
     """List an organization's service accounts, newest first."""
-    return await list_principals(call, SERVICE_ACCOUNTS, organization_id, query, equal(principals.c.name, query.name))
+    return await SERVICE_ACCOUNTS.list_of(call, organization_id, query, equal(principals.c.name, query.name))
 
 
 async def create_service_account(call: AdminCall, organization_id: UUID, body: NewServiceAccount) -> ServiceAccount:
     """Add a service account. Nobody can give a role that may do more than their own."""
-    return await create_principal(call, SERVICE_ACCOUNTS, organization_id, body.role, body)
+    return await SERVICE_ACCOUNTS.add(call, organization_id, body.role, body)
 
 
 async def get_service_account(call: AdminCall, service_account_id: UUID) -> ServiceAccount:
@@ -66,9 +57,9 @@ async def update_service_account(
     call: AdminCall, service_account_id: UUID, body: ServiceAccountChanges
 ) -> ServiceAccount:
     """Change a service account's name or role, disable or enable it."""
-    return await update_principal(call, SERVICE_ACCOUNTS, service_account_id, body)
+    return await SERVICE_ACCOUNTS.change(call, service_account_id, body)
 
 
 async def delete_service_account(call: AdminCall, service_account_id: UUID) -> Deleted:
     """Remove a service account and all its admin keys."""
-    return await delete_principal(call, SERVICE_ACCOUNTS, service_account_id)
+    return await SERVICE_ACCOUNTS.remove(call, service_account_id)

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-import psycopg
-from sqlalchemy import (
-    BigInteger,
-    ClauseElement,
-    ColumnElement,
-    Date,
-    FromClause,
-    Numeric,
-    Text,
-    and_,
-    bindparam,
-    case,
-    func,
-    or_,
-)
-from sqlalchemy.dialects.postgresql.psycopg import dialect
+from sqlalchemy import BigInteger, ColumnElement, Date, FromClause, Numeric, Text, and_, bindparam, case, func, or_
 from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
 from gateway.metering.pricing.price import PER_TOKENS
 from gateway.metering.tables import usage_events
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 _EVENT = usage_events.c
 # Constants stand in the text: of a parameter, PostgreSQL does not know that it is the same in SELECT and in GROUP BY.
@@ -78,17 +59,3 @@ def amount_micro(events: FromClause, price: FromClause) -> ColumnElement[int]:
     )
     rounded = func.div(exact + literal_column(str(PER_TOKENS // 2)), literal_column(str(PER_TOKENS)))
     return case((price.c.version.is_(None), literal_column("0")), else_=rounded.cast(BigInteger))
-
-
-def run(
-    connection: Connection, statement: ClauseElement, parameters: Mapping[str, object] | None = None
-) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Execute it. parameters: what `bindparam` names. Raises psycopg.Error."""
-    text, constants = _compiled(statement)
-    return connection.execute(text, {**constants, **(parameters or {})})
-
-
-@cache
-def _compiled(statement: ClauseElement) -> tuple[bytes, dict[str, object]]:
-    compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]
-    return compiled.string.encode(), compiled.params

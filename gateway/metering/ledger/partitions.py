@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 
+from gateway.metering.ledger.worker_connection import connect
+
 logger = logging.getLogger(__name__)
 
 DAYS = """
@@ -20,10 +22,10 @@ SELECT to_date(right(relname, 8), 'YYYYMMDD') FROM pg_class
 """
 
 
-def ensure_days(database_url: str, ahead_days: int, *, connect_timeout_s: int = 10) -> list[date]:
+def ensure_days(database_url: str, ahead_days: int) -> list[date]:
     """Make the partitions of today and of `ahead_days` more; returns those that were new. Raises psycopg.Error."""
     today = datetime.now(UTC).date()
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s, autocommit=True) as connection:
+    with connect(database_url, autocommit=True) as connection:
         made = []
         for day in (today + timedelta(days=ahead) for ahead in range(ahead_days + 1)):
             row = connection.execute("SELECT gateway.ensure_usage_day(%s)", (day,)).fetchone()
@@ -32,7 +34,7 @@ def ensure_days(database_url: str, ahead_days: int, *, connect_timeout_s: int = 
     return made
 
 
-def retire_days(database_url: str, retention_days: int, *, connect_timeout_s: int = 10) -> list[date]:
+def retire_days(database_url: str, retention_days: int) -> list[date]:
     """Drop the days that ended more than `retention_days` ago; returns them. Their roll-ups stay.
 
     A day in which anything was recorded within that time stays as well: it came late, or a clock was wrong. What was
@@ -40,7 +42,7 @@ def retire_days(database_url: str, retention_days: int, *, connect_timeout_s: in
     longer than the database waits stays, with those after it, until the next run.
     """
     retired = []
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s, autocommit=True) as connection:
+    with connect(database_url, autocommit=True) as connection:
         for (day,) in connection.execute(DAYS).fetchall():
             try:
                 row = connection.execute("SELECT gateway.retire_usage_day(%s, %s)", (day, retention_days)).fetchone()

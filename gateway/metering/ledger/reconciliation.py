@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
-import psycopg
 from psycopg.rows import dict_row
 from sqlalchemy import BigInteger, ColumnElement, Double, and_, bindparam, func, select
 
@@ -25,8 +24,9 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.desired import document
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.events import IN_PARTITIONS, Connection, run
+from gateway.metering.ledger.events import IN_PARTITIONS
 from gateway.metering.ledger.windows import Bounds, Sample, Window, continues, drift, windows
+from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import usage_events
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,6 @@ def reconcile(
     window_s: float = 3_600.0,
     settle_s: float = 600.0,
     clocks_s: float = CLOCKS_S,
-    connect_timeout_s: int = 10,
 ) -> list[Finding]:
     """Sample every engine and compare what has settled; returns the windows that do not agree.
 
@@ -169,7 +168,7 @@ def reconcile(
     and shipping. clocks_s: how far the clocks of gateways and worker may be apart. Raises psycopg.Error when the
     database is away.
     """
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s, autocommit=True) as connection:
+    with connect(database_url, autocommit=True) as connection:
         with connection.transaction():
             # Two workers that sample one engine at once would see its counters fall, and take that for a restart.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-import psycopg
 from sqlalchemy import (
     ARRAY,
     Column,
@@ -31,7 +30,8 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, Connection, run
+from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS
+from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     COUNTED,
     usage_daily,
@@ -89,13 +89,13 @@ OF_DAY = _replacing(
 )
 
 
-def roll_up(database_url: str, *, connect_timeout_s: int = 10) -> int:
+def roll_up(database_url: str) -> int:
     """Bring `gateway.usage_hourly` and `gateway.usage_daily` up to date; returns the number of hourly rows written.
 
     Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
     """
     began_s = time.monotonic()
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s) as connection:
+    with connect(database_url) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import psycopg
+from gateway.metering.ledger.worker_connection import connect
 
 AT_ONCE = 10_000
 """Rows deleted in one transaction: nobody waits behind it, and an interrupted run has kept what it did."""
@@ -15,11 +15,11 @@ DELETE FROM gateway.request_traces WHERE ctid = ANY(ARRAY(
 """
 
 
-def forget_traces(database_url: str, retention_days: int, *, connect_timeout_s: int = 10) -> int:
+def forget_traces(database_url: str, retention_days: int) -> int:
     """Delete what was recorded more than `retention_days` ago; returns how many rows. Raises psycopg.Error."""
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s, autocommit=True) as connection:
+    with connect(database_url, autocommit=True) as connection:
         while deleted := connection.execute(FORGET, (before, AT_ONCE)).rowcount:
             forgotten += deleted
     return forgotten

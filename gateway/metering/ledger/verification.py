@@ -22,8 +22,9 @@ from sqlalchemy import (
 )
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, Connection, amount_micro, run, utc_day
+from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
 from gateway.metering.ledger.rollup import TOTALS, group_of, roll_up
+from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     COUNTED,
     prices,
@@ -112,12 +113,12 @@ class Verification(msgspec.Struct, frozen=True):
         return self.wrong_hours == self.wrong_days == self.wrong_amounts == 0
 
 
-def verify(database_url: str, from_day: date, until_day: date, *, connect_timeout_s: int = 10) -> Verification:
+def verify(database_url: str, from_day: date, until_day: date) -> Verification:
     """Bring the roll-ups up to date, then compare them with the events. Reads every event of those days.
 
     Raises psycopg.Error when the database is away.
     """
-    roll_up(database_url, connect_timeout_s=connect_timeout_s)
+    roll_up(database_url)
     begin, end = (datetime.combine(day, time(), UTC) for day in (from_day, until_day))
     parameters = {
         "first": first_at(begin.timestamp()),
@@ -127,7 +128,7 @@ def verify(database_url: str, from_day: date, until_day: date, *, connect_timeou
         "from_day": from_day,
         "until_day": until_day,
     }
-    with psycopg.connect(database_url, connect_timeout=connect_timeout_s) as connection:
+    with connect(database_url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         wrong_hours = _count(connection, WRONG_HOURS, parameters)[0]
         wrong_days = _count(connection, WRONG_DAYS, parameters)[0]

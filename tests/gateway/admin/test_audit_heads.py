@@ -18,10 +18,13 @@ from celery import Celery
 from contracts.errors import ConfigError
 from gateway.audit import tasks as audit_tasks
 from gateway.audit.chain import OWNED, Head, verify
-from gateway.audit.config import AuditConfig
 from gateway.audit.heads import FILE, NotedHead, current_head, note, noted
 from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import connect
+from infra.local.config import LocalConfig
+from slipstream.settings import Settings
+from slipstream.worker import create_app
+from slipstream.worker_config import Queue
 from tests.database import as_owner
 from tests.gateway.admin.tampering import note_now, rewrite, tamper
 
@@ -121,7 +124,6 @@ async def test_the_task_notes_the_head_and_says_who_owns_the_tables(
     assert OWNED not in caplog.text
     await asyncio.to_thread(owned.tasks[audit_tasks.NOTE_HEAD])
     assert OWNED in caplog.text
-    assert audit_tasks.schedule(AuditConfig())["note the audit log's head"]["schedule"] == 86_400
 
 
 async def test_a_database_or_a_folder_that_is_away_is_met_again(
@@ -137,3 +139,10 @@ async def test_a_database_or_a_folder_that_is_away_is_met_again(
         await asyncio.to_thread(app.tasks[audit_tasks.NOTE_HEAD])
         assert caplog.text.count("could not be noted") == number
     assert noted(tmp_path) == []
+
+
+def test_a_worker_of_upkeep_notes_it_every_day(tmp_path: Path) -> None:
+    settings = Settings(local=LocalConfig(data=str(tmp_path)))
+    upkeep, webhooks = (create_app(settings, (queue,), lambda: None).conf.beat_schedule for queue in Queue)
+    assert upkeep[audit_tasks.NOTE_HEAD]["schedule"] == 86_400
+    assert audit_tasks.NOTE_HEAD not in webhooks

@@ -17,6 +17,7 @@ from gateway.admin.webhooks.outbox import EventType, emit
 from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.admin.people import Client, People
 from tests.gateway.admin.receiver import Receiver, receiver
+from tests.gateway.admin.receiver_signature import verify
 
 CONFIG = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
 
@@ -81,11 +82,11 @@ async def test_an_event_reaches_the_webhooks_that_want_it_signed(subscriber: Sub
     assert came.event["type"] == "budget.exhausted"
     assert came.event["data"] == {"percent": 100, "übel": 1}
     assert came.event["organization_id"] == str(subscriber.organization)
-    assert signature.verify(came.headers, came.body, wants["secret"], time.time())
-    assert not signature.verify(came.headers, came.body + b" ", wants["secret"], time.time())
-    assert not signature.verify(came.headers, came.body, wants["secret"], time.time() + 301)
-    assert not signature.verify(came.headers, came.body, signature.new_secret(), time.time())
-    assert not signature.verify({**came.headers, "webhook-timestamp": "1"}, came.body, wants["secret"], 1)
+    assert verify(came.headers, came.body, wants["secret"], time.time())
+    assert not verify(came.headers, came.body + b" ", wants["secret"], time.time())
+    assert not verify(came.headers, came.body, wants["secret"], time.time() + 301)
+    assert not verify(came.headers, came.body, signature.new_secret(), time.time())
+    assert not verify({**came.headers, "webhook-timestamp": "1"}, came.body, wants["secret"], 1)
     (delivery,) = await subscriber.deliveries(wants)
     assert (delivery["state"], delivery["attempts"]) == ("delivered", 1)
     assert await subscriber.courier.round() == 0
@@ -174,14 +175,14 @@ async def test_a_rotated_secret_signs_beside_the_new_one_until_the_overlap_ends(
     await subscriber.tell()
     await subscriber.courier.round()
     for secret in (made["secret"], rotated["secret"]):
-        assert signature.verify(server.came[0].headers, server.came[0].body, secret, time.time())
+        assert verify(server.came[0].headers, server.came[0].body, secret, time.time())
     await subscriber.people.database.execute(
         "UPDATE gateway.webhooks SET previous_secret_expires_at = now() WHERE id = $1", UUID(made["webhook"]["id"])
     )
     await subscriber.tell()
     await subscriber.courier.round()
-    assert not signature.verify(server.came[1].headers, server.came[1].body, made["secret"], time.time())
-    assert signature.verify(server.came[1].headers, server.came[1].body, rotated["secret"], time.time())
+    assert not verify(server.came[1].headers, server.came[1].body, made["secret"], time.time())
+    assert verify(server.came[1].headers, server.came[1].body, rotated["secret"], time.time())
 
 
 async def test_a_test_event_goes_to_one_webhook_and_a_disabled_one_gets_nothing(

@@ -1,0 +1,35 @@
+"""The worker's connection for the ledger's upkeep, and SQLAlchemy Core on it: psycopg, as a task does one
+thing after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import psycopg
+from sqlalchemy import ClauseElement
+from sqlalchemy.dialects.postgresql.psycopg import dialect
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+CONNECT_TIMEOUT_S = 10
+
+
+def connect(database_url: str, *, autocommit: bool = False) -> Connection:
+    """To be closed by `with`, which commits. Raises psycopg.Error."""
+    return psycopg.connect(database_url, connect_timeout=CONNECT_TIMEOUT_S, autocommit=autocommit)
+
+
+def run(
+    connection: Connection, statement: ClauseElement, parameters: Mapping[str, object] | None = None
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Execute it. parameters: what `bindparam` names. Raises psycopg.Error."""
+    text, constants = _compiled(statement)
+    return connection.execute(text, {**constants, **(parameters or {})})
+
+
+@cache
+def _compiled(statement: ClauseElement) -> tuple[bytes, dict[str, object]]:
+    compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]
+    return compiled.string.encode(), compiled.params
