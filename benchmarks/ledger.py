@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from benchmarks.scratch_servers import scratch_postgres
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
 from gateway.db.engine import lazy_pool
@@ -32,11 +33,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from infra.local.child import Child
-from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres, create_database
-from migrations.run import upgrade
 
 CONCURRENT = 200
 PRICE = """
@@ -143,15 +140,7 @@ def _median(costs: list[Cost]) -> Cost:
 async def _run(folder: Path, count: int) -> None:
     data = DataFolder(folder / "data")
     data.prepare()
-    postgres = Postgres(data, LocalConfig())
-    postgres.prepare()
-    child = Child(postgres.spec(), data.log("postgres"))
-    child.start()
-    await child.ready()
-    try:
-        await create_database(data.postgres_socket, "ledger")
-        url = f"postgresql://slipstream@/ledger?host={data.postgres_socket}"
-        await asyncio.to_thread(upgrade, url)
+    async with scratch_postgres(data, durable=True) as url:
         config = MeteringConfig()
         journal = Journal(folder / "journal" / "gateway-0", config, MeteringMetrics(CollectorRegistry()))
         await journal.start()
@@ -176,9 +165,6 @@ async def _run(folder: Path, count: int) -> None:
                 "SELECT count(*) FROM gateway.usage_events WHERE gateway_id = 'gateway-0' AND amount_micro > 0"
             )
         await journal.stop()
-    finally:
-        await child.stop()
-        postgres.close()
     if stored != count * ROUNDS:
         raise AssertionError(f"{count * ROUNDS} rows journalled, {stored} in the ledger")
     _print(_median(journal_costs), _median(journal_twins), _median(ledger_costs), _median(ledger_twins))
