@@ -171,28 +171,18 @@ async def _run(folder: Path, count: int) -> None:
 
 
 def _print(journal: Cost, journal_twin: Cost, ledger: Cost, ledger_twin: Cost) -> None:
-    print(f"{'':34}{'CPU us':>10}{'per s':>12}")
-    for name, cost in (
-        ("journal: opened, placed, closed", journal),
-        ("  naive: fsync per record", journal_twin),
-        ("ledger: a row, journal to commit", ledger),
-        ("  naive: one row per commit", ledger_twin),
-    ):
-        print(f"{name:34}{cost.cpu_us:10.1f}{cost.per_s:12,.0f}")
-    print(
-        json.dumps(
-            {
-                "row_cpu_us": round(ledger.cpu_us, 2),
-                "rows_per_s": round(ledger.per_s),
-                "journal_cpu_us": round(journal.cpu_us, 2),
-                "journal_requests_per_s": round(journal.per_s),
-                "naive_row_cpu_us": round(ledger_twin.cpu_us, 2),
-                "naive_rows_per_s": round(ledger_twin.per_s),
-                "naive_journal_cpu_us": round(journal_twin.cpu_us, 2),
-                "naive_journal_requests_per_s": round(journal_twin.per_s),
-            }
-        )
+    shown = (
+        ("journal: opened, placed, closed", journal, "journal_cpu_us", "journal_requests_per_s"),
+        ("  naive: fsync per record", journal_twin, "naive_journal_cpu_us", "naive_journal_requests_per_s"),
+        ("ledger: a row, journal to commit", ledger, "row_cpu_us", "rows_per_s"),
+        ("  naive: one row per commit", ledger_twin, "naive_row_cpu_us", "naive_rows_per_s"),
     )
+    figures: dict[str, float] = {}
+    print(f"{'':34}{'CPU us':>10}{'per s':>12}")
+    for label, cost, cpu_name, rate_name in shown:
+        print(f"{label:34}{cost.cpu_us:10.1f}{cost.per_s:12,.0f}")
+        figures |= {cpu_name: round(cost.cpu_us, 2), rate_name: round(cost.per_s)}
+    print(json.dumps(figures))
 
 
 def main() -> None:
