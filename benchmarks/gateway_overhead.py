@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 import statistics
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from benchmarks.processes import cpu_s
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
@@ -44,7 +44,6 @@ FEWEST_REQUESTS = 200
 ENDS = (b'"finish_reason":"', b"data: [DONE]")
 """What a whole stream ends with; after an error there is no reason, after a cut neither."""
 END_BYTES = 1_024
-TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
 
 
 class Client:
@@ -105,9 +104,8 @@ async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
 
 
 def cpu_us(pid: int) -> float:
-    """User and kernel CPU of a process so far, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_US
+    """CPU of a process so far, in microseconds."""
+    return cpu_s(pid) * 1e6
 
 
 async def paced(client: Client, streams: int, rounds: int) -> list[float]:

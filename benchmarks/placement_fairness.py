@@ -31,7 +31,7 @@ from router.simulator.config import SimulatorConfig
 from router.simulator.course import quantile
 from router.simulator.outcome import Outcome
 from router.simulator.simulation import Simulation
-from router.simulator.summary import summarize
+from router.simulator.sweep import sweep
 from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
 from router.simulator.workload import as_tenant, at_rate
 
@@ -71,15 +71,17 @@ def tenants(trace: Sequence[Arrival], config: SimulatorConfig, seed: int, factor
     for number in range(TENANTS):
         rate = each * (factor if number == 0 else 1.0)
         if rate:
-            arrivals = at_rate(trace, rate, config.replicas, 1, seed * TENANTS + number)
-            made += as_tenant([one for one in arrivals if one.at_s < SECONDS], number)
+            arrivals = begun_in_time(trace, config, rate, seed * TENANTS + number)
+            made += as_tenant(arrivals, number)
     return sorted(made, key=lambda one: one.at_s)
 
 
-def run(config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival]) -> Simulation:
-    simulation = Simulation(config, competitor(policy, config), arrivals)
-    simulation.run()
-    return simulation
+def begun_in_time(trace: Sequence[Arrival], config: SimulatorConfig, load: float, seed: int) -> list[Arrival]:
+    return [one for one in at_rate(trace, load, config.replicas, 1, seed) if one.at_s < SECONDS]
+
+
+def run(config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    return Simulation(config, competitor(policy, config), arrivals).run()
 
 
 def others(outcomes: Sequence[Outcome], config: SimulatorConfig) -> tuple[dict[str, float], list[float]]:
@@ -99,19 +101,15 @@ def flooded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seed
     flood_s: list[float] = []
     for seed in range(seeds):
         seeded = msgspec.structs.replace(config, seed=seed)
-        solo, times = others(run(seeded, policy, tenants(trace, seeded, seed, 0)).outcomes, seeded)
+        solo, times = others(run(seeded, policy, tenants(trace, seeded, seed, 0)), seeded)
         solo_s += times
         flood = run(seeded, policy, tenants(trace, seeded, seed, FLOOD))
-        beside, times = others(flood.outcomes, seeded)
+        beside, times = others(flood, seeded)
         flood_s += times
-        own = [one for one in flood.outcomes if one.arrival.organization_id == "tenant-0"]
+        own = [one for one in flood if one.arrival.organization_id == "tenant-0"]
         refused = sum(one.refused_at is not None for one in own) / len(own)
-        found = {
-            "solo_p99_s": solo["p99_s"], "flood_p99_s": beside["p99_s"], "solo_p50_s": solo["p50_s"],
-            "flood_p50_s": beside["p50_s"], "solo_kept": solo["kept"], "flood_kept": beside["kept"],
-            "solo_refused": solo["refused"], "flood_refused": beside["refused"], "flooder_refused": refused,
-        }  # fmt: skip
-        for name, value in found.items():
+        found = {f"{state}_{name}": each[name] for name in solo for state, each in (("solo", solo), ("flood", beside))}
+        for name, value in (*found.items(), ("flooder_refused", refused)):
             means[name] += value / seeds  # type: ignore[assignment]
     result = {name: round(float(value), 4) for name, value in means.items()}
     result["ratio_p99"] = round(result["flood_p99_s"] / result["solo_p99_s"], 3)
@@ -128,19 +126,9 @@ def flooded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seed
 
 
 def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seeds: int) -> dict[str, float]:
-    goodput: dict[float, float] = {}
-    offered: dict[float, float] = {}
-    for load in LOADS:
-        total = asked = 0.0
-        for seed in range(seeds):
-            seeded = msgspec.structs.replace(config, seed=seed)
-            arrivals = [one for one in at_rate(trace, load, config.replicas, 1, seed) if one.at_s < SECONDS]
-            simulation = run(seeded, policy, arrivals)
-            summary = summarize(seeded, simulation.outcomes, simulation.replicas)
-            total += summary.goodput
-            asked += summary.offered
-        goodput[load], offered[load] = total / seeds, asked / seeds
-    knee = max((load for load in LOADS if goodput[load] >= KNEE * offered[load]), default=LOADS[0])
+    rows = sweep(config, [policy], LOADS, seeds, lambda load, seed: begun_in_time(trace, config, load, seed))
+    goodput = {row.load: row.mean("goodput") for row in rows}
+    knee = max((row.load for row in rows if goodput[row.load] >= KNEE * row.mean("offered")), default=LOADS[0])
     double = min(LOADS, key=lambda load: abs(load - 2 * knee))
     # beyond twice the knee goodput may rise further, for there is more to choose from: that is no collapse
     peak_at = max((load for load in LOADS if load <= double), key=lambda load: goodput[load])
@@ -157,8 +145,7 @@ def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, s
 def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, float]:
     """Ours at twice what it can take; clients who are refused come back once."""
     config = msgspec.structs.replace(config, retries=1)
-    arrivals = [one for one in at_rate(trace, LOADS[-1], config.replicas, 1, 0) if one.at_s < SECONDS]
-    outcomes = run(config, OURS, arrivals).outcomes
+    outcomes = run(config, OURS, begun_in_time(trace, config, LOADS[-1], 0))
     refused = [one for one in outcomes if one.refused_at is not None]
     returned = [one for one in outcomes if one.asked > 1]
     explained = sum(bool(one.code and one.reason) and (one.retry_after_s or 0) > 0 for one in refused)

@@ -17,28 +17,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import msgspec
-import xxhash
 from aiohttp import web
 
+from benchmarks import engine_process
+from benchmarks.processes import free_port
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import Lease, LeaseEnd, LeaseRequest
-from contracts.prefix import chain_bytes, root
+from contracts.prefix import BLOCK_BYTES, block_hashes, chain_bytes, root
 from contracts.usage import Finish, Usage
+from engines.drivers.error_bodies import usage_of
 from engines.performance.catalog import node
 from engines.performance.engine import Ended, EngineLimits, FirstToken, ModelledEngine
 from engines.performance.job import Job
@@ -56,7 +58,7 @@ MODEL, TOKEN = "modelled", "benchmark"
 OURS = "ours"
 CHARACTERS = 4
 """Per token, as everywhere."""
-BLOCK_TOKENS = 64
+BLOCK_TOKENS = BLOCK_BYTES // CHARACTERS
 SHAPE = SessionsConfig(
     tenants=8, system_tokens=(1_024, 3_072), turns=(3, 6), user_tokens=150, answer_tokens=60, longest_answer=200,
     pause_s=3.0, block_tokens=BLOCK_TOKENS,
@@ -111,8 +113,9 @@ class MockEngine:
         body = await request.json()
         text = "\n".join(str(message["content"]) for message in body["messages"]).encode()
         prompt_tokens = max(len(text) // CHARACTERS, 1)
+        blocks = block_hashes(chain_bytes(b"", text).hashes)
         self._numbered += 1
-        job = Job(str(self._numbered), prompt_tokens, max(int(body["max_tokens"]), 2), chained(text))
+        job = Job(str(self._numbered), prompt_tokens, max(int(body["max_tokens"]), 2), blocks)
         self.news[job.id] = asyncio.Queue()
         self.engine.submit(job, asyncio.get_running_loop().time())
         self._follow()
@@ -156,26 +159,12 @@ def event(job: Job, delta: dict[str, str], finish: str | None) -> bytes:
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-def chained(text: bytes) -> list[bytes]:
-    size, digest, blocks = BLOCK_TOKENS * CHARACTERS, b"", []
-    for at in range(0, len(text) - size + 1, size):
-        digest = xxhash.xxh3_128_digest(digest + text[at : at + size])
-        blocks.append(digest)
-    return blocks
-
-
 def text_of(arrival: Arrival) -> str:
     """Text that shares leading characters exactly where the arrival shares leading blocks."""
     size = BLOCK_TOKENS * CHARACTERS
     known = "".join((block.hex() * (size // 32 + 1))[:size] for block in arrival.blocks)
     rest = arrival.prompt_tokens * CHARACTERS - len(known)
     return known + (arrival.session_id + " ") * (max(rest, 0) // (len(arrival.session_id) + 1))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def serve(engine: MockEngine) -> web.AppRunner:
@@ -261,9 +250,7 @@ class ThroughLeases:
             )
         )  # fmt: skip
         granted_s = time.perf_counter() - begun
-
-        def began(ttft_s: float, cached: int) -> None:
-            self.client.first_token(lease_id, ttft_s, cached)
+        began = functools.partial(self.client.first_token, lease_id)
 
         finish, usage = Finish.ENGINE_ERROR, Usage()
         try:
@@ -275,26 +262,22 @@ class ThroughLeases:
 
 
 async def stream(
-    session: aiohttp.ClientSession, url: str, arrival: Arrival, text: str, began: object = None
+    session: aiohttp.ClientSession,
+    url: str,
+    arrival: Arrival,
+    text: str,
+    began: Callable[[float, int], None] = lambda ttft_s, cached_tokens: None,
 ) -> tuple[float, Usage]:
-    """Time to the first event, and the final usage."""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": arrival.output_tokens,
-            "stream": True}  # fmt: skip
-    begun, first, usage = time.perf_counter(), 0.0, Usage()
-    async with session.post(url + "/v1/chat/completions", json=body) as response:
-        response.raise_for_status()
-        async for line in response.content:
-            if not line.startswith(b"data: {"):
-                continue
-            said = json.loads(line[6:])["usage"]
-            usage = Usage(
-                said["prompt_tokens"], said["completion_tokens"], said["prompt_tokens_details"]["cached_tokens"]
-            )
-            if not first:
-                first = time.perf_counter() - begun
-                if callable(began):
-                    began(first, usage.cached_tokens)
-    return first, usage
+    """Time to the first event, and the final usage. began: told of the first event, and the tokens cached."""
+    messages = [{"role": "user", "content": text}]
+    body = {"model": MODEL, "messages": messages, "max_tokens": arrival.output_tokens}
+    begun, first_s, usage = time.perf_counter(), 0.0, Usage()
+    async for arrived, event in engine_process.stream(session, url, body):
+        usage = usage_of(event["usage"])
+        if not first_s:
+            first_s = arrived - begun
+            began(first_s, usage.cached_tokens)
+    return first_s, usage
 
 
 async def trial(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from infra.local.child import Child
+from infra.local.child import Child, ChildSpec
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres, create_database
@@ -23,14 +24,33 @@ async def scratch_servers() -> AsyncIterator[tuple[str, str]]:
     folder.prepare()
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder.path, ignore_errors=True)
-        postgres = Postgres(folder, LocalConfig(), durable=False)
-        postgres.prepare()
-        for spec, log in ((postgres.spec(), "postgres"), (Valkey(folder).spec(), "valkey")):
-            child = Child(spec, folder.log(log))
-            child.start()
-            stack.push_async_callback(child.stop)
-            await child.ready()
-        await create_database(folder.postgres_socket, "bench")
-        url = f"postgresql://slipstream@/bench?host={folder.postgres_socket}"
-        upgrade(url)
+        url = await stack.enter_async_context(scratch_postgres(folder, durable=False))
+        await stack.enter_async_context(running(Valkey(folder).spec(), folder.log("valkey")))
         yield url, f"unix://{folder.valkey_socket}"
+
+
+@contextlib.asynccontextmanager
+async def scratch_postgres(folder: DataFolder, *, durable: bool) -> AsyncIterator[str]:
+    """URL of a database with the schema. folder: prepared. durable: it waits for the disk."""
+    postgres = Postgres(folder, LocalConfig(), durable=durable)
+    postgres.prepare()
+    try:
+        async with running(postgres.spec(), folder.log("postgres")):
+            await create_database(folder.postgres_socket, "bench")
+            url = f"postgresql://slipstream@/bench?host={folder.postgres_socket}"
+            await asyncio.to_thread(upgrade, url)
+            yield url
+    finally:
+        postgres.close()
+
+
+@contextlib.asynccontextmanager
+async def running(spec: ChildSpec, log: Path) -> AsyncIterator[None]:
+    """A server that is ready, ended afterwards."""
+    child = Child(spec, log)
+    child.start()
+    try:
+        await child.ready()
+        yield
+    finally:
+        await child.stop()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import psutil
 
+from benchmarks.processes import cpu_s
+
 REPOSITORY = Path(__file__).parents[2]
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class ProcessTree:
@@ -45,12 +45,11 @@ class ProcessTree:
 
     def cpu_s(self) -> float:
         """User and kernel CPU so far of all living processes."""
-        ticks = 0
+        spent_s = 0.0
         for pid in self._pids():
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks * TICK_S
+            with contextlib.suppress(psutil.NoSuchProcess):
+                spent_s += cpu_s(pid)
+        return spent_s
 
     def pause(self) -> None:
         """SIGSTOP for all."""
@@ -76,11 +75,3 @@ class ProcessTree:
             return [root.pid, *(child.pid for child in root.children(recursive=True))]
         except psutil.NoSuchProcess:
             return []
-
-
-def free_port() -> int:
-    """A TCP port nobody listens on now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -19,7 +19,6 @@ from router.simulator.config import SimulatorConfig
 from router.simulator.under_test import RouterUnderTest
 
 OURS = "ours"
-OUR_POLICY = "prefix"
 INSIDE = "core:"
 
 
@@ -43,8 +42,8 @@ def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
     Raises ConfigError for an unknown name.
     """
     if name == OURS or name.startswith(INSIDE):
-        policy = _policy(OUR_POLICY if name == OURS else name.removeprefix(INSIDE), config)
-        return Dispatcher(RouterConfig(poll_interval_s=config.poll_interval_s), policy)
+        settings = RouterConfig(poll_interval_s=config.poll_interval_s)
+        return Dispatcher(settings, _policy(settings.policy if name == OURS else name.removeprefix(INSIDE), config))
     rule, colon, limit = name.partition(":")
     if colon and limit.isdecimal() and int(limit):
         if rule == "smg":
