@@ -68,9 +68,7 @@ def _told(record: Record) -> str:
         "    " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
     ]
     if record.actual_s is not None:
-        later = f"{_ms(record.regret_s)} later than" if record.regret_s else "no later than"
-        others = f", {later} the best other replica had been predicted to" if len(record.candidates) > 1 else ""
-        lines.append(f"  first token came after {_ms(record.actual_s)}{others}")
+        lines.append(f"  first token came after {_ms(record.actual_s)}; regret {_ms(record.regret_s or 0.0)}")
     if record.actual_cached_tokens is not None:
         lines.append(
             f"  cached: predicted {record.predicted_cached_tokens:,}, the engine says {record.actual_cached_tokens:,}; "

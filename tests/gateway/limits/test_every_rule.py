@@ -166,7 +166,7 @@ def test_a_days_limit_frees_at_midnight_and_is_not_worth_retrying(store: AnyStor
         error = refused(plan, decided, Cost(0, 21), "EUR")
         assert error.message == (
             "Limit of this key reached: 100 tokens per day, of which 20 are left; this request may use up to 21. "
-            " Try again after 2024-10-05T00:00:00Z."
+            "Try again after 2024-10-05T00:00:00Z."
         )
         assert (b"retry-after", b"43200") in headers_of(error)
         assert (b"x-should-retry", b"false") in headers_of(error)
