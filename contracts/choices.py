@@ -46,7 +46,7 @@ def _inside(kind: Any, step: str) -> Iterator[Any]:
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         config = kind.__struct_config__
         if config.tag_field == step:
-            yield Literal[config.tag]  # type: ignore[valid-type]
+            yield Literal[config.tag]
         yield from (field.type for field in msgspec.structs.fields(kind) if field.encode_name == step)
 
 

@@ -378,7 +378,7 @@ class NoEngine(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """The router shed the request to keep its promises to the others."""
+    """There was no room for the request within the time it may wait; others keep theirs."""
 
     code = "overloaded"
 

@@ -52,8 +52,8 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to pick tokens. `max_tokens` is always set: it is what was reserved and what the engine is told. None: the client
-    said nothing, engines are told nothing, and their own defaults apply."""
+    """How to pick tokens. `max_tokens` is always set: it is what was reserved and what the engine is told. None: the
+    client said nothing, engines are told nothing, and their own defaults apply."""
 
     max_tokens: int
     n: int = 1

@@ -91,6 +91,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             instance=place.instance,
             spending=LedgerSpending(pool, tell_crossing),
             drain=shipper.drain,
+            currency=config.admin.currency,
         )
         shipper.start()
         stack.push_async_callback(_leave, limiter, journal)
@@ -229,7 +230,9 @@ class DesiredStateFollower:
             self._keys.require(state.pools)
             await self._catalog.load(state)
         except ConfigError as error:
-            logger.error("desired state %d is refused: %s", state.version, error.message)  # noqa: TRY400
+            refused = "desired state %d (models and pools) is refused, what was in force stays: %s"
+            logger.error(refused, state.version, error.message)  # noqa: TRY400
         else:
             self._router.publish(state)
-            logger.info("desired state %d is in force: %d models", state.version, len(state.models))
+            names = ", ".join(model.name for model in state.models) or "none"
+            logger.info("desired state %d is in force; models: %s", state.version, names)

@@ -22,10 +22,10 @@ class SloClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: Annotated[int, msgspec.Meta(ge=1)]
     """Longest prompt of the class."""
     ttft_s: Annotated[float, msgspec.Meta(gt=0)]
-    """Time to first token promised, from the moment the router is asked."""
+    """Objective for the time to first token, from the moment the router is asked."""
     tpot_s: Annotated[float, msgspec.Meta(ge=0)] = 0.04
-    """Mean time per further token promised; 0: none. New prompts are held back where they would slow running streams
-    beyond it."""
+    """Objective for the mean time per further token; 0: none. New prompts are held back where they would slow running
+    streams beyond it."""
 
 
 def slo_of(slos: Iterable[SloClass], tier: Tier, prompt_tokens: int) -> SloClass | None:
@@ -66,14 +66,15 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str = "prefix"
     """How a replica is chosen among those that could take the request: a file of router/policies/."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
-    """Requests that may wait per pool; beyond it they are shed at once."""
+    """Requests that may wait per pool; beyond it they are refused at once, with 503 `overloaded`."""
     slos: tuple[SloClass, ...] = SLOS
     """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its
-    promise can be kept there, else it waits for its turn; without any, engines are filled to `max_concurrency`."""
+    objective can be met there, else it waits for its turn; without any, engines are filled to `max_concurrency`."""
     shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
-    """Part of the asks that may be refused for lack of room, as shown beside the measured part in the metrics."""
+    """Part of the requests that may be refused for lack of room, shown beside the measured part in the metrics. It is
+    for alerts; nothing is decided by it."""
     kv_reserve: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.02
-    """Part of an engine's KV memory that is never promised to anyone: what its report could not know."""
+    """Part of an engine's KV memory that is never given to anyone: what its report could not know."""
     prefix_blocks: Annotated[int, msgspec.Meta(ge=1_000)] = 1_000_000
     """Prompt blocks remembered per pool, over all replicas; about 100 bytes each, never more than 200."""
     prefix_blocks_per_replica: Annotated[int, msgspec.Meta(ge=1)] = 32_000

@@ -18,9 +18,10 @@ def told(records: Sequence[Record]) -> str:
     """The records of one request, as text for people."""
     if not records:
         return (
-            "Nothing is remembered of it. The router keeps the last router.explain_records decisions, of the part of "
-            "all requests that router.explain_share says, until it is started again; a request that a gateway refuses "
-            "never gets as far."
+            "The router has no decision about this request on record. It keeps the newest ones until it is started "
+            "again: as many as the setting router.explain_records says, of the share of requests that "
+            "router.explain_share says. A request that a gateway refuses is never placed; `slipstream requests show` "
+            "says why."
         )
     return "\n\n".join(_told(record) for record in records)
 
@@ -40,13 +41,15 @@ def _told(record: Record) -> str:
     lines = [
         f"attempt {record.attempt} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
-        f"  promise {_ms(record.ttft_slo_s)} to the first token; waited {_ms(record.queued_s)}"
+        f"  objective: first token within {_ms(record.ttft_slo_s)}; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
     ]
     if record.refused:
         back = "" if record.retry_after_s is None else f"; come back in {record.retry_after_s:.2g} s"
         return "\n".join([*lines, f"  refused, {record.refused}{back}"])
-    lines.append(f"  {record.policy} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:")
+    lines.append(
+        f"  policy {record.policy!r} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:"
+    )
     head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")
     rows = [
         (

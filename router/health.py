@@ -107,7 +107,9 @@ class HealthPoller:
                 continue  # a fault was met after this poll had begun: its answer may be older than the fault
             if detail != said:
                 said = detail
-                logger.warning("replica %s: %s", replica_id, detail or "healthy")
+                logger.log(
+                    logging.WARNING if detail else logging.INFO, "replica %s: %s", replica_id, detail or "healthy"
+                )
             self._report(ReplicaPolled(replica_id, healthy, detail, load))
             pause_s = config.poll_interval_s if healthy else config.recovery_interval_s
             with contextlib.suppress(TimeoutError):

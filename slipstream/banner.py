@@ -21,8 +21,10 @@ def render(
     *,
     key_held: bool,
     admin_key: str | None = None,
+    make_key: str = "slipstream keys create",
 ) -> str:
-    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start."""
+    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start. make_key:
+    the command that makes one."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     lines += [
@@ -34,9 +36,9 @@ def render(
     if key is not None:
         lines.append(_line("your key", key, 'tenant "demo"; shown once, stored hashed'))
     elif key_held:
-        lines.append(_line("your key", "as shown at the first start", "make another: slipstream keys create"))
+        lines.append(_line("your key", "as shown at the first start", f"make another: {make_key}"))
     else:
-        lines.append(_line("your key", "none yet", "make one: slipstream keys create"))
+        lines.append(_line("your key", "none yet", f"make one: {make_key}"))
     if admin_key is not None:
         lines.append(_line("admin key", admin_key, f"for {url}/admin/v1; shown once"))
     attempt = _try(url, models, key)

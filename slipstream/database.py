@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from contracts.errors import ConfigError, ServiceError
+from slipstream.hints import command
 from slipstream.settings import Settings
 
 
@@ -25,12 +26,12 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise ConfigError(
             f"the database {redacted(settings.database_url)} cannot be reached ({error}); is Slipstream up on this "
-            "data folder? (slipstream status)"
+            f"data folder? ({command('status')})"
         ) from None
     try:
         yield connection
     except asyncpg.UndefinedTableError:
-        raise ConfigError("the database has no tables yet; run `slipstream migrate up`") from None
+        raise ConfigError(f"the database has no tables yet; run `{command('migrate up')}`") from None
     except asyncpg.DiskFullError as error:
         raise ServiceError(f"the database's disk is full: {error}; free some space and try again") from None
     finally:

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 
 from contracts import errors
 from contracts.errors import SlipstreamError
+from slipstream import toml
 
 HEAD = "<!-- Written by `python -m slipstream.reference docs/reference`; changes made here are lost. -->\n\n"
 
@@ -129,8 +130,16 @@ def _settings(annotation: Any, trail: str) -> Iterator[tuple[str, Any, Any, str]
 
 
 def _setting_row(name: str, annotation: Any, default: Any, meaning: str) -> str:
-    shown = "required" if default is msgspec.NODEFAULT else f"`{default!r}`" if default != "" else "empty"
-    return f"| `{name}` | {_type_name(annotation)} | {shown} | {_line(meaning)} |\n"
+    return f"| `{name}` | {_type_name(annotation)} | {_default(default)} | {_line(meaning)} |\n"
+
+
+def _default(default: Any) -> str:
+    """As a settings file would have it; TOML has no null."""
+    if default is msgspec.NODEFAULT:
+        return "required"
+    if default in ("", None, ()):
+        return "unset" if default is None else "empty"
+    return f"`{toml.value(default)}`"
 
 
 def _type_name(annotation: Any) -> str:

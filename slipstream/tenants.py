@@ -12,6 +12,7 @@ from gateway.admin.call import AdminCall
 from gateway.admin.resources.organizations import ORGANIZATIONS, NewOrganization, create_organization
 from gateway.admin.resources.projects import NewProject, create_project
 from slipstream.administration import converted
+from slipstream.hints import command
 
 OPERATOR = "operator"
 # An id is believed before a name: owners choose names, and one may be another organization's id.
@@ -35,7 +36,9 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
     """By id or name. Raises NotFound, and InvalidField when several have the name."""
     found = await organizations_named(connection, which)
     if not found:
-        raise NotFound(f"organization {which!r}: none has this id or name; `slipstream organizations list` shows them")
+        raise NotFound(
+            f"organization {which!r}: none has this id or name; `{command('organizations list')}` shows them"
+        )
     return only("organization", which, found)
 
 
@@ -68,7 +71,7 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, table: str
     found = await connection.fetch(KEYS.format(table=table), which)
     if not found:
         raise NotFound(
-            f"{what} {which!r}: none has this id, display form or name; `slipstream {what}s list` shows them"
+            f"{what} {which!r}: none has this id, display form or name; `{command(f'{what}s list')}` shows them"
         )
     live: list[UUID] = [row["id"] for row in found if row["live"]]
     return only(what, which, live or [found[0]["id"]])
@@ -114,7 +117,8 @@ async def administered_organization(connection: asyncpg.Connection[Any], which: 
         return await organization_named(connection, which)
     found = await operating_organization(connection)
     if found is None:
-        raise NotFound("nobody operates this deployment yet; `slipstream admin-keys create` makes its first owner")
+        made_by = command("admin-keys create")
+        raise NotFound(f"nobody operates this deployment yet; `{made_by}` makes its first owner")
     return found
 
 

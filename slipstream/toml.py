@@ -13,6 +13,19 @@ def dump(struct: msgspec.Struct) -> str:
     return tomli_w.dumps(_without_none(msgspec.to_builtins(struct)))
 
 
+def value(setting: Any) -> str:
+    """One value as it stands behind a setting's `=`, on one line."""
+    return _inline(_without_none(msgspec.to_builtins(setting)))
+
+
+def _inline(plain: Any) -> str:
+    if isinstance(plain, dict):
+        return f"{{ {', '.join(f'{name} = {_inline(inner)}' for name, inner in plain.items())} }}"
+    if isinstance(plain, list):
+        return f"[{', '.join(map(_inline, plain))}]"
+    return tomli_w.dumps({"_": plain}).removeprefix("_ = ").rstrip("\n")
+
+
 def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_none(inner) for name, inner in value.items() if inner is not None}

@@ -31,6 +31,7 @@ from router.config import RouterConfig
 from slipstream import banner, engine_probe, fleet, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
+from slipstream.hints import command
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, names_of, public_probe, public_url
 from slipstream.progress import Progress
@@ -139,6 +140,7 @@ class Up:
             key.secret,
             key_held=key.held,
             admin_key=key.admin_secret,
+            make_key=command("keys create"),
         )
 
     async def _take_requests(self) -> None:

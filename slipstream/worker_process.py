@@ -41,11 +41,14 @@ class WorkerProcess:
         # A thread, not Celery's usual second process, which would outlive a killed worker.
         # In memory, not Celery's usual file: a run too many is harmless, and every start begins with one.
         self._beat = EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
+        self._queues: tuple[str, ...] = ()
         self._failure: Exception | None = None
 
     def run(self, queues: Sequence[str]) -> None:
         """Serve these queues until SIGTERM or SIGINT. Raises ConfigError or ServiceError when the start failed, and
         SystemExit when Celery's worker did."""
+        self._queues = tuple(queues)
+        logger.setLevel(logging.INFO)  # Celery gives the root its own level, WARNING
         signals.worker_ready.connect(self._begin, weak=False)
         signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
         # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
@@ -73,6 +76,7 @@ class WorkerProcess:
                 self._app.send_task(name)
             self._beat.start()
             self._ready.touch()
+            logger.info("worker ready: takes tasks of %s", ", ".join(self._queues))
         except Exception as error:
             self._failure = error
             state.should_stop = FAILED  # an exit code, as Celery's own handlers set it

@@ -23,6 +23,7 @@ class EmbeddedDriver(SGLangDriver):
     fills_gaps = True
     scores_prompts = True
     aborts_choices = True
+    no_counters = "The engine shows no counters yet: its model is still being loaded."
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
         """200 with `{"rid", "usage": {…}}` for a request that has ended, else 404."""

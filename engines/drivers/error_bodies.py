@@ -50,7 +50,8 @@ _INTERNAL = re.compile(
     # places of a program, a disk or a network
     r"Traceback|File \"|\w\.py\b|(?:^|\s)/\w+/|0x[0-9a-f]{6,}|https?://|\b\d{1,3}(?:\.\d{1,3}){3}\b|\blocalhost\b"
     # what Python and jinja2 say of their own objects: a chat template that fails under vLLM, for one
-    r"|has no attribute|NoneType|<class '|can only concatenate|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
+    r"|has no attribute|NoneType|<class '|can only concatenate"
+    r"|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
 )
 
 

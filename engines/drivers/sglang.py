@@ -37,6 +37,7 @@ class SGLangDriver(Driver):
     """SGLang ignores `suffix` silently unless it was started with a completion template."""
     scores_prompts = False
     """SGLang refuses log probabilities together with `echo`."""
+    no_counters = "The engine shows no counters; is it started with --enable-metrics?"
     aborts_choices = False
     """With n > 1 SGLang gives every choice an id of its own, and `/abort_request` for ours does nothing."""
 
@@ -87,7 +88,7 @@ class SGLangDriver(Driver):
     def parse_counts(self, body: bytes) -> EngineCounts:
         """A counter is the sum of its samples: one for each model, rank and source."""
         if b"sglang:" not in body:
-            raise EngineFailed("The engine shows no counters; is it started with --enable-metrics?")
+            raise EngineFailed(self.no_counters)
         totals = dict.fromkeys(_COUNTERS, 0.0)  # SGLang shows a counter only once it has counted
         for line in body.splitlines():
             name = line.partition(b"{")[0].partition(b" ")[0]

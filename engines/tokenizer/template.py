@@ -106,10 +106,10 @@ class ChatTemplate:
 
     @property
     def shows_tool_results(self) -> bool:
-        """Whether what a tool answered gets into the prompt. False only where the template leaves it out in silence; one
-        that fails on our example may still take others."""
+        """Whether what a tool answered gets into the prompt. False only where the template leaves it out in silence;
+        one that fails on our example may still take others."""
         call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {}}}
-        example = [
+        example: list[JsonObject] = [
             {"role": "user", "content": "Look."},
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": TOOL_RESULT},

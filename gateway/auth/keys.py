@@ -79,7 +79,8 @@ def _check_kind(secret: str, prefix: str) -> None:
     is_admin = secret.startswith(ADMIN_PREFIX)
     if is_admin and prefix == PREFIX:
         raise WrongKeyKind(
-            f"This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with {PREFIX}."
+            "This is an admin key, which opens /admin/v1 only; inference needs a project's key, which starts with "
+            f"{PREFIX}."
         )
     if not is_admin and secret.startswith(PREFIX) and prefix == ADMIN_PREFIX:
         raise WrongKeyKind(

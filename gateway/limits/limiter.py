@@ -59,11 +59,12 @@ class Limiter:
         instance: str,
         spending: Spending,
         drain: Callable[[float], Awaitable[bool]],
+        currency: str,
     ) -> None:
         """url: as gateway.limits.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
 
-        drain: returns True once everything that this gateway's journal holds by now is in the ledger. Raises
-        ConfigError for a url that is none.
+        drain: returns True once everything that this gateway's journal holds by now is in the ledger. currency: what
+        budgets are in, for those whom they refuse. Raises ConfigError for a url that is none.
         """
         self._config = config
         self._metrics = metrics
@@ -74,6 +75,7 @@ class Limiter:
         self._valkey.on_change = self._on_change
         self._spending = spending
         self._drain = drain
+        self._currency = currency
         self._counting = Counting(
             self._valkey, self._script, config, metrics, spending, self._epoch, self._prepare_round, drain
         )
@@ -282,7 +284,7 @@ class Limiter:
         # What only running requests hold may be back in a moment; a share that stands in for Valkey is not the budget.
         if decided.counter - 1 == MONEY and decided.wait_ms > RUNNING_WAIT_MS and asked.local is None:
             self._crossings.refused(plan, decided)
-        raise refused(plan, decided, asked.cost)
+        raise refused(plan, decided, asked.cost, self._currency)
 
     def _refuse_money(self) -> NoReturn:
         self._metrics.unseeded.inc()
@@ -296,7 +298,7 @@ class Limiter:
         assert found is not None
         rule, position = found
         self._metrics.decisions.labels("too_expensive", rule.level.value, COUNTERS[position].value).inc()
-        raise too_expensive(rule, position, cost)
+        raise too_expensive(rule, position, cost, self._currency)
 
     def _calls(self, levels: Levels, tier: Tier) -> Calls | None:
         plans = self._plans[tier]

@@ -17,8 +17,9 @@ _UNITS = (
     "tokens per minute",
     "requests at a time",
     "tokens per day",
-    "a month",
+    "a month (UTC)",
 )
+AN_HOUR_MS = 3_600_000
 
 
 class CounterReached(LimitError):
@@ -41,8 +42,8 @@ class BudgetReached(CounterReached, InsufficientQuota):
     """The month's money does not allow this request."""
 
 
-def refused(plan: Plan, decided: Decision, cost: Cost) -> CounterReached:
-    """The error for a decision that refused."""
+def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> CounterReached:
+    """The error for a decision that refused. currency: of budgets."""
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
     whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
@@ -53,22 +54,29 @@ def refused(plan: Plan, decided: Decision, cost: Cost) -> CounterReached:
         running = limit - left
         message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."
         return LimitReached(message, detail, wait_ms, state)
-    needs = "needs 1" if position == 0 else f"may use up to {_amount(position, amount)}"
+    again = f"Try again {_when(wait_ms, decided.now_ms)}."
+    if position == MONEY:
+        message = (
+            f"Budget {whose} reached: {_amount(position, limit, currency)} {_UNITS[position]}, of which "
+            f"{_amount(position, left, currency)} is neither spent nor held back for requests that run; this one may "
+            f"cost up to {_amount(position, amount, currency)} (prompt and largest possible output). {again}"
+        )
+        return BudgetReached(message, detail, wait_ms, state)
+    needs = "needs 1" if position == 0 else f"may use up to {amount}"
     message = (
-        f"Limit {whose} reached: {_amount(position, limit)} {_UNITS[position]}, of which {_amount(position, left)} "
-        f"{'are' if position != MONEY else 'is'} left; this request {needs}. Try again in {go_duration(wait_ms)}."
+        f"Limit {whose} reached: {limit} {_UNITS[position]}, of which {left} are left; this request {needs}. {again}"
     )
-    kind = BudgetReached if position == MONEY else LimitReached
-    return kind(message, detail, wait_ms, state)
+    return LimitReached(message, detail, wait_ms, state)
 
 
-def too_expensive(rule: PlannedRule, position: int, cost: Cost) -> RequestTooExpensive:
-    """The error for a request that is larger than the whole limit."""
+def too_expensive(rule: PlannedRule, position: int, cost: Cost, currency: str) -> RequestTooExpensive:
+    """The error for a request that is larger than the whole limit. currency: of budgets."""
     amount, limit = amounts_of(1, cost)[position], rule.limits[position]
+    most, whole = _amount(position, amount, currency), _amount(position, limit, currency)
+    does, what = ("cost", "budget") if position == MONEY else ("use", "limit")
     error = RequestTooExpensive(
-        f"This request may use up to {_amount(position, amount)} (prompt and largest possible output), more than the "
-        f"limit of {_amount(position, limit)} {_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the "
-        "prompt."
+        f"This request may {does} up to {most} (prompt and largest possible output), more than the {what} of {whole} "
+        f"{_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the prompt."
     )
     error.limit = _detail(rule, position, None, amount, None, None)
     return error
@@ -100,6 +108,13 @@ def _whose(rule: PlannedRule) -> str:
     return f"of this {rule.level.value}{tier}" if rule.level == "key" else f"of your {rule.level.value}{tier}"
 
 
-def _amount(position: int, amount: int) -> str:
+def _when(wait_ms: int, now_ms: int) -> str:
+    """What frees within the hour by how long that is, the rest by its moment."""
+    return f"in {go_duration(wait_ms)}" if wait_ms < AN_HOUR_MS else f"after {rfc3339(now_ms + wait_ms)}"
+
+
+def _amount(position: int, amount: int, currency: str) -> str:
     """A count as people read it; money in whole units of the currency."""
-    return f"{amount / 1_000_000:.6f}".rstrip("0").rstrip(".") if position == MONEY else str(amount)
+    if position != MONEY:
+        return str(amount)
+    return f"{amount / 1_000_000:.6f}".rstrip("0").rstrip(".") + f" {currency}"

@@ -40,6 +40,8 @@ class ModelCatalog:
         self._tokenizers: dict[str, OffLoopTokenizer] = {}
         self._drivers: dict[tuple[str, str], Driver] = {}
         """By pool and driver name."""
+        self._unsalted: frozenset[str] = frozenset()
+        """Pools that were warned of: the settings' state is loaded at a start, and then the one written down."""
         self.models: tuple[Model, ...] = ()
         self.version = 0
 
@@ -65,13 +67,14 @@ class ModelCatalog:
             target = Target(model, capabilities, tokenizer)
             for name in (model.name, *model.aliases):
                 targets[name] = target
-        for name, driver in by_pool.items():
-            if not driver.capabilities.salted_cache:
-                logger.warning(
-                    "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither told "
-                    "nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
-                    name,
-                )
+        unsalted = frozenset(name for name, driver in by_pool.items() if not driver.capabilities.salted_cache)
+        for name in sorted(unsalted - self._unsalted):
+            logger.warning(
+                "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither told "
+                "nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
+                name,
+            )
+        self._unsalted = unsalted
         self._drivers = {(name, driver.name): driver for name, driver in by_pool.items()}
         self._targets, self._tokenizers = targets, tokenizers
         self.models, self.version = state.models, state.version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 from pathlib import Path
 
 from contracts.errors import ConfigError
@@ -31,7 +32,8 @@ class FolderLock:
             os.close(descriptor)
             raise ConfigError(
                 f"{self._path.parent}: Slipstream is already up on this data folder (pid {holder}); stop it with "
-                "`slipstream down`, or give this one its own folder with --data"
+                f"`slipstream down --data {shlex.quote(str(self._path.parent))}`, or give this one its own folder with "
+                "--data"
             ) from None
         self._descriptor = descriptor
         with contextlib.suppress(OSError):  # a full disk: the lock holds without our name in it

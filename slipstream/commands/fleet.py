@@ -80,7 +80,8 @@ def resume(replica_id: str, config_file: Path | None, data: str | None, address:
 
 def told(fleet: pb.Fleet) -> Iterator[str]:
     """The picture as lines of text."""
-    yield f"desired state {fleet.desired_state_version}, {fleet.gateways} gateways"
+    gateways = f"{fleet.gateways} gateway{'' if fleet.gateways == 1 else 's'}"
+    yield f"fleet version {fleet.desired_state_version}, {gateways} connected"
     for pool in fleet.pools:
         yield ""
         yield f"{pool.name}: {pool.queued} waiting"

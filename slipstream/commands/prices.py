@@ -11,6 +11,7 @@ import click
 
 from contracts.errors import InvalidField, NotFound
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.hints import command
 from slipstream.money import Money, told
 from slipstream.table import table
 
@@ -104,7 +105,7 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
         meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1))
         print(
             f"warning: this deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
-            f"The price waits for such a model; take it back: slipstream prices end {price.version}",
+            f"The price waits for such a model; take it back: {command(f'prices end {price.version}')}",
             file=sys.stderr,
         )
 

@@ -69,8 +69,14 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
 @click.command()
 @deployment_options
 def down(deployment: Deployment) -> None:
-    """Stop what runs on the data folder, letting requests finish. Exit code 1 when it does not stop in time."""
+    """Stop what runs on the data folder, letting requests finish.
+
+    Exit code 1 when it does not stop in time, and when there is no deployment's data in this folder: it may be another.
+    """
     folder = load_settings(deployment.config_file, local__data=deployment.data).data
+    if not folder.lock_file.exists():
+        print(f"{folder.path} holds no deployment of `slipstream up`; name its folder with --data", file=sys.stderr)
+        sys.exit(1)
     if not asyncio.run(_stop(folder.control_socket, folder.lock_file)):
         print(f"still stopping after {DOWN_TIMEOUT_S:g} s; see {folder.logs}", file=sys.stderr)
         sys.exit(1)

@@ -13,6 +13,7 @@ import click
 from slipstream.administration import administration
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
+from slipstream.hints import command
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
         print(f"a test event is on its way to {webhook.url}")
         return
     if delivery is None:
-        print(f"not tried within {wait_s:g} s; does a worker run? (slipstream status)", file=sys.stderr)
+        print(f"not tried within {wait_s:g} s; does a worker run? ({command('status')})", file=sys.stderr)
     elif delivery.state.value == "delivered":
         print(f"delivered to {webhook.url}: {_outcome(attempt)}")
         return
@@ -179,7 +180,8 @@ def retry(deployment: Deployment, delivery_id: UUID) -> None:
     from slipstream.administration import administer
 
     delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
-    print(f"{delivery.type} is sent again; `slipstream webhooks deliveries {delivery.webhook_id}` shows how it goes")
+    shown_by = command(f"webhooks deliveries {delivery.webhook_id}")
+    print(f"{delivery.type} is sent again; `{shown_by}` shows how it goes")
 
 
 async def _tried(

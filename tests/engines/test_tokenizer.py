@@ -272,15 +272,16 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
 def test_a_message_without_content_says_nothing(tmp_path: Path, way: str) -> None:
     """As SGLang and vLLM have it: an assistant that only called, or refused."""
     tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": CONTENT[way]}))
-    for silent in ({"role": "assistant"}, {"role": "assistant", "content": None}):
-        ids = tokenizer.chat_ids([{"role": "user", "content": "a"}, silent, {"role": "user", "content": "b"}])
-        assert tokenizer.decode(ids) == "user: a;assistant: ;user: b;"
+    for silent in ({"role": "assistant"}, dict[str, Any](role="assistant", content=None)):
+        asked: list[dict[str, Any]] = [{"role": "user", "content": "a"}, silent, {"role": "user", "content": "b"}]
+        assert tokenizer.decode(tokenizer.chat_ids(asked)) == "user: a;assistant: ;user: b;"
 
 
 @pytest.mark.parametrize("way", CONTENT)
 def test_an_image_goes_only_where_the_template_has_a_place_for_it(tmp_path: Path, way: str) -> None:
     tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": CONTENT[way]}))
-    asked = [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}, IMAGE]}]
+    parts: Any = [{"type": "text", "text": "b"}, IMAGE]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "a"}, {"role": "user", "content": parts}]
     if way == "asks for a kind":
         assert tokenizer.decode(tokenizer.chat_ids(asked)) == "user: a;user: [text]b[image_url];"
         return

@@ -121,7 +121,8 @@ async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     follower.changed(DesiredState(2, state.models, (absent,)))
     await follower.settled()
     assert catalog.version == 1
-    assert "desired state 2 is refused: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
+    refused = "desired state 2 (models and pools) is refused, what was in force stays: pools.p.api_key_env: "
+    assert f"{refused}the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
     catalog.close()
 

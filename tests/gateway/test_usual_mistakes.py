@@ -118,7 +118,8 @@ async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPla
 @pytest.mark.parametrize(
     ("asked", "param", "values"),
     [
-        ({"messages": [{"role": "bot", "content": "hi"}]}, "messages[0].role", "one of: system, developer, user, assistant, tool"),
+        ({"messages": [{"role": "bot", "content": "hi"}]}, "messages[0].role",
+         "one of: system, developer, user, assistant, tool"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "text": "x"}]}]}, "messages[0].content[0].type",
          "one of: text, image_url, refusal"),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "one of: none, minimal, low, medium, high, xhigh"),

@@ -55,6 +55,7 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     text = explain.told([record])
     assert f"> {record.chosen}" in text
     assert "the engine says 100" in text
+    assert f"policy 'prefix' chose {record.chosen}" in text
 
 
 async def test_what_the_commands_print_is_explained_where_it_is_printed(

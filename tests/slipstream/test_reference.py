@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
+import msgspec
 import pytest
 
 from contracts import errors
+from router.config import SLOS
 from slipstream.reference import pages
 from tests.deployment import ROOT
 
@@ -15,6 +18,17 @@ from tests.deployment import ROOT
 def test_the_committed_page_is_what_the_code_gives(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text()
     assert committed == pages()[name], "run `make docs` and commit what changes"
+
+
+def test_a_default_stands_as_a_settings_file_would_have_it() -> None:
+    rows = re.findall(r"^\| `([\w.\[\]]+)` \| [^|]+ \| ([^|]+) \| ", pages()["settings.md"], re.MULTILINE)
+    shown = {name: default[1:-1] for name, default in rows if default.startswith("`")}
+    assert len(shown) > 50
+    for name, default in shown.items():
+        tomllib.loads(f"it = {default}")
+        assert "=<" not in default, name
+    assert tomllib.loads(f"it = {shown['router.slos']}")["it"] == msgspec.to_builtins(list(SLOS))
+    assert dict(rows)["local.chat_model"] == "unset"
 
 
 @pytest.mark.parametrize("name", ["settings.md", "metrics.md", "errors.md"])

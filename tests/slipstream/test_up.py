@@ -322,6 +322,10 @@ def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     assert run("status", *data).returncode == 1
     assert run("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
-    assert run("down", *data).stdout.startswith("nothing runs on")
-    assert "is Slipstream up" in _one_line(run("keys", "list", *data))
+    down = run("down", *data)
+    assert down.returncode == 1
+    assert down.stderr == f"{tmp_path / 'd'} holds no deployment of `slipstream up`; name its folder with --data\n"
+    assert f"is Slipstream up on this data folder? (slipstream status --data {tmp_path / 'd'})" in _one_line(
+        run("keys", "list", *data)
+    )
     assert "no logs" in _one_line(run("logs", *data))

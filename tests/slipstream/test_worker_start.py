@@ -53,13 +53,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.mark.parametrize("made", [True, False], ids=["empty", "absent"])
 def test_a_worker_makes_the_folder_it_needs_and_leaves_when_told(
-    made: bool, start: Start, data_folder: Path, fresh_postgres_url: str, valkey_url: str
+    made: bool, start: Start, data_folder: Path, tmp_path: Path, fresh_postgres_url: str, valkey_url: str
 ) -> None:
     if made:
         data_folder.mkdir(mode=0o700)
     worker = start(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
     ready = ready_file(Settings(local=LocalConfig(data=str(data_folder))).data, Queue)
     _until(worker, ready.exists)
+    _until(worker, lambda: b": worker ready: takes tasks of upkeep" in (tmp_path / "worker.log").read_bytes())
     assert [folder.stat().st_mode & 0o777 for folder in (data_folder, ready.parent)] == [0o700, 0o700]
     _until(worker, lambda: _rolled_up(fresh_postgres_url))  # the schedule runs
     worker.send_signal(signal.SIGTERM)

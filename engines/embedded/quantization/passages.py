@@ -42,7 +42,9 @@ def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tok
             if total >= most_tokens:
                 return passages
     if not passages:
-        raise ConfigError(f"{path}: no text in it")
+        raise ConfigError(
+            f"{path}: it holds nothing to measure: a text must have two tokens or more, as must a conversation's answer"
+        )
     return passages
 
 

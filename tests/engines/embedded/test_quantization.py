@@ -271,7 +271,7 @@ def test_another_models_calibration_is_named(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a b c"}\n{"txt": "x"}', "line 2"),
         ("t.jsonl", '{"text": "a", "messages": []}', "line 1: needs either"),
         ("t.jsonl", '{"messages": [{"role": "user", "content": "a"}]}', "line 1: messages must end with"),
-        ("t.txt", "", "no text in it"),
+        ("t.txt", "", "it holds nothing to measure"),
     ],
 )
 def test_a_text_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -125,6 +125,7 @@ class MeasuredLimiter(Limiter):
             url,
             LimitsConfig(**config),
             metrics,
+            currency="USD",
             instance=instance,
             spending=spending or NothingSpent(),
             drain=drain or _drained,

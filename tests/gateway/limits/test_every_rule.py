@@ -163,7 +163,11 @@ def test_a_days_limit_frees_at_midnight_and_is_not_worth_retrying(store: AnyStor
         timed.settle(noon_ms, plan, "a", 1, Cost(0, 80))
         decided = timed.reserve(noon_ms, plan, "e", "b", Cost(0, 21))
         assert decided.wait_ms == DAY_MS // 2
-        error = refused(plan, decided, Cost(0, 21))
+        error = refused(plan, decided, Cost(0, 21), "EUR")
+        assert error.message == (
+            "Limit of this key reached: 100 tokens per day, of which 20 are left; this request may use up to 21. "
+            "Try again after 2024-10-05T00:00:00Z."
+        )
         assert (b"retry-after", b"43200") in headers_of(error)
         assert (b"x-should-retry", b"false") in headers_of(error)
         assert error.code == "rate_limit_exceeded"

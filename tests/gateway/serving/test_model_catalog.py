@@ -71,6 +71,9 @@ async def test_pools_that_may_share_caches_are_named(catalog: ModelCatalog, capl
     [said] = caplog.messages
     assert said.startswith("pools.bare: ")
     assert "cache_salt = true" in said
+    with caplog.at_level(logging.WARNING):
+        await catalog.load(state(Pool("own", "sglang"), Pool("bare", "openai")))
+    assert caplog.messages == [said], "once, however often a state is loaded"
 
 
 async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(catalog: ModelCatalog) -> None:

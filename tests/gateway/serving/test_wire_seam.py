@@ -18,6 +18,7 @@ from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
+from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from gateway.wire.prepared import Target
@@ -36,6 +37,7 @@ class Parts:
 
     def __init__(self, platform: Harness) -> None:
         self.keyring = self.catalog = self
+        self.models: tuple[Model, ...] = ()
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
@@ -45,9 +47,7 @@ class Parts:
         assert secret == "secret"
         return KEY
 
-    models: tuple[Model, ...] = ()
-
-    def find(self, name: str, may_use: object) -> Target:
+    def find(self, name: str, may_use: MayUse) -> Target:
         return target("sglang")
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:

@@ -1,0 +1,25 @@
+"""Commands that messages tell people to run next: each can be pasted, and concerns the same deployment."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+OPTIONS = {"data": "--data", "config_file": "--config"}
+"""What says which deployment a command is about, by the name of its parameter."""
+
+
+def command(words: str) -> str:
+    """`slipstream keys list --data D`: `words` with the options by which the command that runs was told its deployment.
+
+    Without a running command, the words alone.
+    """
+    given: dict[str, str] = {}
+    context = click.get_current_context(silent=True)
+    while context is not None:
+        for name, option in OPTIONS.items():
+            if (value := context.params.get(name)) is not None:
+                given.setdefault(option, str(value))
+        context = context.parent
+    return " ".join(("slipstream", words, *(shlex.join(pair) for pair in given.items())))

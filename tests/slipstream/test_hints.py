@@ -1,0 +1,48 @@
+"""A command that a message tells people to run concerns the deployment that the message came from."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from slipstream.commands.options import config_option, data_option
+from slipstream.hints import command
+
+
+@click.group()
+@click.option("--data")
+def outer(data: str | None) -> None:
+    """A group that may know the folder."""
+
+
+@outer.command()
+@data_option
+@config_option
+def inner(data: str | None, config_file: str | None) -> None:
+    """Prints a hint."""
+    print(command("keys list"))
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ([], "slipstream keys list"),
+        (["--data", "d"], "slipstream keys list --data d"),
+        (["--data", "my folder", "--config", "a.toml"], "slipstream keys list --data 'my folder' --config a.toml"),
+    ],
+)
+def test_a_hint_has_the_options_of_the_command_that_prints_it(given: list[str], hint: str) -> None:
+    result = CliRunner().invoke(outer, ["inner", *given])
+    assert result.output == f"{hint}\n"
+    assert shlex.split(result.output)[3:] == given
+
+
+def test_a_group_knows_too() -> None:
+    assert CliRunner().invoke(outer, ["--data", "d", "inner"]).output == "slipstream keys list --data d\n"
+
+
+def test_without_a_command_the_words_stand_alone() -> None:
+    assert command("status") == "slipstream status"
