@@ -113,7 +113,13 @@ async def drained(timeout_s: float) -> bool:
 
 async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> dict[str, float]:
     limiter = Limiter(
-        url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), instance="0", spending=NothingSpent(), drain=drained
+        url,
+        LimitsConfig(),
+        LimitsMetrics(CollectorRegistry()),
+        instance="0",
+        spending=NothingSpent(),
+        drain=drained,
+        currency="USD",
     )
     await limiter.start()
     await limiter.wait_connected()
