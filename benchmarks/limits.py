@@ -113,8 +113,9 @@ async def drained(timeout_s: float) -> bool:
 
 async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> dict[str, float]:
     limiter = Limiter(
-        url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), instance="0", spending=NothingSpent(), drain=drained
-    )
+        url, LimitsConfig(), LimitsMetrics(CollectorRegistry()), instance="0", currency="USD", spending=NothingSpent(),
+        drain=drained,
+    )  # fmt: skip
     await limiter.start()
     await limiter.wait_connected()
     waits_s: list[float] = []
