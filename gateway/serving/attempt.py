@@ -176,7 +176,7 @@ class Attempt:
         salted_cache = driver.capabilities.salted_cache
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
         transcoder = wire_format.relay if generation.stream else wire_format.collect
-        self.transcoder = transcoder(self.request.request_id, generation, self.tracker, driver.error)
+        self.transcoder = transcoder(self.request.request_id, self.request.prepared, self.tracker, driver.error)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""

@@ -192,11 +192,15 @@ class RequestPipeline:
                 attempt.rejected = True
                 raise driver.error(stream.status, await _rest_of(stream))
             await StreamForwarder(stream, attempt, config, self._first_event).run()
-            if not attempt.transcoder.complete:
+            if attempt.transcoder.satisfied:
+                await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
+            elif not attempt.transcoder.complete:
                 raise attempt.transcoder.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
-            await count(attempt, Finish.COMPLETE)
+            if not attempt.ended:
+                await count(attempt, Finish.COMPLETE)
         except asyncio.CancelledError:
-            await self._abandon(attempt, driver, opening, engine)
+            attempt.finish = Finish.CLIENT_GONE
+            await self._stop(attempt, driver, opening, engine, Finish.CLIENT_GONE)
             raise
         finally:
             opening.close()
@@ -222,13 +226,12 @@ class RequestPipeline:
             response.start_stream()
             attempt.status = response.status
 
-    async def _abandon(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine) -> None:
-        """The client has gone: stop the engine and learn how much it had generated.
+    async def _stop(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine, finish: Finish) -> None:
+        """The client has gone, or has enough: stop the engine and learn how much it had generated.
 
         An engine that stops by id still sends its final count on the open stream, and so does any that had finished.
         One that only stops when the connection closes leaves what was seen or delivered, a lower bound.
         """
-        attempt.finish = Finish.CLIENT_GONE
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
         if not opening.sent or attempt.rejected or (abort is None and not transcoder.finished):
@@ -242,11 +245,11 @@ class RequestPipeline:
                 while data := await stream.read():
                     transcoder.feed(data)
                 if tracker.final and tracker.total is not None:
-                    attempt.finished(tracker.total, Finish.CLIENT_GONE)
+                    attempt.finished(tracker.total, finish)
                 elif ask := driver.usage_by_id(attempt.engine_request_id):
                     status, body = await self._connections.fetch(engine.url, ask, timeout_s, pool_name=engine.pool)
                     if (usage := driver.parse_usage_by_id(status, body)) is not None:
-                        attempt.finished(usage, Finish.CLIENT_GONE)
+                        attempt.finished(usage, finish)
         except (TimeoutError, ServiceError) as error:
             request_id = attempt.request.request_id
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)

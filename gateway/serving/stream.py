@@ -39,7 +39,8 @@ class StreamForwarder:
         self._pause: asyncio.Future[None]
 
     async def run(self) -> None:
-        """Return at the engine's clean end; every event leaves before the next is waited for.
+        """Return at the engine's clean end, or once the client has all that it gets. Every event leaves before the next
+        is waited for.
 
         Raises EngineFailed when the engine broke off or sent what cannot be read, EngineTimeout when it fell silent. A
         client that reads nothing for too long is cut.
@@ -51,7 +52,8 @@ class StreamForwarder:
                 wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
                 await self._response.drained()
                 wait.begin(config.event_timeout_s, self._give_up)
-            await self._stream.read()
+            if not self._transcoder.satisfied:
+                await self._stream.read()
         except EngineFailed:
             if self._silent:
                 raise EngineTimeout("The engine stopped answering.", retry_after_s=1) from None
@@ -60,7 +62,7 @@ class StreamForwarder:
             wait.end()
 
     async def _forwarded(self) -> bool:
-        """Pass on until the engine ends, or until the client no longer keeps up: then False."""
+        """Pass on until the engine ends or the answer does, or until the client no longer keeps up: then False."""
         self._pause = asyncio.get_running_loop().create_future()
         self._stream.on_change = self._changed
         try:
@@ -84,7 +86,7 @@ class StreamForwarder:
         except Exception as error:
             pause.set_exception(error)
             return
-        if self._stream.over or self._response.full:
+        if self._stream.over or self._response.full or self._transcoder.satisfied:
             pause.set_result(None)
 
     def _pass_on(self) -> None:

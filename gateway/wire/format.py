@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from contracts.errors import SlipstreamError
-from contracts.generation import Caller, Generation
+from contracts.generation import Caller
 from gateway.wire.chunk import ReadError
 from gateway.wire.errors import Headers
 from gateway.wire.prepared import Prepared, Target
@@ -42,6 +42,8 @@ class Transcoder(Protocol):
     """Some generated text, call or reasoning has gone by."""
     error: SlipstreamError | None
     """The engine reported an error inside its stream."""
+    satisfied: bool
+    """It has all that the client gets, although the engine goes on: that is stopped, and the answer is complete."""
 
     @property
     def finished(self) -> bool:
@@ -99,13 +101,11 @@ class WireFormat(Protocol[AskedT]):
         """Of an answer that limits apply to."""
         ...
 
-    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         """For a streamed answer. usage: is told of every event. read_error: the dialect's `Driver.error`."""
         ...
 
-    def collect(
-        self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError
-    ) -> Transcoder:
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         """For an answer that is sent as one JSON body; otherwise as `relay`."""
         ...
 

@@ -48,6 +48,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
     chain: PrefixChain = PrefixChain("bytes", b"")
     """What the router knows the prompt by."""
+    details: object = None
+    """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
 
 
 def prepared(
@@ -61,6 +63,7 @@ def prepared(
     stream: bool,
     include_usage: bool = False,
     session: str = "",
+    details: object = None,
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price."""
     model = target.model
@@ -76,7 +79,7 @@ def prepared(
         cache_salt=salt,
     )
     chain = of_generation(generation, counted.ids)
-    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain)
+    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, details)
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:

@@ -56,6 +56,9 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
 class Collector:
     """State of one attempt's whole answer."""
 
+    satisfied = False
+    """Clients get all that the engine writes."""
+
     def __init__(
         self,
         response_id: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
-from contracts.generation import Caller, Generation
+from contracts.generation import Caller
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
@@ -43,7 +43,8 @@ class _OpenAiFormat:
     def rate_headers(self, state: RateState) -> Headers:
         return rate_headers(state)
 
-    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Relay:
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Relay:
+        generation = prepared.generation
         return Relay(
             self._response_id(request_id),
             generation.model,
@@ -53,7 +54,8 @@ class _OpenAiFormat:
             read_error=read_error,
         )
 
-    def collect(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Collector:
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:
+        generation = prepared.generation
         return Collector(
             self._response_id(request_id),
             generation.model,

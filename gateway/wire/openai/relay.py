@@ -34,6 +34,8 @@ class Relay:
     `final` instead: they are sent only once the books are closed.
     """
 
+    satisfied = False
+    """Clients get all that the engine writes."""
     __slots__ = (
         "_choices",
         "_finished_choices",

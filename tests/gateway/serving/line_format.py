@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import Overloaded, SlipstreamError
-from contracts.generation import Caller, Generation, Sampling, TextPrompt
+from contracts.generation import Caller, Sampling, TextPrompt
 from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, texts_of
@@ -34,6 +34,8 @@ class Complete(msgspec.Struct, forbid_unknown_fields=True):
     tokens: int = 4
     lines: bool = False
     """Streamed."""
+    most: int = 1_000
+    """Texts that are enough."""
 
 
 class LineFormat:
@@ -55,7 +57,9 @@ class LineFormat:
     async def prepare(self, asked: Complete, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
         counted = await counted_texts(TextPrompt((asked.text,)), target, caller.organization_id)
         max_tokens = output_limit(asked.tokens, 4, counted.longest, target, "tokens")
-        return prepared(counted, Sampling(max_tokens), request_id, caller, salt, target, stream=asked.lines)
+        return prepared(
+            counted, Sampling(max_tokens), request_id, caller, salt, target, stream=asked.lines, details=asked
+        )
 
     def headers(self, request_id: str) -> Headers:
         return [(b"line-id", request_id.encode())]
@@ -64,11 +68,11 @@ class LineFormat:
         left = state.counter("requests_per_minute")
         return [] if left is None else [(b"line-left", b"%d" % left.remaining)]
 
-    def relay(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Lines:
-        return Lines(usage, read_error)
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Lines:
+        return Lines(prepared, usage, read_error)
 
-    def collect(self, request_id: str, generation: Generation, usage: UsageTracker, read_error: ReadError) -> Whole:
-        return Whole(usage, read_error)
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Whole:
+        return Whole(prepared, usage, read_error)
 
     def error_status(self, error: SlipstreamError) -> int:
         return BUSY if isinstance(error, Overloaded) else status_of(error)
@@ -87,7 +91,9 @@ def line(name: str, value: Any) -> bytes:
 class Lines:
     """One text a line, and a last line with the count."""
 
-    def __init__(self, usage: UsageTracker, read_error: ReadError) -> None:
+    def __init__(self, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:
+        assert isinstance(prepared.details, Complete)
+        self._left = prepared.details.most
         self._usage = usage
         self._read_error = read_error
         self._splitter = EventSplitter()
@@ -95,6 +101,10 @@ class Lines:
         self.text_seen = False
         self.finished = False
         self.error: SlipstreamError | None = None
+
+    @property
+    def satisfied(self) -> bool:
+        return not self._left
 
     @property
     def complete(self) -> bool:
@@ -117,8 +127,9 @@ class Lines:
                 continue
             self.events += 1
             self._usage.chunk(chunk)
-            texts += [text for _, text in texts_of(chunk)]
+            texts += [text for _, text in texts_of(chunk)][: self._left]
             self.finished = self.finished or any(choice.get("finish_reason") for choice in chunk["choices"])
+        self._left -= len(texts)
         self.text_seen = self.text_seen or bool(texts)
         return texts
 
@@ -126,8 +137,8 @@ class Lines:
 class Whole(Lines):
     """All of it as one text."""
 
-    def __init__(self, usage: UsageTracker, read_error: ReadError) -> None:
-        super().__init__(usage, read_error)
+    def __init__(self, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> None:
+        super().__init__(prepared, usage, read_error)
         self._whole = ""
 
     def feed(self, data: bytes) -> bytes:

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import msgspec
+import pytest
 
 from contracts.desired_state import Model
 from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
+from contracts.usage import Finish, Outcome
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Level
@@ -107,6 +109,34 @@ async def test_refusals_before_and_within_the_pipeline_have_its_status_and_body(
         assert parts.refusals == [("line", "unsupported_parameter", 400), ("line", "invalid_json", 400)]
         async with session.post(url, data=STREAM, headers={"x-line-key": ""}) as response:
             assert (response.status, (await response.json())["wrong"]) == (401, "missing_api_key")
+        platform.require_balanced()
+
+
+@pytest.mark.parametrize(
+    ("driver", "streamed", "exact"), [("sglang", True, True), ("sglang", False, True), ("openai", True, False)]
+)
+async def test_an_engine_is_stopped_once_the_client_has_all_that_it_gets(
+    driver: str, streamed: bool, exact: bool
+) -> None:
+    """What was generated until then is counted and paid for, and the answer ends as any other."""
+    async with harness(engines=1, driver=driver) as platform:
+        platform.script(tokens=10_000, inter_token_s=0.005, prompt_tokens=7)
+        client = Client()
+        asked = {"text": "hi", "tokens": 10_000, "lines": streamed, "most": 2}
+        await platform.serve(client, msgspec.json.encode(asked), LINES)
+        (record,) = platform.journal.records
+        used = record.usage.completion_tokens
+        assert 2 <= used < 1_000
+        if streamed:
+            texts = [msgspec.json.decode(line) for line in client.answer.body.splitlines()]
+            assert texts == [{"text": " t0"}, {"text": " t1"}, {"end": used}]
+        else:
+            assert msgspec.json.decode(client.answer.body) == {"whole": " t0 t1"}
+        assert (record.finish, record.billed, record.status) == (Finish.COMPLETE, True, 200)
+        assert record.outcome is (Outcome.EXACT if exact else Outcome.LOWER_BOUND)
+        await platform.engines_idle()
+        (made,) = platform.engines[0].records.values()
+        assert (made.aborted, made.disconnected) == (exact, not exact)
         platform.require_balanced()
 
 
