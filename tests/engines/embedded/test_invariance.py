@@ -88,8 +88,35 @@ def serve(engine: Engine, wanted: list[Request]) -> dict[str, list[TokenLogprob]
     return found
 
 
+class Alone:
+    """What each request is answered when it is the only one: the same for every way it may be served otherwise."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str, bool, int], dict[str, list[TokenLogprob]]] = {}
+
+    def answers(
+        self, folder: Path, model: Llama, dtype: str, own_linears: bool, seed: int, wanted: list[Request]
+    ) -> dict[str, list[TokenLogprob]]:
+        """Computed once for a model and its requests, which follow from the seed."""
+        key = folder.name, dtype, own_linears, seed
+        if key not in self._answers:
+            self._answers[key] = {one.rid: self._answer(folder, model, one) for one in wanted}
+        return self._answers[key]
+
+    @staticmethod
+    def _answer(folder: Path, model: Llama, one: Request) -> list[TokenLogprob]:
+        engine = make(folder, model)
+        engine.submit(one)
+        return [entry for deltas in drain(engine).values() for delta in deltas for entry in delta.logprobs]
+
+
+@pytest.fixture(scope="module")
+def alone() -> Alone:
+    return Alone()
+
+
 def ties(
-    folder: Path, dtype: str, way: dict[str, Any], seed: int = 1, linears: Linears | None = None
+    alone: Alone, folder: Path, dtype: str, way: dict[str, Any], seed: int = 1, linears: Linears | None = None
 ) -> tuple[int, list[float]]:
     """Tokens compared, and the gap between the two likeliest at the first difference of each text that differs."""
     model = load_model(folder, dtype, PlainLinears if linears is None else lambda _: linears)
@@ -103,11 +130,8 @@ def ties(
         assert engine.stats.accepted_drafts > 0
     assert engine.stats.cached_tokens > 0
     gaps = []
-    for one in wanted:
-        alone = make(folder, model)
-        alone.submit(one)
-        expected = [entry for deltas in drain(alone).values() for delta in deltas for entry in delta.logprobs]
-        found = together[one.rid]
+    for rid, expected in alone.answers(folder, model, dtype, linears is not None, seed, wanted).items():
+        found = together[rid]
         assert len(found) == len(expected) == 60
         for mine, theirs in zip(found, expected, strict=True):
             if mine.id != theirs.id:
@@ -117,15 +141,15 @@ def ties(
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)
-def test_float32_is_the_same_however_it_is_served(name: str, way: str) -> None:
-    assert ties(SHIPPED / name, "float32", ways_of(name)[way])[1] == []
+def test_float32_is_the_same_however_it_is_served(alone: Alone, name: str, way: str) -> None:
+    assert ties(alone, SHIPPED / name, "float32", ways_of(name)[way])[1] == []
 
 
 @pytest.mark.parametrize("name", ["slipstream-chat", "slipstream-code"])
-def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(name: str) -> None:
+def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(alone: Alone, name: str) -> None:
     compared, gaps = 0, []
     for way in ways_of(name).values():
-        count, found = ties(SHIPPED / name, "bfloat16", way, seed=2)
+        count, found = ties(alone, SHIPPED / name, "bfloat16", way, seed=2)
         compared += count
         gaps += found
     print(f"{name}: {len(gaps)} first differences in {compared} tokens, gaps {[round(gap, 3) for gap in gaps]}")
@@ -133,10 +157,10 @@ def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(name: str) 
     assert len(gaps) <= MOST_TIES * compared
 
 
-def test_8_bit_weights_give_the_same_text_however_it_is_served() -> None:
+def test_8_bit_weights_give_the_same_text_however_it_is_served(alone: Alone) -> None:
     pytest.importorskip("numba")
     linears = Int8Linears(native=True)
-    assert ties(SHIPPED / "slipstream-code", "bfloat16", WAYS["all of it"], linears=linears)[1] == []
+    assert ties(alone, SHIPPED / "slipstream-code", "bfloat16", WAYS["all of it"], linears=linears)[1] == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
