@@ -42,12 +42,15 @@ class Transcoder(Protocol):
     """Some generated text, call or reasoning has gone by."""
     error: SlipstreamError | None
     """The engine reported an error inside its stream."""
-    satisfied: bool
-    """It has all that the client gets, although the engine goes on: that is stopped, and the answer is complete."""
 
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
+        ...
+
+    @property
+    def satisfied(self) -> bool:
+        """It has all that the client gets, although the engine goes on: that is stopped, and the answer is complete."""
         ...
 
     @property
