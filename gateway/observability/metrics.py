@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from contracts.phases import Phase
 from contracts.usage import Usage
+from gateway.observability.loop_histogram import LoopHistogram
 
 PHASE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
@@ -23,7 +24,7 @@ class GatewayMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = functools.partial(Counter, registry=registry)
         gauge = functools.partial(Gauge, registry=registry)
-        histogram = functools.partial(Histogram, registry=registry)
+        histogram = functools.partial(LoopHistogram, registry=registry)
         self._requests = functools.cache(
             counter(
                 "slipstream_requests",

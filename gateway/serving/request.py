@@ -6,7 +6,6 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.generation import Caller, Generation
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.cost import Cost
@@ -49,13 +48,18 @@ class InferenceRequest:
     """The request as the pipeline needs it. Mutable fields are filled in as the steps happen."""
 
     __slots__ = (
+        "caller",
         "client_request_id",
         "clock",
+        "endpoint",
+        "generation",
         "key",
+        "model",
         "prepared",
         "ran",
         "request_id",
         "target",
+        "tier",
         "used",
         "wire_format",
     )
@@ -66,37 +70,18 @@ class InferenceRequest:
         self.clock = arrival.clock
         self.wire_format = arrival.wire_format
         self.key = key
+        self.caller = key.caller
         self.target = target
         self.prepared = prepared
+        self.generation = prepared.generation
+        # what metrics, journals and traces name it by
+        self.endpoint = arrival.endpoint
+        self.model = prepared.generation.model
+        self.tier = prepared.generation.tier.value
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
-
-    @property
-    def endpoint(self) -> str:
-        """Its name in metrics, journals and traces."""
-        return self.wire_format.name
-
-    @property
-    def caller(self) -> Caller:
-        """Who asks."""
-        return self.key.caller
-
-    @property
-    def generation(self) -> Generation:
-        """What is asked."""
-        return self.prepared.generation
-
-    @property
-    def model(self) -> str:
-        """The model's own name."""
-        return self.generation.model
-
-    @property
-    def tier(self) -> str:
-        """The model's tier, as metrics and traces name it."""
-        return self.generation.tier.value
 
 
 class Salts:

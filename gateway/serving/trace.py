@@ -37,19 +37,42 @@ MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
 """A flood of refusals must not push out the records of requests that were served."""
 BATCH = 1_000
+TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
+"""Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
+REASON_CHARACTERS = 500
+
+
+class Row(msgspec.Struct, gc=False):
+    """One request, by the columns of `gateway.request_traces`."""
+
+    request_id: str
+    organization_id: str
+    project_id: str
+    key_id: str
+    client_request_id: str | None
+    endpoint: str
+    model: str | None
+    tier: str | None
+    status: int
+    error_code: str | None
+    reason: str | None
+    rule: object
+    counters: object
+    total_ms: float
+    phases_ms: dict[str, float]
+
+
+# One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.request_traces
         (request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status, error_code,
          reason, rule, counters, total_ms, phases_ms)
-    SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[],
-         $8::text[], $9::smallint[], $10::text[], $11::text[], $12::jsonb[], $13::jsonb[], $14::float8[], $15::jsonb[])
-    ON CONFLICT DO NOTHING
+    SELECT request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status,
+           error_code, reason, rule, counters, total_ms, phases_ms
+      FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
+        ON CONFLICT DO NOTHING
 """
-TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
-"""Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
-REASON_CHARACTERS = 500
-Row = tuple[str | float | None, ...]
-"""One request, in the order of INSERT's columns."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Traces:
@@ -97,9 +120,8 @@ class Traces:
         for queue in (self._served, self._refused):
             while queue:
                 batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
-                rows = list(zip(*batch, strict=True))
                 try:
-                    await self._pool.execute(INSERT, *rows)
+                    await self._pool.execute(INSERT, _encode(batch).decode())
                 except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
                     if not self._behind:
                         logger.warning("phase records wait for the database: %s", failure)
@@ -118,7 +140,7 @@ def _row(
 ) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
     model = request.model
-    return (
+    return Row(
         request.request_id,
         caller.organization_id,
         caller.project_id,
@@ -130,10 +152,10 @@ def _row(
         status,
         error_code,
         None if error is None else _reason(error),
-        None if rule is None else _json(rule),
-        _json(counters_of(error.state)) if isinstance(error, CounterReached) else None,
+        rule,
+        counters_of(error.state) if isinstance(error, CounterReached) else None,
         round(request.clock.total_s * 1e3, 3),
-        _json(request.clock.as_ms()),
+        request.clock.as_ms(),
     )
 
 
@@ -141,7 +163,3 @@ def _reason(error: SlipstreamError) -> str | None:
     if isinstance(error, TOLD):
         return error.message.replace("\0", "")[:REASON_CHARACTERS]
     return None if error.param is None else f"param: {error.param}".replace("\0", "")[:REASON_CHARACTERS]
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
