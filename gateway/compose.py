@@ -1,7 +1,8 @@
 """Puts one gateway instance together: every part started in order, stopped in reverse.
 
 The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
-A database, a Valkey or a router that is away does not stop the start: /readyz says which part is missing.
+A Valkey or a router that is away does not stop the start, nor does a database unless the settings have models to seed
+it with: /readyz says which part is missing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Instances share a port in one of two ways. Each has a socket of its own, and the kernel deals new connections out among
 them (SO_REUSEPORT): a socket that closes takes the handshakes with it that it has begun, so it turns new ones away
-first. Or a service manager holds one socket for all of them (`gateway.service_manager`): closing it here
+first. Or a service manager holds one socket for all of them (`gateway.http.service_manager`): closing it here
 closes nothing.
 """
 
