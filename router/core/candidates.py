@@ -148,7 +148,7 @@ class PlacementContext:
             self.why = Reason.TTFT
         return kept
 
-    def prospect(self, replica: Replica) -> Candidate:
+    def candidate(self, replica: Replica) -> Candidate:
         """What would happen there. Remembered, for the record of the decision."""
         found = self.considered.get(replica.id)
         if found is not None:
@@ -180,12 +180,12 @@ class PlacementContext:
                 stuck_s = at_it_s
         return ahead, ahead_pairs, stuck_s
 
-    def work_s(self, replica: Replica, prospect: Candidate) -> float:
+    def work_s(self, replica: Replica, candidate: Candidate) -> float:
         """How long computing the prompt keeps it busy."""
         rates = self.pool.rates
         if not rates.trusted:
             return 0.0
-        return replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, replica.decoding)
+        return replica.ratio.value * rates.work_s(candidate.uncached_tokens, candidate.pairs, replica.decoding)
 
     def _uncached(self, overlap_blocks: int) -> int:
         cached = int(overlap_blocks * self.tokens_per_block)

@@ -167,19 +167,19 @@ class Placer:
         if session.connection is None:
             return False
         tenant = pool.queue.tenant(ask.organization_id)
-        question = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
-        replica = self.policy.choose(question)
+        context = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
+        replica = self.policy.choose(context)
         if replica is None:
-            waiting.why = question.why or Reason.PLACES_TAKEN
+            waiting.why = context.why or Reason.PLACES_TAKEN
             return False
         if leave:
             self.unqueue(waiting)
         self._decisions += 1
         replica.chosen = self._decisions
-        prospect = question.prospect(replica)
+        candidate = context.candidate(replica)
         lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
-        self.records.placed(question, replica, self.policy.name)
-        stamp = pool.index.stamp(question.match, replica.slot) if prospect.overlap_blocks else -1
+        self.records.placed(context, replica, self.policy.name)
+        stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,
             replica.id,
@@ -188,14 +188,14 @@ class Placer:
             lease=lease,
             ask=ask,
             prompt_tokens=ask.prompt_tokens,
-            uncached_tokens=prospect.uncached_tokens,
-            pairs=prospect.pairs,
-            growth_tokens=question.growth_tokens,
-            growth_left=question.growth_tokens,
-            overlap_blocks=prospect.overlap_blocks,
+            uncached_tokens=candidate.uncached_tokens,
+            pairs=candidate.pairs,
+            growth_tokens=context.growth_tokens,
+            growth_left=context.growth_tokens,
+            overlap_blocks=candidate.overlap_blocks,
             overlap_stamp=stamp,
-            work_ahead_tokens=prospect.ahead_tokens,
-            work_ahead_pairs=prospect.ahead_pairs,
+            work_ahead_tokens=candidate.ahead_tokens,
+            work_ahead_pairs=candidate.ahead_pairs,
             running=replica.decoding,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
@@ -203,13 +203,13 @@ class Placer:
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
-        live.work_s = work_s = question.work_s(replica, prospect)
+        live.work_s = work_s = context.work_s(replica, candidate)
         if replica.prefilling:
             live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
-        pool.index.hold(replica.slot, question.match)
+        pool.index.hold(replica.slot, context.match)
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        pool.queue.charge(tenant, waiting.length_class, prospect.uncached_tokens, question.growth_tokens)
+        pool.queue.charge(tenant, waiting.length_class, candidate.uncached_tokens, context.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
         pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
