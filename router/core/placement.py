@@ -59,7 +59,7 @@ class Placer:
             waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        if waiting.tpot_slo_s and pool.returns.claim(ask, now):
+        if waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
             waiting.returned = True
         first = ask.priority >= pool.queue.highest and (
             waiting.returned or not (waiting.tpot_slo_s and len(pool.queue))
@@ -93,7 +93,7 @@ class Placer:
                         return
                     continue
                 if self._place(pool, waiting, now, out, leave=True):
-                    pool.pace.served(now)
+                    pool.wait_estimator.served(now)
                     break  # counters have moved: whose turn it is must be asked anew
                 tried.add(waiting)
                 if len(tried) >= TRIES:
@@ -106,7 +106,7 @@ class Placer:
         if not waiting.tpot_slo_s or pool.idle or waiting.returned:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
-        if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
+        if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         over_share = pool.queue.over_share(tenant)
@@ -221,14 +221,14 @@ class Placer:
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """When an engine must have it at the latest; when it was asked, where nothing is promised or known."""
-        if not waiting.ttft_slo_s or not pool.rates.trusted:
+        if not waiting.ttft_slo_s or not pool.latency_model.trusted:
             return waiting.asked_at
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
         uncached = max(ask.prompt_tokens - int(cached), 1)
         pairs = pairs_of(uncached, ask.prompt_tokens)
-        waiting.work_s = pool.rates.work_s(uncached, pairs, 0)
-        own_s = pool.rates.first_token_s(uncached, pairs, 0)
+        waiting.work_s = pool.latency_model.work_s(uncached, pairs, 0)
+        own_s = pool.latency_model.first_token_s(uncached, pairs, 0)
         return waiting.asked_at + max(waiting.ttft_slo_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
@@ -236,8 +236,10 @@ class Placer:
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        relieved = waiting.tpot_slo_s and pool.rates.trusted
-        in_vain = not relieved and pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        relieved = waiting.tpot_slo_s and pool.latency_model.trusted
+        in_vain = (
+            not relieved and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        )
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full):
@@ -251,7 +253,7 @@ class Placer:
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
         waiting.pool = pool.name
         if not len(pool.queue):
-            pool.pace.filled(now)
+            pool.wait_estimator.filled(now)
         pool.queue.add(waiting)
         waiting.session.waiting[waiting.ask.lease_id] = waiting
         self._decisions += 1
@@ -259,7 +261,7 @@ class Placer:
 
     def _relieve(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
         """Refuse those because of whom others could not be in time."""
-        if not pool.rates.trusted or not pool.usable:
+        if not pool.latency_model.trusted or not pool.usable:
             return
         if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
             return
@@ -279,7 +281,7 @@ class Placer:
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Until one more like this gets its turn: a true Retry-After."""
-        return pool.pace.wait_s(pool.queue.ahead_of(waiting), pool.places)
+        return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
@@ -297,14 +299,14 @@ class Placer:
     ) -> None:
         """There is too much to do. told: what is said instead of the cause's sentence."""
         reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
-        if waiting.tpot_slo_s and pool.rates.trusted and pool.usable:
+        if waiting.tpot_slo_s and pool.latency_model.trusted and pool.usable:
             rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
-            retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
+            retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
-            retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+            retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:

@@ -63,15 +63,15 @@ class PoolState:
         """How many of the free ones serve nobody. Kept likewise."""
         self.queue = FairQueue()
         self.served = Served()
-        self.returns = RetryReservations()
+        self.retry_reservations = RetryReservations()
         self.avoidance = Avoidance()
         self.relieved_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
-        self.pace = WaitEstimator()
-        self.rates = LatencyModel()
+        self.wait_estimator = WaitEstimator()
+        self.latency_model = LatencyModel()
         self.first_token_teachers = Teachers()
         self.token_teachers = Teachers()
-        """Whose reports `rates` is learnt from."""
+        """Whose reports `latency_model` is learnt from."""
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
@@ -142,7 +142,7 @@ class PoolState:
         the one that knows it. It is paid off at the rate at which streams can wait and still keep their promise.
         """
         usable = self.usable
-        if not usable or not self.rates.trusted:
+        if not usable or not self.latency_model.trusted:
             return 0.0
         rate = self.pay_off(tpot_slo_s, now)
         if over_share:
@@ -172,9 +172,9 @@ class PoolState:
 
     def _rate(self, tpot_slo_s: float) -> float:
         """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
-        if self.rates.token_s(1) >= UNKEEPABLE * tpot_slo_s:
+        if self.latency_model.token_s(1) >= UNKEEPABLE * tpot_slo_s:
             return HOPELESS_SHARE * self.usable
-        spare = 1.0 - self.rates.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
+        spare = 1.0 - self.latency_model.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
         return max(TEMPO * self.tempo * spare, LEAST_RATE) * self.usable
 
     def backlog_s(self, credit_s: float) -> float:

@@ -122,12 +122,12 @@ class Prefix:
 
 def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidate, home: bool, left_s: float) -> float:
     """left_s: of the promise; 0: nothing is promised."""
-    replica, rates = candidate.replica, context.pool.rates
+    replica, latency_model = candidate.replica, context.pool.latency_model
     running = replica.decoding
     if replica.prefilling:
-        own_s = replica.ratio.value * rates.work_s(candidate.uncached_tokens, candidate.pairs, running)
+        own_s = replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, running)
     else:  # nothing is ahead: all of the prediction but the start
-        own_s = candidate.predicted_s - replica.ratio.value * rates.first_token.weights[0]
+        own_s = candidate.predicted_s - replica.ratio.value * latency_model.first_token.weights[0]
     pool, predicted_s = context.pool, candidate.predicted_s
     if left_s:
         cost = weights.own * own_s + weights.wait * predicted_s
@@ -141,7 +141,7 @@ def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidat
         cost += weights.eviction * own_s * math.exp(-prompts_since / weights.reuse_prompts)
     if running:
         pauses_s = own_s * running
-        slower_s = replica.ratio.value * rates.token_s_per_stream * context.growth_tokens * running
+        slower_s = replica.ratio.value * latency_model.token_s_per_stream * context.growth_tokens * running
         cost += weights.harm * (pauses_s + slower_s)
     if home:
         cost -= weights.affinity * own_s
