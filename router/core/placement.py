@@ -11,7 +11,7 @@ import heapq
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest
 from router.config import RouterConfig, slo_of
-from router.core import load_shedding as relief
+from router.core import load_shedding
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
@@ -74,7 +74,7 @@ class Placer:
         else:
             self._queue(pool, waiting, now, out)
             if waiting.tpot_slo_s and waiting.pool:
-                self._relieve(pool, waiting.tpot_slo_s, now, out)
+                self._shed_load(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
@@ -112,8 +112,8 @@ class Placer:
         over_share = pool.queue.over_share(tenant)
         opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
-            # who is left when the queue has been relieved goes when it is time, also on credit
-            opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
+            # who is left when the queue has shed its largest goes when it is time, also on credit
+            opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
             waiting.why = Reason.TPOT
@@ -236,9 +236,9 @@ class Placer:
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        relieved = waiting.tpot_slo_s and pool.latency_model.trusted
+        shedding = waiting.tpot_slo_s and pool.latency_model.trusted
         in_vain = (
-            not relieved and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+            not shedding and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
         )
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
@@ -259,16 +259,16 @@ class Placer:
         self._decisions += 1
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
 
-    def _relieve(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
+    def _shed_load(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
         """Refuse those because of whom others could not be in time."""
         if not pool.latency_model.trusted or not pool.usable:
             return
-        if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
+        if now < pool.shed_at + len(pool.queue) * load_shedding.PAUSE_S_PER_ASK:
             return
-        pool.relieved_at = now
+        pool.shed_at = now
         rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
-        for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
+        for one in load_shedding.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 

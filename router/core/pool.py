@@ -65,7 +65,7 @@ class PoolState:
         self.served = Served()
         self.retry_reservations = RetryReservations()
         self.avoidance = Avoidance()
-        self.relieved_at = 0.0
+        self.shed_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
         self.wait_estimator = WaitEstimator()
         self.latency_model = LatencyModel()
