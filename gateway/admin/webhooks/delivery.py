@@ -57,7 +57,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 class WebhookDelivery:
     """Several may run at once, here and in other workers.
 
-    A delivery takes a slot of this courier while it is under way. What is due is started as slots get free, by turns
+    Each delivery takes a slot here while it is under way. What is due is started as slots get free, by turns
     among the organizations (queue.py), and none may hold more than its share: a receiver that never answers costs its
     own organization slots and nobody else time.
     """
@@ -116,7 +116,7 @@ class WebhookDelivery:
 
 
 class Shift:
-    """The slots of a courier at work, and the deliveries in them."""
+    """The slots of one run, and the deliveries in them."""
 
     def __init__(
         self,
