@@ -27,7 +27,7 @@ QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
 """Every other task is upkeep."""
 
 
-def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callable[[], None]) -> Celery:
+def create_app(settings: Settings, queues: Sequence[Queue], wake_delivery: Callable[[], None]) -> Celery:
     """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
 
     Raises ConfigError for settings that contradict each other.
@@ -66,7 +66,7 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_courier: Callab
     )
     tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)
     webhooks = settings.gateway.admin.webhooks
-    admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_courier)
+    admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
     return app
 
@@ -83,10 +83,10 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     upkeep = Queue.UPKEEP in queues
     if upkeep:
         settings.observer_keys()
-    courier = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
     process = WorkerProcess(
-        create_app(settings, queues, courier.wake),
-        courier,
+        create_app(settings, queues, delivery.wake),
+        delivery,
         ready_file(settings.data, queues),
         at_start=(*tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
         stop_timeout_s=settings.local.stop_timeout_s,

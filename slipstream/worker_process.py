@@ -1,4 +1,4 @@
-"""The life of a worker's process: Celery's worker with its schedule and courier, from start to an end in time."""
+"""The life of a worker's process: Celery's worker with its schedule and webhook delivery, from start to an end in time."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class WorkerProcess:
     """Runs once. Celery logs what a signal's receiver raises and works on, so failures of a start are kept here."""
 
     def __init__(
-        self, app: Celery, courier: DeliveryThread, ready: Path, at_start: Sequence[str], stop_timeout_s: float
+        self, app: Celery, delivery: DeliveryThread, ready: Path, at_start: Sequence[str], stop_timeout_s: float
     ) -> None:
         """ready: a file that exists while tasks are taken. at_start: the tasks every start begins with."""
         self._app = app
-        self._courier = courier
+        self._delivery = delivery
         self._ready = ready
         self._at_start = at_start
         self._stop_timeout_s = stop_timeout_s
@@ -92,7 +92,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError):  # gone, or a disk that became read-only
             self._ready.unlink()
         self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
-        self._courier.stop()
+        self._delivery.stop()
 
     def _end(self) -> None:
         """Tasks bear being run twice: one that is cut off runs again, here after a restart or elsewhere."""

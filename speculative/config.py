@@ -9,28 +9,28 @@ from msgspec import Meta
 
 
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where guesses at the next tokens come from, and how many are checked at once. Guessing never changes a text."""
+    """Where drafts of the next tokens come from, and how many are checked at once. Speculation never changes a text."""
 
     method: Literal["off", "ngram", "eagle"] = "off"
-    """ngram: guess that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
+    """ngram: expect that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
     small trained head that reads the model's hidden states."""
 
     head: str = ""
     """The head's folder, for eagle: config.json and model.safetensors. Empty: `draft` in the model's folder."""
 
     shape: Literal["chain", "tree"] = "chain"
-    """For eagle. chain: one guess after the other. tree: several for each token, the likeliest branches checked
+    """For eagle. chain: one draft after the other. tree: several for each token, the likeliest branches checked
     together; finds more in a step and computes more for it, on a CPU without our own kernels. Requests with penalties
     or a grammar, and those sampled without a seed, get chains."""
 
     tree_width: Annotated[int, Meta(ge=1, le=16)] = 3
-    """Most guesses after one text, of a tree."""
+    """Most drafts after one text, of a tree."""
 
     tree_depth: Annotated[int, Meta(ge=1, le=16)] = 4
     """Most tokens a tree looks ahead."""
 
     max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
-    """Most tokens guessed per sequence and step, all branches of a tree together."""
+    """Most tokens drafted per sequence and step, all branches of a tree together."""
 
     ngram_least: Annotated[int, Meta(ge=1, le=16)] = 2
     """Fewest last tokens that must have occurred before."""
@@ -39,15 +39,15 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Most last tokens compared; longer matches are tried first."""
 
     governed: bool = True
-    """Turn guessing off at batch sizes where measuring says that it costs more than it saves."""
+    """Turn speculation off at batch sizes where measuring says that it costs more than it saves."""
 
     probe_steps: Annotated[int, Meta(ge=8)] = 256
-    """Fewest steps between two short trials of the mode that is not chosen. Trials of guessing waste at most a
+    """Fewest steps between two short trials of the mode that is not chosen. Trials of speculation waste at most a
     twentieth of the time."""
 
     @property
     def steps(self) -> int:
-        """Most tokens guessed ahead in one step; 0: none."""
+        """Most tokens drafted ahead in one step; 0: none."""
         if self.method == "off":
             return 0
         return min(self.max_drafts, self.tree_depth) if self.shape == "tree" else self.max_drafts

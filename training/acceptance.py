@@ -1,7 +1,7 @@
-"""How many tokens a check of guesses gives, by source of guesses and temperature, on held-out text.
+"""How many tokens a check of drafts gives, by source of drafts and temperature, on held-out text.
 
-A check always gives one token, the target's own; every guess before the first wrong one gives another. Greedy text of a
-small model runs into loops, which every source guesses well, so temperature 1 stands beside it.
+A check always gives one token, the target's own; every draft before the first wrong one gives another. Greedy text of a
+small model runs into loops, which every source drafts well, so temperature 1 stands beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from speculative.config import SpeculationConfig
 from training.greedy import generate
 
-GUESSES = 3
+DRAFTS = 3
 
 
 class Acceptance(msgspec.Struct, frozen=True):
@@ -24,16 +24,16 @@ class Acceptance(msgspec.Struct, frozen=True):
     temperature: float
     tokens_per_check: float
     tokens_per_step: float
-    """Of one sequence, steps without guesses included."""
+    """Of one sequence, steps without drafts included."""
     checks: int
     tokens: int
 
 
 def measure(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int, head: Path | None) -> list[Acceptance]:
-    """Continue each prompt alone by at most `new_tokens`, greedily and at temperature 1, with `GUESSES` guesses."""
-    sources = {"n-gram": SpeculationConfig(method="ngram", governed=False, max_drafts=GUESSES)}
+    """Continue each prompt alone by at most `new_tokens`, greedily and at temperature 1, with `DRAFTS` drafts."""
+    sources = {"n-gram": SpeculationConfig(method="ngram", governed=False, max_drafts=DRAFTS)}
     if head is not None:
-        sources["EAGLE"] = SpeculationConfig(method="eagle", head=str(head), governed=False, max_drafts=GUESSES)
+        sources["EAGLE"] = SpeculationConfig(method="eagle", head=str(head), governed=False, max_drafts=DRAFTS)
     rows = []
     for temperature in (0.0, 1.0):
         for name, speculation in sources.items():

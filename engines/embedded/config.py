@@ -181,7 +181,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Telling routers what is cached."""
 
     speculation: SpeculationConfig = SpeculationConfig()
-    """Guessing tokens ahead."""
+    """Speculative decoding."""
 
     grammar: GrammarConfig = GrammarConfig()
     """Guided output."""

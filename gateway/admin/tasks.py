@@ -28,8 +28,8 @@ def add_tasks(
 ) -> None:
     """Register both. A database that is away is met again at the next run.
 
-    wake: has the process's courier look for what is due, and returns at once: the task is over before anything is
-    sent, so no server that does not answer keeps the worker from its other tasks. Raises ConfigError.
+    wake: has the process's delivery thread look for what is due, and returns at once: the task is over before anything
+    is sent, so no server that does not answer keeps the worker from its other tasks. Raises ConfigError.
     """
     check_shares(config)
 

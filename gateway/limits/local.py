@@ -1,7 +1,7 @@
 """The scripts' rules over plain dictionaries: what stands in for them while Valkey is gone.
 
 Pure: the time is an argument. Every sum is taken over the open reservations themselves, where the scripts keep sums.
-`tests/gateway/limits/twin.py` adds how the store counts money anew, and holds all of it against the scripts.
+`tests/gateway/limits/reference.py` adds how the store counts money anew, and holds all of it against the scripts.
 """
 
 from __future__ import annotations

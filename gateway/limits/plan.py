@@ -1,4 +1,4 @@
-"""The counters one request passes, as plain data: what the Lua script and its local twin both decide over."""
+"""The counters one request passes, as plain data: what the Lua script and its local counterpart both decide over."""
 
 from __future__ import annotations
 

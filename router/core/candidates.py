@@ -116,17 +116,17 @@ class PlacementContext:
 
     def _in_time(self, replica: Replica) -> bool:
         """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
-        waiting, rates = self.waiting, self.pool.rates
+        waiting, latency_model = self.waiting, self.pool.latency_model
         if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s:
             return True
-        if not rates.trusted:
-            window = UNKNOWN_TOKENS * (1 + rates.first_token.count)
+        if not latency_model.trusted:
+            window = UNKNOWN_TOKENS * (1 + latency_model.first_token.count)
             overlap = self.pool.index.overlap(self.match, replica.slot)
             if replica.prefill_tokens + self._uncached(overlap) > window:
                 self.why = Reason.PACE_UNKNOWN
                 return False
             return True
-        work_s = rates.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
+        work_s = latency_model.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
         ahead_s = replica.ratio.value * work_s
         if self._over_share:
             self.why = Reason.OVER_SHARE
@@ -139,27 +139,27 @@ class PlacementContext:
             left_s = waiting.asked_at + waiting.ttft_slo_s - self.now
             uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
             pairs = pairs_of(uncached, self.ask.prompt_tokens)
-            own_s = replica.ratio.value * rates.first_token_s(uncached, pairs, replica.decoding)
+            own_s = replica.ratio.value * latency_model.first_token_s(uncached, pairs, replica.decoding)
             if ahead_s + own_s > left_s:
                 ahead, ahead_pairs, _ = self._ahead(replica)
-                ahead_s = replica.ratio.value * rates.work_s(ahead, ahead_pairs, replica.decoding)
+                ahead_s = replica.ratio.value * latency_model.work_s(ahead, ahead_pairs, replica.decoding)
             kept = ahead_s + own_s <= left_s
         if not kept:
             self.why = Reason.TTFT
         return kept
 
-    def prospect(self, replica: Replica) -> Candidate:
+    def candidate(self, replica: Replica) -> Candidate:
         """What would happen there. Remembered, for the record of the decision."""
         found = self.considered.get(replica.id)
         if found is not None:
             return found
         overlap = self.pool.index.overlap(self.match, replica.slot)
         uncached = self._uncached(overlap)
-        rates, ratio = self.pool.rates, replica.ratio.value
+        latency_model, ratio = self.pool.latency_model, replica.ratio.value
         running = replica.decoding
         ahead, ahead_pairs, stuck_s = self._ahead(replica)
         pairs = pairs_of(uncached, self.ask.prompt_tokens)
-        predicted_s = ratio * rates.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
+        predicted_s = ratio * latency_model.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
         found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
         self.considered[replica.id] = found
         return found
@@ -171,8 +171,8 @@ class PlacementContext:
             # the oldest is being computed: what is done of it is no longer ahead
             head = next(iter(replica.prefilling.values()))
             at_it_s = self.now - max(head.since, replica.progress_at)
-            rates, ratio = self.pool.rates, replica.ratio.value
-            expected_s = ratio * rates.first_token_s(head.uncached_tokens, head.pairs, replica.decoding)
+            latency_model, ratio = self.pool.latency_model, replica.ratio.value
+            expected_s = ratio * latency_model.first_token_s(head.uncached_tokens, head.pairs, replica.decoding)
             done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
             ahead -= int(head.uncached_tokens * done)
             ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
@@ -180,12 +180,12 @@ class PlacementContext:
                 stuck_s = at_it_s
         return ahead, ahead_pairs, stuck_s
 
-    def work_s(self, replica: Replica, prospect: Candidate) -> float:
+    def work_s(self, replica: Replica, candidate: Candidate) -> float:
         """How long computing the prompt keeps it busy."""
-        rates = self.pool.rates
-        if not rates.trusted:
+        latency_model = self.pool.latency_model
+        if not latency_model.trusted:
             return 0.0
-        return replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, replica.decoding)
+        return replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, replica.decoding)
 
     def _uncached(self, overlap_blocks: int) -> int:
         cached = int(overlap_blocks * self.tokens_per_block)

@@ -272,7 +272,7 @@ class Dispatcher:
                 pool.avoidance.answered(_organization_of(live), replica.id)
         if pool is not None:
             if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
-                pool.pace.ended(now - live.since)
+                pool.wait_estimator.ended(now - live.since)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:
                 self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
@@ -347,7 +347,7 @@ class Dispatcher:
         pool = self.fleet.pools[replica.pool]
         was = replica.health
         running = replica.decoding
-        token_s = replica.ratio.value * pool.rates.token_s(running)
+        token_s = replica.ratio.value * pool.latency_model.token_s(running)
         replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
         if event.load is not None:
             pool.retracted(replica.retracted(event.load.retracted))

@@ -56,7 +56,7 @@ class _Line(msgspec.Struct, eq=False):
     asks: list[tuple[float, int, QueuedRequest]] = []
 
 
-class _Stratum(msgspec.Struct, eq=False):
+class _LengthClass(msgspec.Struct, eq=False):
     """Prompts of one tier and length in one pool."""
 
     counter: float = 0.0
@@ -73,7 +73,7 @@ class FairQueue:
         """Those that wait, hold leases, or were here lately."""
         self._lines: dict[int, dict[int, dict[str, _Line]]] = {}
         """By class, by length class, by tenant."""
-        self._strata: dict[int, _Stratum] = {}
+        self._length_classes: dict[int, _LengthClass] = {}
         self._members: dict[tuple[str, str], QueuedRequest] = {}
         # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
         self._recent: OrderedDict[str, Tenant] = OrderedDict()
@@ -108,9 +108,9 @@ class FairQueue:
 
     def asked(self, name: str, share: float, now: float, length_class: int = 0) -> Tenant:
         """A tenant asks, whether it will have to wait or not."""
-        for other in self._strata.values():
+        for other in self._length_classes.values():
             other.asks *= ASKS_KEPT
-        self._strata.setdefault(length_class, _Stratum()).asks += 1.0
+        self._length_classes.setdefault(length_class, _LengthClass()).asks += 1.0
         tenant = self.tenant(name)
         recent = self._recent
         if recent.pop(name, None) is not None:
@@ -131,7 +131,7 @@ class FairQueue:
 
     def over_share_names(self) -> set[str]:
         """Of those that wait, who holds more than its share."""
-        names = {name for strata in self._lines.values() for lines in strata.values() for name in lines}
+        names = {name for by_length in self._lines.values() for lines in by_length.values() for name in lines}
         return {name for name in names if self.over_share(self.tenants[name])}
 
     def holds(self, name: str, tokens: int) -> None:
@@ -147,9 +147,9 @@ class FairQueue:
             backlogged = [other.counter for other in self.tenants.values() if other.waiting]
             tenant.counter = max(tenant.counter, min(backlogged, default=tenant.counter))
         tenant.waiting += 1
-        length_class = self._strata.setdefault(waiting.length_class, _Stratum())
+        length_class = self._length_classes.setdefault(waiting.length_class, _LengthClass())
         if not length_class.waiting:
-            busy = [other.counter for other in self._strata.values() if other.waiting]
+            busy = [other.counter for other in self._length_classes.values() if other.waiting]
             length_class.counter = max(length_class.counter, min(busy, default=length_class.counter))
         length_class.waiting += 1
         lines = self._lines.setdefault(ask.priority, {}).setdefault(waiting.length_class, {})
@@ -165,26 +165,26 @@ class FairQueue:
         """Leave the line, wherever it stands."""
         ask = waiting.ask
         del self._members[waiting.session.gateway_id, ask.lease_id]
-        strata = self._lines[ask.priority]
-        lines = strata[waiting.length_class]
+        by_length = self._lines[ask.priority]
+        lines = by_length[waiting.length_class]
         line = lines[ask.organization_id]
         del line.asks[bisect.bisect_left(line.asks, (waiting.start_by, waiting.number))]
         line.tenant.waiting -= 1
-        self._strata[waiting.length_class].waiting -= 1
+        self._length_classes[waiting.length_class].waiting -= 1
         if not line.asks:
             del lines[ask.organization_id]
             if not lines:
-                del strata[waiting.length_class]
-                if not strata:
+                del by_length[waiting.length_class]
+                if not by_length:
                     del self._lines[ask.priority]
 
     def in_order(self, now: float) -> Iterator[QueuedRequest]:
         """Everyone, whose turn it is first. Valid until the queue or a counter changes."""
         for priority in sorted(self._lines, reverse=True):
-            strata = self._lines[priority]
+            by_length = self._lines[priority]
             late: list[tuple[_Line, int]] = []
-            for key in sorted(strata, key=lambda key: (self._strata[key].counter, key)):
-                for line in sorted(strata[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name)):
+            for key in sorted(by_length, key=lambda key: (self._length_classes[key].counter, key)):
+                for line in sorted(by_length[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name)):
                     cut = bisect.bisect_left(line.asks, (now,))
                     if cut:
                         late.append((line, cut))
@@ -198,23 +198,23 @@ class FairQueue:
         """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""
         if not self._lines:
             return None
-        strata = self._lines[min(self._lines)]
-        key = max(strata, key=lambda key: (self._strata[key].counter, key))
-        line = max(strata[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name))
+        by_length = self._lines[min(self._lines)]
+        key = max(by_length, key=lambda key: (self._length_classes[key].counter, key))
+        line = max(by_length[key].values(), key=lambda line: (line.tenant.counter, line.tenant.name))
         return line.asks[-1][2]
 
     def ahead_of(self, waiting: QueuedRequest) -> int:
         """How many turns pass before one more ask like this gets its own, when shares are fair."""
         ahead = 0
-        for priority, strata in self._lines.items():
+        for priority, by_length in self._lines.items():
             if priority < waiting.ask.priority:
                 continue
             if priority > waiting.ask.priority:
-                ahead += sum(len(line.asks) for lines in strata.values() for line in lines.values())
+                ahead += sum(len(line.asks) for lines in by_length.values() for line in lines.values())
                 continue
-            own = self._turns(strata.get(waiting.length_class, {}), waiting.ask.organization_id)
+            own = self._turns(by_length.get(waiting.length_class, {}), waiting.ask.organization_id)
             ahead += own
-            for key, lines in strata.items():
+            for key, lines in by_length.items():
                 if key != waiting.length_class:
                     ahead += min(sum(len(line.asks) for line in lines.values()), own + 1)
         return ahead
@@ -228,7 +228,7 @@ class FairQueue:
         """Tokens given, or taken back when negative."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         tenant.counter += tokens / tenant.share
-        account = self._strata.setdefault(length_class, _Stratum())
+        account = self._length_classes.setdefault(length_class, _LengthClass())
         account.counter += tokens / max(account.asks, 1.0)
 
     def served(self, tenant: Tenant) -> None:

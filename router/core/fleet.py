@@ -100,7 +100,7 @@ class Fleet:
     def prefill_tokens_per_s(self, replica: Replica) -> float:
         """Learnt; 0 while nothing is known."""
         pool = self.pools.get(replica.pool)
-        return pool.rates.prefill_tokens_per_s / replica.ratio.value if pool is not None else 0.0
+        return pool.latency_model.prefill_tokens_per_s / replica.ratio.value if pool is not None else 0.0
 
     def forget_if_over(self, replica: Replica) -> None:
         """Drop a replica that is neither wanted nor in use."""

@@ -1,4 +1,4 @@
-"""What reports teach: rates, cache contents, lengths of answers. Decides nothing.
+"""What reports teach: the latency model, cache contents, lengths of answers. Decides nothing.
 
 An engine's `cached_tokens` is the truth, the index a prediction. Less than predicted: the engine has evicted what the
 index still held, and everything it had used less recently. More: the index had forgotten too early.
@@ -53,7 +53,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         if live.tpot_slo_s:
             pool.saw_pace(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
         if pool.token_teachers.admits(ask.organization_id):
-            pool.rates.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
+            pool.latency_model.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
@@ -69,15 +69,15 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
 def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int, now: float) -> None:
     if live.ask is None:
         return
-    organization_id, rates = live.ask.organization_id, pool.rates
+    organization_id, latency_model = live.ask.organization_id, pool.latency_model
     own = max(uncached_tokens, 1)
     tokens = live.work_ahead_tokens + own
     pairs = live.work_ahead_pairs + pairs_of(own, max(live.prompt_tokens, own))
-    if rates.trusted:
-        expected_s = rates.first_token_s(tokens, pairs, live.running)
+    if latency_model.trusted:
+        expected_s = latency_model.first_token_s(tokens, pairs, live.running)
         replica.ratio.learn(organization_id, live.observed_s, expected_s, now)
     if pool.first_token_teachers.admits(organization_id):
-        rates.saw_first_token(live.observed_s, tokens, pairs, live.running)
+        latency_model.saw_first_token(live.observed_s, tokens, pairs, live.running)
     live.observed_s = 0.0
 
 

@@ -3,7 +3,7 @@
 Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
 cannot be in time, give up the largest of those before it, itself included. On one machine of constant rate this keeps
 the most promises. Here the machine is the pool's time for prompts, and two things come before the largest work: a
-tenant that has more than its part of the queue is relieved of its own first, and a length of prompts of which hardly
+tenant that has more than its part of the queue loses its own first, and a length of prompts of which hardly
 any were served lately is spared, or the longest would never be.
 """
 

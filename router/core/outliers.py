@@ -49,12 +49,12 @@ def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
 def probe_expected_s(pool: PoolState, replica: Replica, now: float) -> float:
     """How long a probe asked now takes on an average engine; 0: what others have it compute would decide, or the pool's
     pace is not known."""
-    if not pool.rates.trusted:
+    if not pool.latency_model.trusted:
         return 0.0
     if replica.prefilling and len({cell for one in pool.replicas for cell in one.ratio.voices(now)}) > 1:
         return 0.0
     tokens, pairs = replica.prefill_tokens + 1, replica.prefill_pairs + pairs_of(1, 1)
-    return max(pool.rates.first_token_s(tokens, pairs, replica.decoding), START_S)
+    return max(pool.latency_model.first_token_s(tokens, pairs, replica.decoding), START_S)
 
 
 def probe_ended(replica: Replica, probe: Probe, now: float) -> None:

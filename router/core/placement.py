@@ -11,7 +11,7 @@ import heapq
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest
 from router.config import RouterConfig, slo_of
-from router.core import load_shedding as relief
+from router.core import load_shedding
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
 from router.core.fleet import Fleet
@@ -59,7 +59,7 @@ class Placer:
             waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        if waiting.tpot_slo_s and pool.returns.claim(ask, now):
+        if waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
             waiting.returned = True
         first = ask.priority >= pool.queue.highest and (
             waiting.returned or not (waiting.tpot_slo_s and len(pool.queue))
@@ -74,7 +74,7 @@ class Placer:
         else:
             self._queue(pool, waiting, now, out)
             if waiting.tpot_slo_s and waiting.pool:
-                self._relieve(pool, waiting.tpot_slo_s, now, out)
+                self._shed_load(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
@@ -93,7 +93,7 @@ class Placer:
                         return
                     continue
                 if self._place(pool, waiting, now, out, leave=True):
-                    pool.pace.served(now)
+                    pool.wait_estimator.served(now)
                     break  # counters have moved: whose turn it is must be asked anew
                 tried.add(waiting)
                 if len(tried) >= TRIES:
@@ -106,14 +106,14 @@ class Placer:
         if not waiting.tpot_slo_s or pool.idle or waiting.returned:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
-        if pool.rates.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
+        if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         tenant = pool.queue.tenant(waiting.ask.organization_id)
         over_share = pool.queue.over_share(tenant)
         opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
-            # who is left when the queue has been relieved goes when it is time, also on credit
-            opens_in_s = min(opens_in_s, max(relief.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
+            # who is left when the queue has shed its largest goes when it is time, also on credit
+            opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
             waiting.why = Reason.TPOT
@@ -167,19 +167,19 @@ class Placer:
         if session.connection is None:
             return False
         tenant = pool.queue.tenant(ask.organization_id)
-        question = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
-        replica = self.policy.choose(question)
+        context = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
+        replica = self.policy.choose(context)
         if replica is None:
-            waiting.why = question.why or Reason.PLACES_TAKEN
+            waiting.why = context.why or Reason.PLACES_TAKEN
             return False
         if leave:
             self.unqueue(waiting)
         self._decisions += 1
         replica.chosen = self._decisions
-        prospect = question.prospect(replica)
+        candidate = context.candidate(replica)
         lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
-        self.records.placed(question, replica, self.policy.name)
-        stamp = pool.index.stamp(question.match, replica.slot) if prospect.overlap_blocks else -1
+        self.records.placed(context, replica, self.policy.name)
+        stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,
             replica.id,
@@ -188,14 +188,14 @@ class Placer:
             lease=lease,
             ask=ask,
             prompt_tokens=ask.prompt_tokens,
-            uncached_tokens=prospect.uncached_tokens,
-            pairs=prospect.pairs,
-            growth_tokens=question.growth_tokens,
-            growth_left=question.growth_tokens,
-            overlap_blocks=prospect.overlap_blocks,
+            uncached_tokens=candidate.uncached_tokens,
+            pairs=candidate.pairs,
+            growth_tokens=context.growth_tokens,
+            growth_left=context.growth_tokens,
+            overlap_blocks=candidate.overlap_blocks,
             overlap_stamp=stamp,
-            work_ahead_tokens=prospect.ahead_tokens,
-            work_ahead_pairs=prospect.ahead_pairs,
+            work_ahead_tokens=candidate.ahead_tokens,
+            work_ahead_pairs=candidate.ahead_pairs,
             running=replica.decoding,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
@@ -203,13 +203,13 @@ class Placer:
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
-        live.work_s = work_s = question.work_s(replica, prospect)
+        live.work_s = work_s = context.work_s(replica, candidate)
         if replica.prefilling:
             live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
-        pool.index.hold(replica.slot, question.match)
+        pool.index.hold(replica.slot, context.match)
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        pool.queue.charge(tenant, waiting.length_class, prospect.uncached_tokens, question.growth_tokens)
+        pool.queue.charge(tenant, waiting.length_class, candidate.uncached_tokens, context.growth_tokens)
         pool.queue.served(tenant)
         self.hold(session, live, now)
         pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
@@ -221,14 +221,14 @@ class Placer:
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """When an engine must have it at the latest; when it was asked, where nothing is promised or known."""
-        if not waiting.ttft_slo_s or not pool.rates.trusted:
+        if not waiting.ttft_slo_s or not pool.latency_model.trusted:
             return waiting.asked_at
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
         uncached = max(ask.prompt_tokens - int(cached), 1)
         pairs = pairs_of(uncached, ask.prompt_tokens)
-        waiting.work_s = pool.rates.work_s(uncached, pairs, 0)
-        own_s = pool.rates.first_token_s(uncached, pairs, 0)
+        waiting.work_s = pool.latency_model.work_s(uncached, pairs, 0)
+        own_s = pool.latency_model.first_token_s(uncached, pairs, 0)
         return waiting.asked_at + max(waiting.ttft_slo_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
@@ -236,8 +236,10 @@ class Placer:
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        relieved = waiting.tpot_slo_s and pool.rates.trusted
-        in_vain = not relieved and pool.pace.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        shedding = waiting.tpot_slo_s and pool.latency_model.trusted
+        in_vain = (
+            not shedding and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
+        )
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full):
@@ -251,22 +253,22 @@ class Placer:
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
         waiting.pool = pool.name
         if not len(pool.queue):
-            pool.pace.filled(now)
+            pool.wait_estimator.filled(now)
         pool.queue.add(waiting)
         waiting.session.waiting[waiting.ask.lease_id] = waiting
         self._decisions += 1
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
 
-    def _relieve(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
+    def _shed_load(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
         """Refuse those because of whom others could not be in time."""
-        if not pool.rates.trusted or not pool.usable:
+        if not pool.latency_model.trusted or not pool.usable:
             return
-        if now < pool.relieved_at + len(pool.queue) * relief.PAUSE_S_PER_ASK:
+        if now < pool.shed_at + len(pool.queue) * load_shedding.PAUSE_S_PER_ASK:
             return
-        pool.relieved_at = now
+        pool.shed_at = now
         rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
-        for one in relief.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
+        for one in load_shedding.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
@@ -279,7 +281,7 @@ class Placer:
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Until one more like this gets its turn: a true Retry-After."""
-        return pool.pace.wait_s(pool.queue.ahead_of(waiting), pool.places)
+        return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
@@ -297,14 +299,14 @@ class Placer:
     ) -> None:
         """There is too much to do. told: what is said instead of the cause's sentence."""
         reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
-        if waiting.tpot_slo_s and pool.rates.trusted and pool.usable:
+        if waiting.tpot_slo_s and pool.latency_model.trusted and pool.usable:
             rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
-            retry_after_s, kept = pool.returns.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
+            retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
-            retry_after_s = pool.pace.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+            retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:

@@ -25,12 +25,12 @@ BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
 SLOW_ALLOWED = 0.15
 """Part of the streams that may miss their time per token before fewer prompts are let in."""
 SLOW_STEP = 0.02
-TEMPO_STEP = 0.003
+SPARE_PART_STEP = 0.003
 """Per stream that ends. A burst of short answers ends hundreds of them in a second, and must not close the pool for a
 minute."""
-TEMPO = 0.75
+SPARE_PART = 0.75
 """Of the time that streams can spare on average; some have short answers and can spare less."""
-LEAST_TEMPO = 0.3
+LEAST_SPARE_PART = 0.3
 UNKEEPABLE = 0.9
 """Engines that need this part of the promised time per token for a single stream miss it, whatever is held back."""
 HOPELESS_SHARE = 0.8
@@ -63,15 +63,15 @@ class PoolState:
         """How many of the free ones serve nobody. Kept likewise."""
         self.queue = FairQueue()
         self.served = Served()
-        self.returns = RetryReservations()
+        self.retry_reservations = RetryReservations()
         self.avoidance = Avoidance()
-        self.relieved_at = 0.0
+        self.shed_at = 0.0
         """When the queue was last gone through for asks that cannot be served."""
-        self.pace = WaitEstimator()
-        self.rates = LatencyModel()
+        self.wait_estimator = WaitEstimator()
+        self.latency_model = LatencyModel()
         self.first_token_teachers = Teachers()
         self.token_teachers = Teachers()
-        """Whose reports `rates` is learnt from."""
+        """Whose reports `latency_model` is learnt from."""
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
@@ -84,13 +84,13 @@ class PoolState:
         self.weighted = False
         """Their weights differ."""
         self.debt_s = 0.0
-        """Time of prefill granted that running streams have not yet made up for; see `tempo`."""
+        """Time of prefill granted that running streams have not yet made up for; see `spare_part`."""
         self.over_debt_s = 0.0
         """Of it, what was granted to tenants that thereby had more than their share: it holds nobody else back."""
         self._debt_at = 0.0
         self._contested_at = float("-inf")
         """When a tenant with more than its share was last held back for the others' sake."""
-        self.tempo = 1.0
+        self.spare_part = 1.0
         """Part of the time that streams can spare which is given to new prompts; learnt from how they fared."""
         self.slow = 0.0
         """Part of the streams that missed their time per token, moving."""
@@ -142,7 +142,7 @@ class PoolState:
         the one that knows it. It is paid off at the rate at which streams can wait and still keep their promise.
         """
         usable = self.usable
-        if not usable or not self.rates.trusted:
+        if not usable or not self.latency_model.trusted:
             return 0.0
         rate = self.pay_off(tpot_slo_s, now)
         if over_share:
@@ -172,10 +172,10 @@ class PoolState:
 
     def _rate(self, tpot_slo_s: float) -> float:
         """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
-        if self.rates.token_s(1) >= UNKEEPABLE * tpot_slo_s:
+        if self.latency_model.token_s(1) >= UNKEEPABLE * tpot_slo_s:
             return HOPELESS_SHARE * self.usable
-        spare = 1.0 - self.rates.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
-        return max(TEMPO * self.tempo * spare, LEAST_RATE) * self.usable
+        spare = 1.0 - self.latency_model.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
+        return max(SPARE_PART * self.spare_part * spare, LEAST_RATE) * self.usable
 
     def backlog_s(self, credit_s: float) -> float:
         """Of the prefill granted, what is in everyone's way: what streams have yet to make up for beyond a credit per
@@ -185,7 +185,9 @@ class PoolState:
     def saw_pace(self, kept: bool) -> None:
         """A stream ended, with its time per token as promised or not."""
         self.slow += SLOW_STEP * ((not kept) - self.slow)
-        self.tempo = min(max(self.tempo * (1 - TEMPO_STEP * (self.slow - SLOW_ALLOWED)), LEAST_TEMPO), 1.0)
+        self.spare_part = min(
+            max(self.spare_part * (1 - SPARE_PART_STEP * (self.slow - SLOW_ALLOWED)), LEAST_SPARE_PART), 1.0
+        )
 
     def saw_prompt(self, tokens: int, blocks: int) -> None:
         """A prompt of so many tokens made so many whole blocks."""

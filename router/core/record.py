@@ -82,27 +82,27 @@ class RecordBook:
         """This request is among those remembered."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
-    def placed(self, question: PlacementContext, replica: Replica, policy: str) -> None:
+    def placed(self, context: PlacementContext, replica: Replica, policy: str) -> None:
         """It was granted this replica."""
-        if not self.wants(question.ask.request_id):
+        if not self.wants(context.ask.request_id):
             return
         candidates = tuple(
             CandidateRecord(
                 one.replica.id, one.overlap_blocks, one.uncached_tokens, one.ahead_tokens, one.replica.leases,
                 one.predicted_s, one.cost,
             )
-            for one in question.considered.values()
+            for one in context.considered.values()
         )  # fmt: skip
-        prospect = question.considered[replica.id]
+        candidate = context.considered[replica.id]
         self._add(
-            question.waiting,
-            question.pool.name,
+            context.waiting,
+            context.pool.name,
             policy,
-            question.now,
+            context.now,
             candidates=candidates,
             chosen=replica.id,
-            predicted_s=prospect.predicted_s,
-            predicted_cached_tokens=question.ask.prompt_tokens - prospect.uncached_tokens,
+            predicted_s=candidate.predicted_s,
+            predicted_cached_tokens=context.ask.prompt_tokens - candidate.uncached_tokens,
         )
 
     def refused(

@@ -96,7 +96,7 @@ class QueuedRequest(msgspec.Struct, eq=False):
     length: int = 0
     """Longest prompt of those that are promised the same; 0: nothing is promised."""
     length_class: int = 0
-    """The same where length classes share the pool; 0: all are one, and who cannot be served is relieved."""
+    """The same where length classes share the pool; 0: all are one, and who cannot be in time is shed."""
     work_s: float = 0.0
     """How long its prompt is expected to keep an average engine busy, known while it waits."""
     returned: bool = False

@@ -13,8 +13,8 @@ class Policy(Protocol):
 
     name: str
 
-    def choose(self, question: PlacementContext) -> Replica | None:
-        """A replica of `question.pool.free` for which `question.takes` it; None when there is none.
+    def choose(self, context: PlacementContext) -> Replica | None:
+        """A replica of `context.pool.free` for which `context.takes` it; None when there is none.
 
         Called once per attempt to place an ask, in the order of decisions; the core counts the lease on the choice
         before it asks again. A policy may look at a few replicas only, but must not answer None while one it has not

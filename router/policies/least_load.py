@@ -17,9 +17,9 @@ class LeastLoad:
 
     name = "least_load"
 
-    def choose(self, question: PlacementContext) -> Replica | None:
+    def choose(self, context: PlacementContext) -> Replica | None:
         """The candidate with the least load after taking this one."""
-        return min(question.candidates(), key=_burden, default=None)
+        return min(context.candidates(), key=_burden, default=None)
 
 
 def _burden(replica: Replica) -> tuple[float, float, int]:

@@ -79,37 +79,37 @@ class Prefix:
         self._weights = weights or PrefixWeights()
         self._turn = 0
 
-    def choose(self, question: PlacementContext) -> Replica | None:
+    def choose(self, context: PlacementContext) -> Replica | None:
         """The candidate with the least cost."""
-        free = question.pool.free
+        free = context.pool.free
         if len(free) <= EXHAUSTIVE:
-            return self._best(question, question.candidates())
-        best = self._best(question, [one for one in self._few(question, free) if question.takes(one)])
-        return best or self._best(question, question.candidates())
+            return self._best(context, context.candidates())
+        best = self._best(context, [one for one in self._few(context, free) if context.takes(one)])
+        return best or self._best(context, context.candidates())
 
-    def _best(self, question: PlacementContext, candidates: list[Replica]) -> Replica | None:
+    def _best(self, context: PlacementContext, candidates: list[Replica]) -> Replica | None:
         if not candidates:
             return None
-        ring = question.pool.ring.clockwise(affinity_key(question.ask)) if len(candidates) > 1 else iter(())
+        ring = context.pool.ring.clockwise(affinity_key(context.ask)) if len(candidates) > 1 else iter(())
         home = next(ring, None)
         best, least = candidates[0], float("inf")
-        waiting = question.waiting
+        waiting = context.waiting
         ttft_slo_s = waiting.ttft_slo_s
-        left_s = max(waiting.asked_at + ttft_slo_s - question.now, SHORTEST_LEFT_S) if ttft_slo_s else 0.0
+        left_s = max(waiting.asked_at + ttft_slo_s - context.now, SHORTEST_LEFT_S) if ttft_slo_s else 0.0
         for replica in candidates:
-            prospect = question.prospect(replica)
-            prospect.cost = _cost(self._weights, question, prospect, replica is home, left_s)
-            if prospect.cost < least or (prospect.cost == least and replica.chosen < best.chosen):
-                best, least = replica, prospect.cost
+            candidate = context.candidate(replica)
+            candidate.cost = _cost(self._weights, context, candidate, replica is home, left_s)
+            if candidate.cost < least or (candidate.cost == least and replica.chosen < best.chosen):
+                best, least = replica, candidate.cost
         return best
 
-    def _few(self, question: PlacementContext, free: list[Replica]) -> list[Replica]:
-        pool = question.pool
+    def _few(self, context: PlacementContext, free: list[Replica]) -> list[Replica]:
+        pool = context.pool
         found: dict[str, Replica] = {}
-        for slot, _ in pool.index.holders(question.match, HOLDERS):
+        for slot, _ in pool.index.holders(context.match, HOLDERS):
             replica = pool.by_slot[slot]
             found[replica.id] = replica
-        for place, replica in enumerate(pool.ring.clockwise(affinity_key(question.ask))):
+        for place, replica in enumerate(pool.ring.clockwise(affinity_key(context.ask))):
             if place == RING_PLACES:
                 break
             found[replica.id] = replica
@@ -120,15 +120,15 @@ class Prefix:
         return list(found.values())
 
 
-def _cost(weights: PrefixWeights, question: PlacementContext, prospect: Candidate, home: bool, left_s: float) -> float:
+def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidate, home: bool, left_s: float) -> float:
     """left_s: of the promise; 0: nothing is promised."""
-    replica, rates = prospect.replica, question.pool.rates
+    replica, latency_model = candidate.replica, context.pool.latency_model
     running = replica.decoding
     if replica.prefilling:
-        own_s = replica.ratio.value * rates.work_s(prospect.uncached_tokens, prospect.pairs, running)
+        own_s = replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, running)
     else:  # nothing is ahead: all of the prediction but the start
-        own_s = prospect.predicted_s - replica.ratio.value * rates.first_token.weights[0]
-    pool, predicted_s = question.pool, prospect.predicted_s
+        own_s = candidate.predicted_s - replica.ratio.value * latency_model.first_token.weights[0]
+    pool, predicted_s = context.pool, candidate.predicted_s
     if left_s:
         cost = weights.own * own_s + weights.wait * predicted_s
         if predicted_s > weights.safe * left_s:
@@ -141,11 +141,11 @@ def _cost(weights: PrefixWeights, question: PlacementContext, prospect: Candidat
         cost += weights.eviction * own_s * math.exp(-prompts_since / weights.reuse_prompts)
     if running:
         pauses_s = own_s * running
-        slower_s = replica.ratio.value * rates.token_s_per_stream * question.growth_tokens * running
+        slower_s = replica.ratio.value * latency_model.token_s_per_stream * context.growth_tokens * running
         cost += weights.harm * (pauses_s + slower_s)
     if home:
         cost -= weights.affinity * own_s
-    age_s = question.now - replica.healthy_since
+    age_s = context.now - replica.healthy_since
     if age_s < weights.slow_start_s:
         cost += weights.cold * (1 - age_s / weights.slow_start_s) * own_s
     # where prompts are so short that all replicas look alike, noise in the rates must not send everyone to one

@@ -11,6 +11,6 @@ class RoundRobin:
 
     name = "round_robin"
 
-    def choose(self, question: PlacementContext) -> Replica | None:
+    def choose(self, context: PlacementContext) -> Replica | None:
         """The candidate chosen longest ago."""
-        return min(question.candidates(), key=lambda replica: (replica.chosen, replica.id), default=None)
+        return min(context.candidates(), key=lambda replica: (replica.chosen, replica.id), default=None)

@@ -117,12 +117,12 @@ def test_before_anything_is_known_engines_are_given_little_and_more_with_every_a
 
 def test_a_crowd_is_not_taken_for_slow_engines() -> None:
     core = Core(ONE)
-    rates = core.core.fleet.pools["pool"].rates
+    latency_model = core.core.fleet.pools["pool"].latency_model
     for _ in range(40):
-        rates.saw_tokens(1.0, 100, 1, 0.0)
+        latency_model.saw_tokens(1.0, 100, 1, 0.0)
     for _ in range(400):
-        rates.saw_tokens(10.0, 100, 1, 9.2)
-    assert rates.token_s(1) == pytest.approx(0.01, rel=0.1)
+        latency_model.saw_tokens(10.0, 100, 1, 9.2)
+    assert latency_model.token_s(1) == pytest.approx(0.01, rel=0.1)
 
 
 @pytest.mark.parametrize(("tenant", "held_back"), [("neighbour", False), ("greedy", True)])

@@ -113,7 +113,7 @@ def test_who_comes_back_neither_owes_nor_is_owed() -> None:
     assert queue.tenant("back").counter == queue.tenant("steady").counter, "no credit for having been away"
 
 
-def test_a_stratum_is_not_starved_by_one_with_longer_patience() -> None:
+def test_a_length_class_is_not_starved_by_one_with_longer_patience() -> None:
     queue = FairQueue()
     for number in range(20):
         queue.add(waiting(number, "a", length_class=65_536, start_by=10.0))

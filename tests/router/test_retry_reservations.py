@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.lease import LeaseRequest
-from router.core import retry_reservations as returns
+from router.core import retry_reservations
 from router.core.retry_reservations import HORIZON_S, PART, VALID_S, RetryReservations
 from tests.router.fakes import ask
 
@@ -41,8 +41,8 @@ def test_beyond_the_horizon_nothing_is_kept_and_shorter_prompts_still_fit() -> N
 
 def test_places_are_bounded_and_old_ones_forgotten() -> None:
     kept = RetryReservations()
-    for number in range(returns.LIMIT + 100):
+    for number in range(retry_reservations.LIMIT + 100):
         kept.book(prompt(number), 0.001, 100.0, 0.0, 0.0)
-    assert len(kept) == returns.LIMIT
+    assert len(kept) == retry_reservations.LIMIT
     kept.book(prompt(1_000_000), 0.001, 100.0, 0.0, 10_000.0)
     assert len(kept) == 1

@@ -210,11 +210,11 @@ def test_one_organization_teaches_at_most_as_much_as_all_others(names: list[str]
 def test_the_pools_rates_are_the_others_however_much_one_organization_sends() -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=1_000), slos=())
     core.learn(0.0001)
-    rates = core.core.fleet.pools["pool"].rates
-    before_s = rates.first_token_s(1_000, 500_000.0, 0)
+    latency_model = core.core.fleet.pools["pool"].latency_model
+    before_s = latency_model.first_token_s(1_000, 500_000.0, 0)
     for number in range(1_500):
         core.served(1_000, 0.11 if number % 10 == 0 else 0.33, organization_id=ALICE if number % 10 == 0 else MALLORY)
-    assert rates.first_token_s(1_000, 500_000.0, 0) < 1.35 * before_s
+    assert latency_model.first_token_s(1_000, 500_000.0, 0) < 1.35 * before_s
 
 
 def test_memory_is_bounded_however_many_organizations_there_are() -> None:

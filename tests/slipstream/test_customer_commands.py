@@ -153,9 +153,9 @@ async def server() -> AsyncIterator[Receiver]:
 class Customer:
     """Has a webhook, and a worker that sends to it while a command runs."""
 
-    def __init__(self, shell: Shell, courier: WebhookDelivery, config: tuple[str, ...]) -> None:
+    def __init__(self, shell: Shell, delivery: WebhookDelivery, config: tuple[str, ...]) -> None:
         self.shell = shell
-        self._courier = courier
+        self._delivery = delivery
         self._config = config
 
     async def webhooks(self, *arguments: str) -> tuple[int, str]:
@@ -171,7 +171,7 @@ class Customer:
                 due.set()
                 await asyncio.sleep(0.05)
 
-        worker, waking = asyncio.create_task(self._courier.run(due, stop)), asyncio.create_task(wake())
+        worker, waking = asyncio.create_task(self._delivery.run(due, stop)), asyncio.create_task(wake())
         try:
             return await self.webhooks(*arguments)
         finally:

@@ -57,7 +57,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 class WebhookDelivery:
     """Several may run at once, here and in other workers.
 
-    A delivery takes a slot of this courier while it is under way. What is due is started as slots get free, by turns
+    Each delivery takes a slot here while it is under way. What is due is started as slots get free, by turns
     among the organizations (queue.py), and none may hold more than its share: a receiver that never answers costs its
     own organization slots and nobody else time.
     """
@@ -67,22 +67,13 @@ class WebhookDelivery:
         self._pepper = pepper
         self._config = config
 
-    async def round(self) -> int:
-        """Deliver until nothing is due and nothing under way; returns how many were tried. Raises what asyncpg does."""
-        tried = 0
-        async with self._at_work() as shift:
-            while True:
-                tried += await shift.start_due()
-                if not await shift.one_ends():
-                    return tried
-
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
         """Deliver whatever becomes due, until `stop`; what is under way then has STOP_GRACE_S to end.
 
         due: set when there may be something to start, which an ended delivery does too. A database that is away is met
         again when it is set next.
         """
-        async with self._at_work(due.set) as shift:
+        async with self.at_work(due.set) as shift:
             while not stop.is_set():
                 await due.wait()
                 due.clear()
@@ -101,7 +92,8 @@ class WebhookDelivery:
             await connection.close()
 
     @contextlib.asynccontextmanager
-    async def _at_work(self, on_slot_free: Callable[[], None] = lambda: None) -> AsyncIterator[Shift]:
+    async def at_work(self, on_slot_free: Callable[[], None] = lambda: None) -> AsyncIterator[Shift]:
+        """Slots to deliver in; what is under way when they are left is cancelled, and comes back after its lease."""
         name = "slipstream-webhooks"
         pool = await lazy_pool(self._url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name=name)
         try:
@@ -116,7 +108,7 @@ class WebhookDelivery:
 
 
 class Shift:
-    """The slots of a courier at work, and the deliveries in them."""
+    """The slots of one run, and the deliveries in them."""
 
     def __init__(
         self,
@@ -142,13 +134,6 @@ class Shift:
             self._under_way[task] = delivery
             task.add_done_callback(self._ended)
         return len(found)
-
-    async def one_ends(self) -> bool:
-        """Wait for the next end; False when nothing is under way."""
-        if not self._under_way:
-            return False
-        await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-        return True
 
     async def end(self, grace_s: float) -> None:
         """Wait for what is under way, then cancel it: its lease brings it back."""

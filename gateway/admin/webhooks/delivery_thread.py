@@ -1,4 +1,4 @@
-"""A courier at work in a thread of its own, so that no task of the worker waits for anybody's server."""
+"""Webhook delivery in a thread of its own, so that no task of the worker waits for anybody's server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DeliveryThread:
         try:
             asyncio.run(self._deliver())
         except Exception:
-            _log.exception("webhooks: the courier ended; the next run of its task begins another")
+            _log.exception("webhooks: delivery ended; the next run of its task begins another")
         finally:
             self._begun.set()
 

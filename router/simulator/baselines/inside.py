@@ -21,10 +21,10 @@ class SmgInside:
         self._block_tokens = block_tokens
         self._rule: SmgCacheAware | None = None
 
-    def choose(self, question: PlacementContext) -> Replica | None:
+    def choose(self, context: PlacementContext) -> Replica | None:
         """The tree's owner of the prefix if it may have it, else the least loaded that may."""
-        replicas = question.pool.replicas
-        takers = {replica.id for replica in question.candidates()}
+        replicas = context.pool.replicas
+        takers = {replica.id for replica in context.candidates()}
         allowed = [number for number, replica in enumerate(replicas) if replica.id in takers]
         if not allowed:
             return None
@@ -33,7 +33,7 @@ class SmgInside:
             self._rule.prepare(len(replicas), random.Random(0))
         # the core's leases are the requests in flight, those that left included
         self._rule.in_flight = [replica.leases for replica in replicas]
-        return replicas[self._rule.choose_among(Request(question.ask, self._block_tokens), allowed, question.now)]
+        return replicas[self._rule.choose_among(Request(context.ask, self._block_tokens), allowed, context.now)]
 
 
 class MostCached:
@@ -41,10 +41,10 @@ class MostCached:
 
     name = "most_cached"
 
-    def choose(self, question: PlacementContext) -> Replica | None:
+    def choose(self, context: PlacementContext) -> Replica | None:
         """One line of affinity over the core's own index of prefixes."""
         return max(
-            question.candidates(),
-            key=lambda replica: (question.prospect(replica).overlap_blocks, -replica.leases, -replica.chosen),
+            context.candidates(),
+            key=lambda replica: (context.candidate(replica).overlap_blocks, -replica.leases, -replica.chosen),
             default=None,
         )

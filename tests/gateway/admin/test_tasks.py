@@ -27,8 +27,8 @@ async def test_a_budgets_threshold_reaches_the_customer_once(people: People, adm
     made = await operator.make(f"/organizations/{organization['id']}/webhooks", {"url": "https://example.com/"})
     app = Celery("test")
     config = WebhooksConfig(allow_private_addresses=True)
-    courier = DeliveryThread(admin_postgres_url, lambda: people.pepper, config)
-    tasks.add_tasks(app, admin_postgres_url, lambda: people.pepper, config, courier.wake)
+    delivery = DeliveryThread(admin_postgres_url, lambda: people.pepper, config)
+    tasks.add_tasks(app, admin_postgres_url, lambda: people.pepper, config, delivery.wake)
     crossings = [
         Crossing(organization["id"], "organization", organization["id"], None, "2026-11", percent, 5_000, spent)
         for percent, spent in ((80, 4_000), (80, 4_100), (100, 5_000))
@@ -47,7 +47,7 @@ async def test_a_budgets_threshold_reaches_the_customer_once(people: People, adm
             await asyncio.to_thread(app.tasks[tasks.DELIVER])
             await until(lambda: len(ours()) >= 2)
         finally:
-            await asyncio.to_thread(courier.stop)
+            await asyncio.to_thread(delivery.stop)
     told = sorted((event["type"], event["data"]["percent"], event["data"]["spent_micro"]) for event in ours())
     assert told == [("budget.exhausted", 100, 5_000), ("budget.threshold_reached", 80, 4_000)]
 
@@ -70,15 +70,15 @@ async def test_the_sweep_forgets_old_idempotency_keys(people: People, admin_post
 async def test_a_database_that_is_away_is_met_again(caplog: pytest.LogCaptureFixture) -> None:
     app = Celery("test")
     away = "postgresql://slipstream@/slipstream?host=/nonexistent"
-    courier = DeliveryThread(away, lambda: b"pepper", WebhooksConfig())
-    tasks.add_tasks(app, away, lambda: b"pepper", WebhooksConfig(), courier.wake)
+    delivery = DeliveryThread(away, lambda: b"pepper", WebhooksConfig())
+    tasks.add_tasks(app, away, lambda: b"pepper", WebhooksConfig(), delivery.wake)
     try:
         for _ in range(2):
             await asyncio.to_thread(app.tasks[tasks.DELIVER])
             await until(lambda: "webhooks wait for the database" in caplog.text)
             caplog.clear()  # and the thread still works
     finally:
-        await asyncio.to_thread(courier.stop)
+        await asyncio.to_thread(delivery.stop)
     await asyncio.to_thread(app.tasks[tasks.SWEEP])
 
 

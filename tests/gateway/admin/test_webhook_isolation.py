@@ -27,6 +27,7 @@ from gateway.db.engine import connect
 from gateway.limits.spending import Crossing
 from tests.gateway.admin.people import People
 from tests.gateway.admin.receiver import receiver, tar_pits
+from tests.gateway.admin.webhook_round import deliver_round
 from tests.gateway.auth.wire import until
 
 PEPPER = b"p" * 32
@@ -166,9 +167,8 @@ async def test_a_test_is_tried_once(database: asyncpg.Connection[Any], fresh_pos
             organization,
             webhook,
         )
-        assert (
-            await WebhookDelivery(fresh_postgres_url, PEPPER, WebhooksConfig(allow_private_addresses=True)).round() == 1
-        )
+        delivery = WebhookDelivery(fresh_postgres_url, PEPPER, WebhooksConfig(allow_private_addresses=True))
+        assert await deliver_round(delivery) == 1
     assert await database.fetchval("SELECT state FROM gateway.webhook_deliveries") == "failed"
 
 

@@ -1,4 +1,4 @@
-"""Clocks that are wrong and are set: the real scripts and their twin, under a clock that jumps either way over midnight
+"""Clocks that are wrong and are set: scripts and reference, under a clock that jumps either way over midnight
 and over a month's end, with gateways that die meanwhile."""
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gateway.limits.levels import Level, Limits
 from gateway.limits.local import DAYS_KEPT, LONGEST_LEASE_MS
 from gateway.limits.plan import DAY_MS, MINUTE_MS, Decision, Plan, Status
 from tests.gateway.limits.ledgers import Platform
+from tests.gateway.limits.reference import StandIn
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule
-from tests.gateway.limits.twin import StandIn
 
 HOUR_MS = 60 * MINUTE_MS
 MONTH_END_MS = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000)

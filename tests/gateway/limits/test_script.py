@@ -22,9 +22,9 @@ from gateway.limits.plan import DAY_MS, Decision, Plan, Status, plan_of
 from gateway.limits.script import Calls, Script
 from tests.deployment import free_port
 from tests.gateway.limits.ledgers import Platform
+from tests.gateway.limits.reference import StandIn
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule, words
-from tests.gateway.limits.twin import StandIn
 
 NOW_MS = 1_700_000_000_000
 
@@ -43,14 +43,14 @@ def timed(store: AnyStore) -> Iterator[TimedStore]:
 def test_ten_thousand_touches_drift_by_nothing(limit: int) -> None:
     """Touching a bucket every 6 ms or once after 60 s refills exactly the same."""
     plan = fresh(Limits(tokens_per_minute=limit))
-    twin = StandIn(LEASE_MS, 0)
-    assert twin.reserve(0, plan, "e", "all", Cost(0, limit)).status is Status.ADMITTED
-    twin.settle(0, plan, "all", 1, Cost(0, limit))
+    reference = StandIn(LEASE_MS, 0)
+    assert reference.reserve(0, plan, "e", "all", Cost(0, limit)).status is Status.ADMITTED
+    reference.settle(0, plan, "all", 1, Cost(0, limit))
     for ms in range(1, 60_000, 6):
-        assert twin.reserve(ms, plan, "e", "touch", Cost()).status is Status.ADMITTED
-        twin.settle(ms, plan, "touch", 1, Cost())
-    assert twin.look(59_999, plan, "e")[3] == limit * 59_999
-    assert twin.look(60_000, plan, "e")[3] == limit * 60_000
+        assert reference.reserve(ms, plan, "e", "touch", Cost()).status is Status.ADMITTED
+        reference.settle(ms, plan, "touch", 1, Cost())
+    assert reference.look(59_999, plan, "e")[3] == limit * 59_999
+    assert reference.look(60_000, plan, "e")[3] == limit * 60_000
 
 
 def test_the_wait_is_exact_to_the_millisecond(timed: TimedStore) -> None:

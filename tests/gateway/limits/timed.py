@@ -28,7 +28,7 @@ def timed_source(name: str) -> str:
 
 
 class TimedStore:
-    """Calls the scripts as the gateway packs them, the time appended. Same verbs and answers as its twin."""
+    """Calls the scripts as the gateway packs them, the time appended. Same verbs and answers as its reference."""
 
     incarnation = "1"
 

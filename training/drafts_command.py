@@ -1,4 +1,4 @@
-"""`python -m training guesses`: how many tokens a check of guesses gives a model, by source and temperature."""
+"""`python -m training drafts`: how many tokens a check of drafts gives a model, by source and temperature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.code_files import load
 from training.evaluate_command import PARTS, stretches
 
 LONGEST_QUESTION = 1500
-"""Tokens: a text of 2,000 to look something up in says nothing about guesses, and takes long."""
+"""Tokens: a text of 2,000 to look something up in says nothing about drafts, and takes long."""
 
 
 @click.command()
@@ -30,7 +30,7 @@ LONGEST_QUESTION = 1500
 @click.option("--new-tokens", default=96, show_default=True, help="At most, to each.")
 @click.option("--seed", default=5, show_default=True)
 def command(model: Path, corpus: Path | None, head: Path | None, prompts: int, new_tokens: int, seed: int) -> None:
-    """Continue held-out text one piece at a time, with three guesses a check."""
+    """Continue held-out text one piece at a time, with three drafts a check."""
     torch.set_num_threads(1)
     asked = questions(model, prompts // 8) if corpus is None else code(model, corpus, prompts, seed)
     rows = measure(model, asked, new_tokens, head or model / "draft")

@@ -30,7 +30,7 @@ class StoredAccount(Account):
     ids: set[str] = msgspec.field(default_factory=set)
 
 
-class Twin(StandIn):
+class ReferenceLimiter(StandIn):
     """Same verbs, arithmetic and answers as the scripts; what each promises is written there.
 
     A month's money is known only once it has been counted from the ledger, in each incarnation anew.

@@ -7,7 +7,7 @@ from pathlib import Path
 from evals.slices.registry import SLICES
 from training.acceptance import Acceptance
 from training.chat_source import ASSISTANT, BEGIN
-from training.guesses_command import LONGEST_QUESTION, questions, table
+from training.drafts_command import LONGEST_QUESTION, questions, table
 
 
 def test_every_slice_that_is_short_enough_is_asked() -> None:

@@ -1,4 +1,4 @@
-"""The scripts in a real store against their naive twin in dictionaries: same calls, same answers, at any time of day,
+"""The scripts in a real store against their reference in dictionaries: same calls, same answers, at any time of day,
 with gateways that die, come back and lose their store."""
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import DAY_MS, MINUTE_MS, NO_LIMIT, Plan, Status, amounts_of, plan_of
+from tests.gateway.limits.reference import ReferenceLimiter
 from tests.gateway.limits.store import AnyStore
 from tests.gateway.limits.timed import LEASE_MS, PERCENTS, TOMB_MS, TimedStore
-from tests.gateway.limits.twin import Twin
 
 EDGES_MS = [1, LEASE_MS - 1, LEASE_MS, TOMB_MS - LEASE_MS, TOMB_MS, MINUTE_MS, DAY_MS, 31 * DAY_MS]
 EPOCHS = ["a", "b", "c"]
@@ -53,13 +53,13 @@ def rules_of(limits: list[Limits]) -> list[Rule]:
     return [Rule(*place, each) for place, each in zip(places, limits, strict=False)]
 
 
-class Twins(RuleBasedStateMachine):
+class Comparison(RuleBasedStateMachine):
     client: redis.Redis
 
     def __init__(self) -> None:
         super().__init__()
         self.store = TimedStore(self.client)
-        self.twin = Twin(LEASE_MS, TOMB_MS, PERCENTS)
+        self.reference = ReferenceLimiter(LEASE_MS, TOMB_MS, PERCENTS)
         self.now_ms = START_MS
         self.plans: dict[str, Plan] = {}
         self.tokens = 0
@@ -74,7 +74,7 @@ class Twins(RuleBasedStateMachine):
     @rule(number=IDS, epoch=st.sampled_from(EPOCHS), cost=COSTS)
     def reserve(self, number: str, epoch: str, cost: Cost) -> None:
         theirs = self.store.reserve(self.now_ms, self.plan, epoch, number, cost)
-        ours = self.twin.reserve(self.now_ms, self.plan, epoch, number, cost)
+        ours = self.reference.reserve(self.now_ms, self.plan, epoch, number, cost)
         assert theirs == ours
         if ours.status is Status.REFUSED and ours.counter <= 4:
             rule, amount = self.plan.rules[ours.rule - 1], amounts_of(1, cost)[ours.counter - 1]
@@ -85,20 +85,20 @@ class Twins(RuleBasedStateMachine):
     def settle(self, number: str, used: Cost, refund: bool) -> None:
         for _ in range(2):  # the second one is a no-op, on both sides
             theirs = self.store.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
-            assert theirs == self.twin.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
+            assert theirs == self.reference.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
 
     @rule(epoch=st.sampled_from(EPOCHS))
     def beat(self, epoch: str) -> None:
-        assert self.store.beat(self.now_ms, self.plan, epoch) == self.twin.beat(self.now_ms, epoch)
+        assert self.store.beat(self.now_ms, self.plan, epoch) == self.reference.beat(self.now_ms, epoch)
 
     @rule(number=IDS, epoch=st.sampled_from(EPOCHS), cost=COSTS)
     def announce(self, number: str, epoch: str, cost: Cost) -> None:
         theirs = self.store.announce(self.now_ms, self.plan, epoch, number, cost)
-        assert theirs == self.twin.announce(self.now_ms, self.plan, epoch, number, cost)
+        assert theirs == self.reference.announce(self.now_ms, self.plan, epoch, number, cost)
 
     @rule(number=IDS)
     def retire(self, number: str) -> None:
-        assert self.store.retire(self.now_ms, self.plan, number) == self.twin.retire(self.now_ms, number)
+        assert self.store.retire(self.now_ms, self.plan, number) == self.reference.retire(self.now_ms, number)
 
     @rule(which=st.integers(0, 3), ledger_micro=st.integers(0, 200))
     def count_money_anew(self, which: int, ledger_micro: int) -> None:
@@ -106,35 +106,35 @@ class Twins(RuleBasedStateMachine):
         self.tokens += 1
         token = str(self.tokens)
         begun = self.store.begin(self.now_ms, planned.key, token)
-        assert begun == self.twin.begin(self.now_ms, planned.name, token)
+        assert begun == self.reference.begin(self.now_ms, planned.name, token)
         ids = self.store.ids(self.now_ms, planned.key, token)
-        assert ids == self.twin.ids(self.now_ms, planned.name, token)
+        assert ids == self.reference.ids(self.now_ms, planned.name, token)
         month = datetime.fromtimestamp(self.now_ms / 1_000, UTC)
         number = month.year * 12 + month.month - 1
         theirs = self.store.seed(self.now_ms, planned.key, token, ledger_micro, len(ids or ()), number)
-        assert theirs == self.twin.seed(self.now_ms, planned.name, token, ledger_micro, len(ids or ()))
+        assert theirs == self.reference.seed(self.now_ms, planned.name, token, ledger_micro, len(ids or ()))
 
     @rule(which=st.integers(0, 3))
     def unseed(self, which: int) -> None:
         planned = self.plan.rules[which % len(self.plan.rules)]
         self.store.unseed(self.now_ms, planned.key)
-        self.twin.unseed(self.now_ms, planned.name)
+        self.reference.unseed(self.now_ms, planned.name)
 
     @rule(which=st.integers(0, 3), percent=st.sampled_from(PERCENTS))
     def told(self, which: int, percent: int) -> None:
         planned = self.plan.rules[which % len(self.plan.rules)]
         month = datetime.fromtimestamp(self.now_ms / 1_000, UTC)
         self.store.told(self.now_ms, planned.key, percent, month.year * 12 + month.month - 1)
-        self.twin.told(self.now_ms, planned.name, percent)
+        self.reference.told(self.now_ms, planned.name, percent)
 
     @rule()
     def store_restarts_with_its_data(self) -> None:
-        self.store.incarnation = self.twin.incarnation = f"{self.store.incarnation}1"
+        self.store.incarnation = self.reference.incarnation = f"{self.store.incarnation}1"
 
     @rule()
     def data_is_lost(self) -> None:
         self.client.flushdb()
-        self.twin.forget_everything()
+        self.reference.forget_everything()
 
     @rule(ms=st.integers(0, 70_000) | st.sampled_from(EDGES_MS))
     def time_passes(self, ms: int) -> None:
@@ -148,7 +148,7 @@ class Twins(RuleBasedStateMachine):
     def nothing_exceeds_its_capacity(self) -> None:
         if not hasattr(self, "plan"):
             return
-        left = self.twin.look(self.now_ms, self.plan, "nobody")
+        left = self.reference.look(self.now_ms, self.plan, "nobody")
         assert self.store.look(self.now_ms, self.plan, "nobody") == left
         for at, planned in enumerate(self.plan.rules):
             for position, limit in enumerate(planned.limits):
@@ -164,7 +164,7 @@ def test_scripts_and_twin_agree(store: AnyStore, examples: int) -> None:
     with store.client() as client:
         if client.connection_pool.connection_kwargs.get("path") is None:
             pytest.skip("flushes the database: only on a store of our own")
-        machine = type("Machine", (Twins,), {"client": client})
+        machine = type("Machine", (Comparison,), {"client": client})
         run_state_machine_as_test(
             machine,
             settings=settings(
