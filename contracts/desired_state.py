@@ -6,7 +6,7 @@ Stored as a row per version, seeded from the settings file, handed by gateways t
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -48,6 +48,12 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
     """Output limit when the client gives none; always cut to what the context leaves."""
+    fim_window: bool = True
+    """A gap whose file does not fit is filled from a window around the cursor. false: such a request is refused."""
+    fim_rendered: Literal["parse", "pass"] = "parse"
+    """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
+    `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any
+    other text, in which no control string steers the model."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 

@@ -8,6 +8,9 @@ and that is what they are asked unless the file says `"fim_typed_line": "after_m
 line after the middle token, as the beginning of what it continues, so that a keystroke changes only the end of the
 prompt (EFIM, arXiv 2505.21889, by whole lines). A model that did not would take it for its own output. Nobody
 configures it for a pool: the folder that has the weights says it, as it does with the order.
+
+Text of other files stands before all of it, each file behind the family's own token, as Qwen and StarCoder learnt
+repositories; Codestral learnt a line of text before each. Where a family has neither, it is written as comments.
 """
 
 from __future__ import annotations
@@ -22,23 +25,40 @@ from engines.tokenizer.folder import TokenizerFolder
 
 ORDERS = ("psm", "spm")
 TYPED_LINES = ("before_middle", "after_middle")
+REPOSITORY = "repository\n"
+"""What stands for a repository's name where a family has a token for it: clients do not tell theirs."""
 
 
-class _Family(msgspec.Struct, frozen=True):
+class Family(msgspec.Struct, frozen=True):
+    """The control strings of one family of models."""
+
     prefix: str
     suffix: str
     middle: str | None
     order: str = "psm"
+    files: tuple[str, ...] = ()
+    """What stands before each file of a repository; the first that a tokenizer has is its own."""
+    repository: str = ""
+    """What stands before all of them."""
+    file_line: str = ""
+    """Text instead of a token: the line before each file."""
 
 
 FAMILIES = (
-    _Family("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Slipstream, Qwen2.5-Coder, CodeGemma
-    _Family("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, StableCode, Granite
-    _Family("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
-    _Family("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
-    _Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    _Family("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
-    _Family("[PREFIX]", "[SUFFIX]", None, order="spm"),  # Codestral: the text after [PREFIX] is continued
+    Family(  # Slipstream, Qwen2.5-Coder, CodeGemma
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        files=("<|file_sep|>", "<|file_separator|>"),
+        repository="<|repo_name|>",
+    ),
+    Family("<fim_prefix>", "<fim_suffix>", "<fim_middle>", files=("<file_sep>",)),  # StarCoder, StableCode, Granite
+    Family("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    Family("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
+    Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    Family("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    # Codestral: the text after [PREFIX] is continued
+    Family("[PREFIX]", "[SUFFIX]", None, order="spm", file_line="+++++ {path}\n"),
 )
 
 
@@ -51,6 +71,12 @@ class FillTemplate(msgspec.Struct, frozen=True):
     order: str
     line_after: bool = False
     """The line that the cursor is in stands after the middle token."""
+    repository_ids: tuple[int, ...] = ()
+    """What stands before the first file of a repository, in front of its name."""
+    file_ids: tuple[int, ...] = ()
+    """What stands before each file, in front of its path; empty: files are part of the prefix."""
+    file_line: str = ""
+    """Before each file where it is part of the prefix, with `{path}`; empty: no way that the weights know."""
 
     def fill(
         self, leading: Sequence[int], prefix: str, suffix: str, encode: Callable[[str], Sequence[int]]
@@ -67,13 +93,31 @@ class FillTemplate(msgspec.Struct, frozen=True):
         return prefix.rfind("\n") + 1 if self.line_after else len(prefix)
 
     def lay_out(
-        self, leading: Sequence[int], prefix: Sequence[int], suffix: Sequence[int], typed: Sequence[int] = ()
+        self,
+        leading: Sequence[int],
+        prefix: Sequence[int],
+        suffix: Sequence[int],
+        typed: Sequence[int] = (),
+        files: Sequence[int] = (),
     ) -> list[int]:
-        """The whole prompt: leading ids (a begin-of-text token, if the model has one), the sides, the marker, and what
-        of the prefix stands after it."""
+        """The whole prompt: leading ids (a begin-of-text token, if the model has one), other files as `file` gives
+        them, the sides, the marker, and what of the prefix stands after it."""
         before, after = [self.prefix_id, *prefix], [self.suffix_id, *suffix]
         sides = before + after if self.order == "psm" else after + before
-        return [*leading, *sides, *self.middle_ids, *typed]
+        return [*leading, *files, *sides, *self.middle_ids, *typed]
+
+    @property
+    def marks(self) -> int:
+        """Tokens that a gap has besides the two sides, leading ids not counted."""
+        return 2 + len(self.middle_ids)
+
+    def repository(self, encode: Callable[[str], Sequence[int]]) -> list[int]:
+        """The ids before the first of several files. encode: as of `fill`."""
+        return [*self.repository_ids, *encode(REPOSITORY)] if self.repository_ids else []
+
+    def file(self, path: str, text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:
+        """The ids of one file of a repository, where `file_ids` says that there are any. path: empty: none is told."""
+        return [*self.file_ids, *encode(f"{path}\n{text}" if path else text)]
 
 
 def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTemplate | None:
@@ -87,9 +131,21 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
         if all(name in control.by_text for name in names):
             prefix_id, suffix_id, *middle_ids = (control.by_text[name].id for name in names)
             return FillTemplate(
-                prefix_id, suffix_id, tuple(middle_ids), order or family.order, line_after=line == "after_middle"
+                prefix_id,
+                suffix_id,
+                tuple(middle_ids),
+                order or family.order,
+                line_after=line == "after_middle",
+                repository_ids=_ids(control, (family.repository,)),
+                file_ids=_ids(control, family.files),
+                file_line=family.file_line,
             )
     return None
+
+
+def _ids(control: ControlTokens, names: Sequence[str]) -> tuple[int, ...]:
+    """Of the first of these that the tokenizer has."""
+    return tuple(control.by_text[name].id for name in names if name in control.by_text)[:1]
 
 
 def _choice(folder: TokenizerFolder, name: str, choices: tuple[str, ...]) -> str | None:

@@ -60,7 +60,8 @@ class Tokenizer:
         self._has_loose_controls = self._parsing.normalizer is not None and any(
             token.get("normalized") for token in added if is_control(token)
         )
-        self._leading = tuple(self._parsing.encode("").ids)
+        self.leading_ids: tuple[int, ...] = tuple(self._parsing.encode("").ids)
+        """What stands before every prompt: a begin-of-text token, if the model has one."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
         """How a gap is laid out; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
@@ -103,11 +104,23 @@ class Tokenizer:
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
         except that control strings in it stay text."""
-        return [*self._leading, *self._encode_plain(text, limit_tokens)]
+        return [*self.leading_ids, *self._encode_plain(text, limit_tokens)]
 
     def count(self, text: str) -> int:
         """Number of ids that `encode` gives."""
         return len(self.encode(text))
+
+    def plain_ids(self, text: str, limit_tokens: int | None = None) -> list[int]:
+        """The ids of a part of a prompt: without what stands before all of it, control strings as text."""
+        return self._encode_plain(text, limit_tokens)
+
+    def plain_counts(self, texts: Sequence[str]) -> list[int]:
+        """How many ids each text has alone; together they have about as many, usually fewer."""
+        counts: list[int] = []
+        for first in range(0, len(texts), PIECES):
+            encodings = self._plain.encode_batch_fast(list(texts[first : first + PIECES]), add_special_tokens=False)
+            counts += [len(encoding) for encoding in encodings]
+        return counts
 
     def least_tokens(self, size_bytes: int) -> int:
         """The fewest ids that a text of so many bytes can have; 0 where that cannot be said."""
@@ -156,7 +169,7 @@ class Tokenizer:
                 "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
             )
         self.require_fitting(require_sound(prefix) + require_sound(suffix), limit_tokens)
-        return self.fill.fill(self._leading, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
+        return self.fill.fill(self.leading_ids, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
 
     def special_in(self, text: str) -> str | None:
         """The first control string in the text, or None. Not for engines that cannot tell it from the real one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Generic
 
 import msgspec
@@ -32,9 +32,11 @@ from gateway.serving.request import Arrival, InferenceRequest, Salts
 from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
-from gateway.wire.format import AskedT, WireFormat
+from gateway.wire.format import Asked, AskedT, WireFormat
 
 logger = logging.getLogger(__name__)
+IsTheirs = Callable[[bytes], bool]
+"""Whether a body, its JSON not yet checked, is of another API on the same path."""
 
 
 class InferenceServices(msgspec.Struct, kw_only=True):
@@ -56,7 +58,8 @@ class InferenceServices(msgspec.Struct, kw_only=True):
 
 
 class InferenceEndpoint(Generic[AskedT]):
-    """One endpoint. wire_format: what its clients speak. scope: what their keys must allow."""
+    """One endpoint. wire_format: what its clients speak. scope: what their keys must allow. others: of APIs that share
+    its path, which bodies are theirs."""
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class InferenceEndpoint(Generic[AskedT]):
         config: RequestConfig,
         shares: LoopShares,
         room: BodyRoom,
+        others: Sequence[tuple[IsTheirs, WireFormat[Any]]] = (),
     ) -> None:
         self._services = services
         self._format = wire_format
@@ -75,13 +79,13 @@ class InferenceEndpoint(Generic[AskedT]):
         self._config = config
         self._shares = shares
         self._room = room
+        self._others = others
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
         arrival = Arrival(self._format, dict(scope["headers"]))
         # taken out: it holds uvicorn's cycle, which holds the scope, and only the collector would find that circle
         connection: ClientConnection = scope.pop(SCOPE_KEY)
-        response = ResponseWriter(connection, self._format, arrival.request_id)
         services = self._services
         try:
             async with ClientWatch(connection):
@@ -89,13 +93,14 @@ class InferenceEndpoint(Generic[AskedT]):
         except ClientGone:
             services.metrics.answered("none", arrival.endpoint, 499, "client_gone")
         except SlipstreamError as error:
-            services.refused(arrival, error, self._format.error_status(error))
-            response.fail(error)
+            services.refused(arrival, error, arrival.wire_format.error_status(error))
+            _response(arrival, connection).fail(error)
         except Exception:
             logger.exception("request %s failed", arrival.request_id)
-            response.fail(InternalError(f"Internal error. Quote request {arrival.request_id} when you report it."))
+            error_of_ours = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
+            _response(arrival, connection).fail(error_of_ours)
         else:
-            await services.pipeline.run(request, connection, response)
+            await services.pipeline.run(request, connection, _response(arrival, connection))
 
     async def _begin(self, arrival: Arrival, receive: Receive, connection: ClientConnection) -> InferenceRequest:
         """Steps 1 and 2 of a request."""
@@ -107,15 +112,16 @@ class InferenceEndpoint(Generic[AskedT]):
             async with self._room_for(arrival.headers, organization_id):
                 body = await self._body(arrival.headers, receive, connection, organization_id)
                 async with self._deadline():
-                    asked = await self._asked(body, organization_id)
+                    asked = await self._asked(arrival, body, organization_id)
                     del body  # what was asked has it all once more
-                    arrival.model = asked.model
+                    arrival.model = asked.model or None
                     target = services.catalog.find(asked.model, key.may_use)
                     key.require_model(target.model, services.catalog.models)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
+                    prepare = arrival.wire_format.prepare
                     try:
-                        prepared = await self._format.prepare(asked, arrival.request_id, key.caller, salt, target)
+                        prepared = await prepare(asked, arrival.request_id, key.caller, salt, target)
                     except WrongEndpoint as error:
                         raise self._with_chat_models(error, key) from None
         except SlipstreamError as error:
@@ -176,12 +182,18 @@ class InferenceEndpoint(Generic[AskedT]):
         connection.listen()
         return body
 
-    async def _asked(self, body: bytes, organization_id: str) -> AskedT:
-        """The decoded body."""
+    def _format_of(self, body: bytes) -> WireFormat[Any]:
+        """What this body is written in."""
+        return next((other for is_theirs, other in self._others if is_theirs(body)), self._format)
+
+    async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:
+        """The decoded body; from now on the arrival's format is the body's."""
         if len(body) >= LARGE_BYTES:
             await self._shares.turn(organization_id)
         with self._charged(len(body), organization_id):
-            return self._format.decode(body)
+            arrival.wire_format = self._format_of(body)
+            asked: Asked = arrival.wire_format.decode(body)
+            return asked
 
     @contextlib.asynccontextmanager
     async def _deadline(self) -> AsyncIterator[None]:
@@ -195,3 +207,8 @@ class InferenceEndpoint(Generic[AskedT]):
                 f"The prompt could not be counted within {timeout_s:g} s. Try again, or send a shorter one.",
                 retry_after_s=1,
             ) from None
+
+
+def _response(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:
+    """In the format that the client speaks, as far as that is known by now."""
+    return ResponseWriter(connection, arrival.wire_format, arrival.request_id)

@@ -89,7 +89,10 @@ class ModelCatalog:
         return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
 
     def find(self, name: str, may_use: MayUse) -> Target:
-        """Raises ModelNotFound, naming what there is for this caller."""
+        """name: "" means the caller's first model of the autocomplete tier. Raises ModelNotFound, naming what there is
+        for this caller."""
+        if not name:
+            return self._for_editors(may_use)
         target = self._targets.get(name)
         if target is None:
             names = self.names(may_use)
@@ -98,6 +101,18 @@ class ModelCatalog:
             available = ", ".join(names) or "none yet"
             raise ModelNotFound(f"The model '{name}' does not exist.{hint} Available: {available}.", param="model")
         return target
+
+    def _for_editors(self, may_use: MayUse) -> Target:
+        """What is meant by a client whose API knows no models."""
+        for model in self.models:
+            if model.tier is Tier.AUTOCOMPLETE and may_use(model):
+                return self._targets[model.name]
+        available = ", ".join(self.names(may_use)) or "none yet"
+        raise ModelNotFound(
+            f"No model of the autocomplete tier is available to this key, and the request names none. Name one in "
+            f"'model' where the API has that field. Available: {available}.",
+            param="model",
+        )
 
     def names(self, may_use: MayUse, *, chat: bool = False) -> list[str]:
         """The models that this caller may use; chat: those that take conversations, as far as is known here."""

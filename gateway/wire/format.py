@@ -29,7 +29,8 @@ class Asked(Protocol):
 
     @property
     def model(self) -> str:
-        """The name or alias the client used."""
+        """The name or alias the client used; "" where its API has no models: the first model of the autocomplete tier
+        that its key may use is meant."""
         ...
 
 

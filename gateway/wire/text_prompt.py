@@ -1,4 +1,5 @@
-"""Counts texts to continue, and gaps to fill, as the engine will encode them, whichever format they came in."""
+"""Counts texts to continue as the engine will encode them, whichever format they came in; gaps that nobody here can
+count are estimated (`fill/layout.py` has the others)."""
 
 from __future__ import annotations
 
@@ -14,11 +15,9 @@ MARKS = 16
 
 
 async def counted_texts(asked: TextPrompt, target: Target, organization_id: str) -> Counted:
-    """asked: as the client gave it; the result's prompt is as the engine shall get it. Raises RequestError naming the
-    field."""
+    """asked: as the client gave it, a suffix only for a model without a tokenizer; the result's prompt is as the engine
+    shall get it. Raises RequestError naming the field."""
     prompts, suffix, echo, tokenizer = asked.prompts, asked.suffix, asked.echo, target.tokenizer
-    if suffix is not None and (len(prompts) != 1 or not isinstance(prompts[0], str)):
-        raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
     if tokenizer is None:
         if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
             raise UnsupportedField(
@@ -29,31 +28,25 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
         counts[0] += estimate(len((suffix or "").encode()))
         return Counted(asked, sum(counts), max(counts), False, _bound(asked))
     _require_known_ids(prompts, tokenizer.tokenizer)
-    if suffix is not None and echo:
-        raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
+    assert suffix is None
     # before it takes a turn: what cannot fit need not wait
-    texts = [text for text in (*prompts, suffix) if isinstance(text, str)]
+    texts = [text for text in prompts if isinstance(text, str)]
     for text in texts:
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
     encoded = await tokenizer.run(organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer))
     counts = [len(ids) for ids in encoded]
     prompt = asked
     if target.capabilities.token_prompts:
-        prompt = TextPrompt(tuple(encoded), echo=echo, filled_gap=suffix is not None)
+        prompt = TextPrompt(tuple(encoded), echo=echo)
     return Counted(prompt, sum(counts), max(counts), True, sum(counts))
 
 
 def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Each prompt's ids, the gap's if there is one."""
-    prompts, suffix, limit = asked.prompts, asked.suffix, target.model.context_tokens
-    if suffix is not None:
-        assert isinstance(prompts[0], str)
-        encoded = [tuple(tokenizer.fill_ids(prompts[0], suffix, limit))]
-    else:
-        encoded = [tuple(tokenizer.encode(p, limit)) if isinstance(p, str) else p for p in prompts]
+    """Each prompt's ids."""
+    limit = target.model.context_tokens
+    encoded = [tuple(tokenizer.encode(p, limit)) if isinstance(p, str) else p for p in asked.prompts]
     if not target.capabilities.token_prompts:
-        require_plain(tokenizer, [prompt for prompt in prompts if isinstance(prompt, str)], "prompt")
-        require_plain(tokenizer, suffix, "suffix")
+        require_plain(tokenizer, [prompt for prompt in asked.prompts if isinstance(prompt, str)], "prompt")
     return encoded
 
 

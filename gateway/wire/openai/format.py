@@ -11,6 +11,7 @@ from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import Headers, body_of, status_of
 from gateway.wire.format import EVENT_STREAM
+from gateway.wire.key_header import authorization_of
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
 from gateway.wire.openai.decode import Decoder
@@ -35,7 +36,7 @@ class _OpenAiFormat:
         self._decoder = Decoder(config)
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return headers.get(b"authorization", b"")
+        return authorization_of(headers)
 
     def headers(self, request_id: str) -> Headers:
         return [(b"x-request-id", request_id.encode())]

@@ -14,6 +14,8 @@ import msgspec
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
+from gateway.wire.fill.layout import Gap, lay_out
+from gateway.wire.fill.rendered import parse
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
     MAX_PROMPTS,
@@ -87,8 +89,13 @@ async def prepare_completion(
     if len(prompts) * tried > MAX_CHOICES:
         field = "best_of" if tried > wanted else "n"
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
-    prompt = TextPrompt(tuple(prompts), request.suffix, echo=bool(request.echo))
-    counted = await counted_texts(prompt, target, caller.organization_id)
+    gap = _gap(request, prompts, target)
+    if gap is not None:
+        asked = (request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS)
+        counted = (await lay_out(gap, *asked, target, caller.organization_id)).counted
+    else:
+        prompt = TextPrompt(tuple(prompts), echo=bool(request.echo))
+        counted = await counted_texts(prompt, target, caller.organization_id)
     max_tokens = output_limit(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, counted.longest, target, "max_tokens")
     sampling = _sampling(request, max_tokens, request.logprobs)
     if tried > wanted:
@@ -167,6 +174,24 @@ def _include_usage(request: Common) -> bool:
             "Padding of stream events is not available here.", param="stream_options.include_obfuscation"
         )
     return bool(options.include_usage)
+
+
+def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], target: Target) -> Gap | None:
+    """What is to be filled: the text around `suffix`, or what the client has laid out itself; None: a text is to be
+    continued."""
+    text = prompts[0] if len(prompts) == 1 else None
+    if request.suffix is not None:
+        if not isinstance(text, str):
+            raise InvalidField("'suffix' needs exactly one text prompt.", param="prompt")
+        if request.echo:
+            raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
+        return Gap(text, request.suffix)
+    if request.echo or not isinstance(text, str) or target.model.fim_rendered != "parse":
+        return None
+    if target.tokenizer is None or target.tokenizer.tokenizer.fill is None:
+        return None
+    found = parse(text)
+    return None if found is None else Gap(*found)
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:

@@ -105,3 +105,14 @@ async def test_chat_models_are_those_with_a_template_or_of_the_tier(catalog: Mod
     await catalog.load(DesiredState(1, models, (Pool("own", "sglang"),)))
     assert catalog.names(everything, chat=True) == ["talks", "unknown"]
     assert catalog.names(lambda model: model.name == "types", chat=True) == []
+
+
+async def test_a_client_that_knows_no_models_gets_the_first_of_its_autocomplete_tier(catalog: ModelCatalog) -> None:
+    models = [Model(name, tier, "p", 4_096) for name, tier in (("c", Tier.CHAT), ("a", Tier.AUTOCOMPLETE))]
+    models.append(Model("b", Tier.AUTOCOMPLETE, "p", 4_096))
+    await catalog.load(DesiredState(1, tuple(models), (Pool("p", "sglang"),)))
+    assert catalog.find("", everything).model.name == "a"
+    assert catalog.find("", lambda model: model.name != "a").model.name == "b"
+    with pytest.raises(ModelNotFound, match="No model of the autocomplete tier .* Available: c.") as caught:
+        catalog.find("", lambda model: model.name == "c")
+    assert caught.value.param == "model"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import msgspec
@@ -18,7 +18,7 @@ from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
@@ -57,8 +57,10 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def endpoint(platform: Harness) -> AsyncIterator[tuple[Parts, aiohttp.ClientSession, str]]:
-    """A real server with this one endpoint, a client of it, and its URL."""
+async def endpoint(
+    platform: Harness, others: Sequence[tuple[IsTheirs, LineFormat]] = ()
+) -> AsyncIterator[tuple[Parts, aiohttp.ClientSession, str]]:
+    """A real server with this one endpoint, a client of it, and its URL. others: as of `InferenceEndpoint`."""
     parts, config = Parts(platform), RequestConfig()
     room = BodyRoom(config.organization_body_bytes)
     app: InferenceEndpoint[Complete] = InferenceEndpoint(
@@ -69,6 +71,7 @@ async def endpoint(platform: Harness) -> AsyncIterator[tuple[Parts, aiohttp.Clie
         config,
         LoopShares(),
         room,
+        others,
     )
     async with served(app) as server, aiohttp.ClientSession(headers={"x-line-key": "secret"}) as session:
         yield parts, session, f"http://127.0.0.1:{server.port}/complete"
@@ -162,3 +165,28 @@ async def test_a_status_of_its_own_is_what_client_journal_and_traces_see() -> No
         assert client.answer.status == BUSY
         assert platform.journal.records[0].status == BUSY
         assert platform.traces.seen == [(BUSY, "overloaded")]
+
+
+class SpacedFormat(LineFormat):
+    """Another API on the same path: its bodies begin with a space, and its refusals are told apart."""
+
+    name = "spaced"
+
+    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
+        return msgspec.json.encode({"spaced": error.code})
+
+
+async def test_a_path_that_two_apis_share_is_served_by_the_body() -> None:
+    others = [((lambda body: body.startswith(b" ")), SpacedFormat())]
+    async with harness() as platform, endpoint(platform, others) as (parts, session, url):
+        for asked in (WHOLE, b" " + WHOLE):
+            async with session.post(url, data=asked) as response:
+                assert await response.json() == {"whole": " t0 t1 t2 t3"}
+        assert [record.opened.endpoint for record in platform.journal.records] == ["line", "spaced"]
+        async with session.post(url, data=b' {"text":') as response:
+            assert (response.status, await response.json()) == (400, {"spaced": "invalid_json"})
+        platform.faults.raises["opened"] = JournalUnavailable("disk full", retry_after_s=2)
+        async with session.post(url, data=b" " + WHOLE) as response:
+            assert (response.status, await response.json()) == (503, {"spaced": "journal_unavailable"})
+        assert parts.refusals == [("spaced", "invalid_json", 400)]
+        platform.require_balanced()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import InvalidField, SpecialToken, UnsupportedField
+from contracts.errors import ContextTooLong, InvalidField, SpecialToken, UnsupportedField
 from contracts.generation import TextPrompt
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.gateway.wire.openai.preparing import (
@@ -185,3 +185,53 @@ async def test_too_many_choices_in_all_are_refused(code_tokenizer: Tokenizer) ->
     with pytest.raises(InvalidField) as many:
         await complete(target(code_tokenizer), ["a"] * 65)
     assert many.value.param in ("prompt", "n")
+
+
+async def test_a_file_that_does_not_fit_is_shown_as_a_window(code_tokenizer: Tokenizer) -> None:
+    before, after = "x = 1\n" * 2_000 + "y = ", "\nz = 2\n" * 1_000
+    prepared = await complete(target(code_tokenizer, context_tokens=500), before, suffix=after, max_tokens=30)
+
+    [ids] = prompts_of(prepared).prompts
+    assert 400 < len(ids) <= 470
+    assert prepared.prompt_tokens == len(ids)
+    with pytest.raises(ContextTooLong):
+        await complete(target(code_tokenizer, context_tokens=500, fim_window=False), before, suffix=after)
+    with pytest.raises(ContextTooLong):
+        await complete(target(code_tokenizer, context_tokens=500), before)
+
+
+# Prompts that clients laid out for a gap themselves
+
+
+@pytest.mark.parametrize(
+    "rendered",
+    [
+        "<|fim_prefix|>x = 1\ny = <|fim_suffix|>\nz = 2\n<|fim_middle|>",
+        "<fim_prefix>x = 1\ny = <fim_suffix>\nz = 2\n<fim_middle>",
+        "<PRE> x = 1\ny =  <SUF>\nz = 2\n <MID>",
+        "[SUFFIX]\nz = 2\n[PREFIX]x = 1\ny = ",
+    ],
+)
+async def test_whatever_family_a_client_laid_a_gap_out_for_it_is_the_same_gap(
+    code_tokenizer: Tokenizer, rendered: str
+) -> None:
+    ids = tuple(code_tokenizer.fill_ids("x = 1\ny = ", "\nz = 2\n"))
+    for prompt in (rendered, [rendered]):
+        prepared = await complete(target(code_tokenizer), prompt)
+        assert prompts_of(prepared) == TextPrompt((ids,), filled_gap=True)
+    as_text = await complete(target(code_tokenizer, "openai"), rendered)
+    assert prompts_of(as_text) == TextPrompt(("x = 1\ny = ",), "\nz = 2\n")
+
+
+async def test_a_rendered_prompt_is_text_where_that_is_asked_or_no_gap_can_be_filled(
+    code_tokenizer: Tokenizer, chat_tokenizer: Tokenizer
+) -> None:
+    rendered = "<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>"
+    for where in (target(code_tokenizer, fim_rendered="pass"), target(chat_tokenizer)):
+        assert where.tokenizer is not None
+        prepared = await complete(where, rendered)
+        assert prompts_of(prepared).prompts == (tuple(where.tokenizer.tokenizer.encode(rendered)),)
+        assert not prompts_of(prepared).filled_gap
+    assert prompts_of(await complete(target(None, "openai"), rendered)).prompts == (rendered,)
+    echoed = await complete(target(code_tokenizer), rendered, echo=True)
+    assert not prompts_of(echoed).filled_gap

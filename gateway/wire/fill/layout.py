@@ -1,0 +1,163 @@
+"""Lays a gap out for its model within the room it has: snippets first, then the window of the file, as it was trained.
+
+What the model cannot be shown is left out rather than refused; a model whose `fim_window` is off is shown all or the
+request is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from contracts.errors import ContextTooLong, UnsupportedField
+from contracts.generation import TextPrompt
+from engines.tokenizer.sound import require_sound
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.control_tokens import require_plain
+from gateway.wire.fill.related import as_text, has_files, within
+from gateway.wire.fill.request import Snippet
+from gateway.wire.fill.window import LOOKED_AT, Window, window
+from gateway.wire.prepared import Counted, Target, estimate
+from gateway.wire.text_prompt import counted_texts
+
+SNIPPETS_PART = 4
+"""Snippets take at most one part in so many of the room."""
+LEAST_TOKENS = 4
+"""Of text that a window must have room for, its marks not counted."""
+
+
+class Gap(msgspec.Struct, frozen=True):
+    r"""What is to be filled; line ends are `\n` where the model is to see them as such."""
+
+    prefix: str
+    suffix: str
+    snippets: tuple[Snippet, ...] = ()
+    path: str = ""
+    language: str = ""
+
+
+class LaidOut(msgspec.Struct, frozen=True):
+    """A gap as the engine shall get it."""
+
+    counted: Counted
+    suffix: str
+    """What of it is shown."""
+    truncated: bool
+    """Something of the file is not shown."""
+
+
+async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Target, organization_id: str) -> LaidOut:
+    """asked_tokens: what the client wants the answer to have room for; None: `default`, or less where no window is
+    allowed and the context leaves less. Raises UnsupportedField for a model that fills no gaps, ContextTooLong where
+    the answer leaves no room, and as `counted_texts`."""
+    output_tokens = asked_tokens or (default if target.model.fim_window else 1)
+    tokenizer, room = target.tokenizer, target.model.context_tokens - output_tokens
+    if tokenizer is None:
+        return await _by_estimate(gap, room, target, organization_id)
+    require_filling(tokenizer.tokenizer)
+    texts = [gap.prefix, gap.suffix, *(text for snippet in gap.snippets for text in (snippet.path, snippet.text))]
+    for text in texts:
+        require_sound(text)
+    if not target.model.fim_window:
+        for text in texts:
+            tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
+    return await tokenizer.run(organization_id, texts, lambda: _layout(gap, room, target, tokenizer.tokenizer))
+
+
+def require_filling(tokenizer: Tokenizer) -> None:
+    """Raises UnsupportedField for a model that has no tokens for gaps."""
+    if tokenizer.fill is None:
+        raise UnsupportedField(
+            "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
+        )
+
+
+def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+    template, counts = tokenizer.fill, tokenizer.plain_counts
+    assert template is not None
+    limit = None if target.model.fim_window else target.model.context_tokens
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.plain_ids(text, limit)
+
+    marks = len(tokenizer.leading_ids) + template.marks
+    if target.model.fim_window:
+        _require_room(room, marks, target)
+    token_prompts = target.capabilities.token_prompts
+    snippets = within(gap.snippets, room // SNIPPETS_PART, counts)
+    files: list[int] = []
+    head = ""
+    if snippets and token_prompts and has_files(template):
+        files = [
+            *template.repository(encode),
+            *(id_ for snippet in snippets for id_ in template.file(snippet.path, snippet.text, encode)),
+            *(template.file(gap.path, "", encode) if gap.path else ()),
+        ]
+    else:
+        head = as_text(snippets, gap.path, gap.language, template.file_line)
+
+    def ids_of(shown: Window) -> list[int]:
+        prefix = head + gap.prefix[shown.start :]
+        cut = template.cut(prefix)
+        sides = encode(prefix[:cut]), encode(gap.suffix[: shown.end]), encode(prefix[cut:])
+        return template.lay_out(tokenizer.leading_ids, *sides, files)
+
+    text_room = room - marks - len(files) - counts([head])[0]
+    shown = Window(0, len(gap.suffix))
+    if target.model.fim_window and len(gap.prefix) + len(gap.suffix) > text_room * LOOKED_AT:
+        shown = window(gap.prefix, gap.suffix, max(0, text_room), counts)
+    ids = ids_of(shown)
+    while len(ids) > room:
+        if not target.model.fim_window:
+            raise _too_long(target, len(ids), target.model.context_tokens - room, "prompt")
+        if (shown.start, shown.end) != (0, len(gap.suffix)):
+            # lines cost a little more together than one by one; each turn has less room, down to none
+            text_room = min(text_room, room) - max(1, len(ids) - room)
+        if text_room < 0:
+            head, files = "", []
+        shown = window(gap.prefix, gap.suffix, max(0, text_room), counts)
+        ids = ids_of(shown)
+    prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
+    prompt = TextPrompt((tuple(ids),), filled_gap=True)
+    if not token_prompts:
+        require_plain(tokenizer, prefix, "prompt")
+        require_plain(tokenizer, suffix, "suffix")
+        prompt = TextPrompt((prefix,), suffix)
+    counted = Counted(prompt, len(ids), len(ids), True, len(ids))
+    return LaidOut(counted, suffix, truncated=shown != Window(0, len(gap.suffix)))
+
+
+async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
+    """Nobody here can count for the model: the engine's own check has the last word."""
+    shown = Window(0, len(gap.suffix))
+    snippets: tuple[Snippet, ...] = ()
+    if target.model.fim_window:
+        _require_room(room, estimate(0), target)
+        snippets = within(gap.snippets, room // SNIPPETS_PART, _estimates)
+    head = as_text(snippets if target.model.fim_window else gap.snippets, gap.path, gap.language, "")
+    if target.model.fim_window and sum(_estimates([head, gap.prefix, gap.suffix])) > room:
+        shown = window(gap.prefix, gap.suffix, max(0, room - 2 * estimate(0) - _estimates([head])[0]), _estimates)
+    prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
+    counted = await counted_texts(TextPrompt((prefix,), suffix), target, organization_id)
+    return LaidOut(counted, suffix, truncated=shown != Window(0, len(gap.suffix)))
+
+
+def _estimates(texts: Sequence[str]) -> list[int]:
+    """Without what `estimate` adds for a whole prompt."""
+    return [estimate(len(text.encode("utf-8", "surrogatepass"))) - estimate(0) + 1 for text in texts]
+
+
+def _require_room(room: int, marks: int, target: Target) -> None:
+    least = marks + LEAST_TOKENS
+    if room < least:
+        raise _too_long(target, least, target.model.context_tokens - room, "max_tokens")
+
+
+def _too_long(target: Target, prompt_tokens: int, output_tokens: int, param: str) -> ContextTooLong:
+    return ContextTooLong(
+        limit_tokens=target.model.context_tokens,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        param=param,
+    )

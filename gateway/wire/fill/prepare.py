@@ -1,0 +1,63 @@
+r"""A gap becomes a Generation: windowed into the model's context, laid out as the model was trained, counted.
+
+The model is shown `\n` line ends whatever the file has; the transcoders give the client its own again.
+"""
+
+from __future__ import annotations
+
+from contracts.generation import Caller, Sampling
+from gateway.wire.fill.layout import Gap, lay_out
+from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+
+FILL_DEFAULT_MAX_TOKENS = 64
+"""About six lines: a completion is read between two keystrokes."""
+
+
+async def prepare_fill(
+    asked: FillRequest, request_id: str, caller: Caller, salt: str, target: Target, details: object = None
+) -> Prepared:
+    """details: what the format wants back in `Filled.details`, which is `Prepared.details` here. Raises RequestError
+    naming the field."""
+    newline = "\r\n" if "\r\n" in asked.prefix or "\r\n" in asked.suffix else "\n"
+    gap = Gap(
+        _plain(asked.prefix),
+        _plain(asked.suffix),
+        tuple(Snippet(snippet.path, _plain(snippet.text)) for snippet in asked.snippets),
+        asked.path,
+        asked.language,
+    )
+    default = min(FILL_DEFAULT_MAX_TOKENS, target.model.default_max_tokens)
+    max_tokens = 1 if asked.warm_up else asked.max_tokens
+    laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id)
+    sampling = Sampling(
+        max_tokens=output_limit(max_tokens, default, laid_out.counted.longest, target, "max_tokens"),
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        seed=asked.seed,
+        stop=tuple(_plain(stop) for stop in asked.stop),
+    )
+    filled = Filled(
+        rules=asked.rules,
+        suffix=laid_out.suffix,
+        newline=newline,
+        truncated=laid_out.truncated,
+        warm_up=asked.warm_up,
+        details=details,
+    )
+    return prepared(
+        laid_out.counted,
+        sampling,
+        request_id,
+        caller,
+        salt,
+        target,
+        stream=asked.stream,
+        include_usage=asked.include_usage,
+        session=asked.session,
+        details=filled,
+    )
+
+
+def _plain(text: str) -> str:
+    return text.replace("\r\n", "\n") if "\r" in text else text

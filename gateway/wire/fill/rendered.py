@@ -1,0 +1,79 @@
+"""Reads the two sides of a gap out of a prompt that a client has laid out itself, for whichever family it took it.
+
+Such a prompt is the client's text and nothing more: its marks become control tokens only because the gap is laid out
+anew, for the model that is asked. A prompt counts as laid out when it begins with one family's marks and has each of
+them once, in an order that the family knows; all else is text to continue.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from engines.tokenizer.fill import FAMILIES, Family
+from gateway.wire.fill.request import Snippet
+
+BEGINNINGS = ("<s>", "<|endoftext|>", "<bos>", "<｜begin▁of▁sentence｜>")
+"""Begin-of-text tokens as clients write them; the tokenizer puts its own."""
+
+Gap = tuple[str, str, tuple[Snippet, ...]]
+"""Prefix, suffix, and what stood before them. A file's path is the first line of its text, as the client wrote it."""
+
+
+def parse(prompt: str) -> Gap | None:
+    """The gap that a prompt asks to fill, or None: it is no such prompt."""
+    for beginning in BEGINNINGS:
+        prompt = prompt.removeprefix(beginning)
+    for family in FAMILIES:
+        if (found := _parse(prompt, family)) is not None:
+            return found
+    return None
+
+
+def _parse(prompt: str, family: Family) -> Gap | None:
+    prefix_mark, suffix_mark, middle_mark = _written(family)
+    marks = (prefix_mark, suffix_mark, *([middle_mark] if middle_mark else []))
+    if any(prompt.count(mark) != 1 for mark in marks):
+        return None
+    order = sorted(marks, key=prompt.index)
+    head, *sides = _split(prompt, order)
+    snippets = _files(head, family)
+    if snippets is None:
+        return None
+    text = dict(zip(order, sides, strict=True))
+    if middle_mark is None:
+        # the text behind the prefix's mark is continued: what stands first can only be the suffix
+        return (text[prefix_mark], text[suffix_mark], snippets) if order[0] == suffix_mark else None
+    if order[-1] != middle_mark:
+        return None
+    prefix, suffix, typed = text[prefix_mark], text[suffix_mark], text[middle_mark]
+    if prefix_mark == "<PRE>":
+        # CodeLlama's marks have a space before and the prefix's one behind it
+        prefix, suffix = prefix.removeprefix(" ").removesuffix(" "), suffix.removesuffix(" ")
+    return prefix + typed, suffix, snippets
+
+
+def _written(family: Family) -> tuple[str, str, str | None]:
+    """The marks as clients write them: SentencePiece's `▁` is a space, which is not part of the mark."""
+    middle = None if family.middle is None else family.middle.removeprefix("▁")
+    return family.prefix.removeprefix("▁"), family.suffix.removeprefix("▁"), middle
+
+
+def _split(prompt: str, marks: Sequence[str]) -> list[str]:
+    """The text before, between and behind marks that stand in this order."""
+    starts = [prompt.index(mark) for mark in marks]
+    ends = [0, *(start + len(mark) for start, mark in zip(starts, marks, strict=True))]
+    return [prompt[end:start] for end, start in itertools.zip_longest(ends, starts)]
+
+
+def _files(head: str, family: Family) -> tuple[Snippet, ...] | None:
+    """What stood before the gap, file by file; None: text that does not belong there."""
+    if family.repository and head.startswith(family.repository):
+        head = head.removeprefix(family.repository).partition("\n")[2]
+    if not head.strip():
+        return ()
+    if not head.startswith(family.files):
+        return None
+    pieces = re.split("|".join(map(re.escape, family.files)), head)
+    return tuple(Snippet("", piece) for piece in pieces[1:])

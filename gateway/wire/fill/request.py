@@ -1,0 +1,60 @@
+"""A gap to fill, whichever format it came in, and what the answer to it needs to know."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.wire.fill.stop_rules import StopRules
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    """Text of another file, or of another place in this one, that may help."""
+
+    path: str
+    text: str
+
+
+class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a format has read out of a client's body. Line ends are as the client wrote them."""
+
+    model: str
+    """The name or alias the client used."""
+    prefix: str
+    """All text before the cursor."""
+    suffix: str
+    """All text behind it."""
+    snippets: tuple[Snippet, ...] = ()
+    """In the order in which they shall stand: one that changes between keystrokes belongs last."""
+    path: str = ""
+    """Of the file, as the client names it."""
+    language: str = ""
+    """As the client names it."""
+    max_tokens: int | None = None
+    """None: the default of fills."""
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    """A stream ends with what it used."""
+    session: str = ""
+    """What the client names its file or user by; never sent to an engine."""
+    rules: StopRules = StopRules()
+    warm_up: bool = False
+    """Only the prompt is wanted in the cache: at most one token is generated, and none is answered with."""
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """`Prepared.details` of a gap: what a transcoder needs to make the answer."""
+
+    rules: StopRules
+    suffix: str
+    """What of it the model was shown, with the model's line ends."""
+    newline: str = "\n"
+    r"""The file's line end: the model is shown `\n` and the client reads its own again."""
+    truncated: bool = False
+    """The file did not fit: the model was shown a window of it."""
+    warm_up: bool = False
+    details: object = None
+    """The format's own, as `prepare_fill` was given it."""

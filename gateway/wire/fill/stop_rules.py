@@ -1,0 +1,196 @@
+"""Where a completion ends although the model would go on, and what of its end is not worth showing.
+
+A filter reads the text in whatever pieces it comes and sends what no rule can take back any more; cut anywhere, the
+answer is the same. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain twin, which has the whole text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+MOST_LINES = 4
+"""Of a block that is looked for again."""
+LONGEST_REST = 256
+"""Characters of the cursor's own line that a completion is compared with; a longer rest is not looked for."""
+OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
+
+
+class StopRules(msgspec.Struct, frozen=True):
+    """What ends a completion besides the model and its stop strings."""
+
+    single_line: bool = False
+    """It ends before its first line end."""
+    min_indent: int | None = None
+    """It ends before a line, blank ones and the first aside, that begins with fewer spaces and tabs."""
+    time_limit_s: float | None = None
+    """It ends this long after its first text, once that has a line end."""
+    trim_suffix: bool = True
+    """It ends before a line that the suffix goes on with, and without the rest of the cursor's line at its end."""
+    repetition: bool = True
+    """It ends where a block of up to four lines comes a third time in a row."""
+
+
+class TextFilter:
+    """One completion's text on its way to the client."""
+
+    def __init__(self, rules: StopRules, suffix: str, clock: Callable[[], float] = time.perf_counter) -> None:
+        r"""suffix: as the model was shown it, with `\n` line ends. clock: seconds."""
+        self._rules = rules
+        self._clock = clock
+        rest, _, below = suffix.partition("\n") if rules.trim_suffix else ("", "", "")
+        self._rest = rest.strip() if len(rest) <= LONGEST_REST else ""
+        """What stands behind the cursor in its own line."""
+        self._next_line = first_line(below)
+        """What stands below that; empty: nothing that is worth comparing."""
+        self._began_s: float | None = None
+        self._text = ""
+        self._sent = 0
+        self._line_start = 0
+        """Of the line that is being written."""
+        self._kept_end = 0
+        """Of the last line before it that is not blank, or of the first: where the text ends if this line is not
+        wanted."""
+        self._lines: deque[str] = deque(maxlen=2 * MOST_LINES)
+        """The last ones that are not blank, without spaces at their ends."""
+        self._repeated: frozenset[str] = frozenset()
+        """Lines that would begin a block for the third time."""
+        self._end: int | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """A rule has ended the text: what comes from now on is not part of it."""
+        return self._end is not None
+
+    def feed(self, text: str) -> str:
+        """Take what the model wrote; returns what may be sent now."""
+        if self.stopped or not text:
+            return ""
+        if self._began_s is None:
+            self._began_s = self._clock()
+        seen, self._text = len(self._text), self._text + text
+        while self._end is None and (line_end := self._text.find("\n", seen)) >= 0:
+            self._line(line_end)
+            seen = line_end + 1
+        if self._end is None and self._indented_less(self._text[self._line_start :]):
+            self._end = self._kept_end
+        limit_s = self._rules.time_limit_s
+        if self._end is None and limit_s is not None and self._line_start and self._clock() - self._began_s >= limit_s:
+            self._end = len(self._text)
+        return self._send(self._safe_end())
+
+    def finish(self) -> str:
+        """The rest of the text."""
+        if self._end is None and self._unwanted(self._text[self._line_start :]):
+            self._end = self._kept_end
+        end = len(self._text) if self._end is None else self._end
+        self._end = without_rest(self._text[:end], self._rest)
+        return self._send(self._end)
+
+    def _send(self, end: int) -> str:
+        start, self._sent = self._sent, max(self._sent, end)
+        return self._text[start : self._sent]
+
+    def _line(self, line_end: int) -> None:
+        """A line is complete."""
+        line = self._text[self._line_start : line_end]
+        if self._rules.single_line:
+            self._end = line_end
+        elif self._unwanted(line):
+            self._end = self._kept_end
+        else:
+            if line.strip() or not self._line_start:
+                self._kept_end = line_end
+            if line.strip():
+                self._lines.append(line.rstrip())
+                self._repeated = frozenset(repeated(list(self._lines))) if self._rules.repetition else frozenset()
+            self._line_start = line_end + 1
+
+    def _unwanted(self, line: str) -> bool:
+        if not self._line_start:
+            return False
+        written = line.rstrip()
+        return bool(written) and (self._indented_less(line) or written == self._next_line or written in self._repeated)
+
+    def _indented_less(self, line: str) -> bool:
+        written = line.lstrip(" \t")
+        least = self._rules.min_indent
+        return least is not None and self._line_start > 0 and bool(written.strip()) and len(line) - len(written) < least
+
+    def _safe_end(self) -> int:
+        """How much of the text stays whatever comes."""
+        end = self._end
+        if end is None:
+            end = self._kept_end if self._may_be_unwanted(self._text[self._line_start :]) else len(self._text)
+        return start_of_rest(self._text, end, self._rest)
+
+    def _may_be_unwanted(self, line: str) -> bool:
+        """Whether the line that is being written could become one that is cut off."""
+        if not self._line_start:
+            return False
+        written = line.rstrip()
+        unwanted = [one for one in (self._next_line, *self._repeated) if one]
+        if not written:  # how far it is indented is not known yet
+            return bool(unwanted) or self._rules.min_indent is not None
+        return any(one == written or one.startswith(line) for one in unwanted)
+
+
+def first_line(below: str) -> str:
+    """The first line that is not blank, if it has a letter or a digit: brackets alone recur in good code."""
+    for line in below.split("\n"):
+        if line.strip():
+            return line.rstrip() if any(character.isalnum() for character in line) else ""
+    return ""
+
+
+def repeated(lines: list[str]) -> list[str]:
+    """Which line, if it comes next, begins a block for the third time in a row. lines: none blank, oldest first."""
+    found = []
+    for size in range(1, MOST_LINES + 1):
+        first, second = lines[-2 * size : -size], lines[-size:]
+        if len(first) == size and first == second and any(character.isalnum() for character in second[0]):
+            found.append(second[0])
+    return found
+
+
+def start_of_rest(text: str, end: int, rest: str) -> int:
+    """Where the longest end of `text[:end]` begins that is the beginning of `rest`, or all of it and spaces."""
+    if not rest:
+        return end
+    written_end = len(text[:end].rstrip())
+    if text.endswith(rest, 0, written_end):
+        return written_end - len(rest)
+    tail = text[max(0, end - len(rest)) : end]
+    return next((end - size for size in range(len(tail), 0, -1) if rest.startswith(tail[-size:])), end)
+
+
+def without_rest(text: str, rest: str) -> int:
+    """The length of a text without the rest of the cursor's line, if the model wrote that once more.
+
+    A rest of marks alone says little: `)` behind `f(x)` may be another one. It is taken for the same where the text
+    closes more than it opens.
+    """
+    written = text.rstrip()
+    if not rest or not written.endswith(rest):
+        return len(text)
+    if any(character.isalnum() for character in rest) or closes_more(written, rest):
+        return len(written) - len(rest)
+    return len(text)
+
+
+def closes_more(text: str, rest: str) -> bool:
+    """Whether a text closes at least as many brackets as `rest` does that it never opened, or, where `rest` closes
+    none, has an odd number of the quotes that `rest` begins with."""
+    wanted = sum(rest.count(bracket) for bracket in CLOSING)
+    if not wanted:
+        return rest[0] in QUOTES and text.count(rest[0]) % 2 == 1
+    opened = unopened = 0
+    for character in text:
+        if character in OPENING:
+            opened += 1
+        elif character in CLOSING:
+            unopened, opened = (unopened, opened - 1) if opened else (unopened + 1, 0)
+    return unopened >= wanted

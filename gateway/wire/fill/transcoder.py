@@ -1,0 +1,170 @@
+"""Reads an engine's chunks of one completion and gives a format the text that its clients shall see.
+
+How that text is framed is the format's: a `Framing` for one request, made with what it needs to know of it. Pure, but
+for the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from contracts.errors import SlipstreamError
+from contracts.usage import Usage
+from engines.http.event_splitter import EventSplitter
+from gateway.wire.chunk import ReadError, decoded, error_in, has_text, texts_of
+from gateway.wire.fill.request import Filled
+from gateway.wire.fill.stop_rules import TextFilter
+from gateway.wire.usage_tracker import UsageTracker
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion that has ended."""
+
+    text: str
+    """All of it, with the file's line ends."""
+    usage: Usage
+    finish_reason: str
+    """`length` where the output limit ended it, else `stop`."""
+    prompt_s: float
+    """From the engine's request to its first event."""
+    output_s: float
+    """From there to its end."""
+    created: int
+    """Unix time in seconds, as the engine told it; 0: it did not."""
+
+
+class Framing(Protocol):
+    """How one request's answer is written."""
+
+    def frame(self, text: str) -> bytes:
+        """An event of a stream. text: never empty."""
+        ...
+
+    def last(self, answer: Answer) -> bytes:
+        """What ends a stream, behind all text."""
+        ...
+
+    def whole(self, answer: Answer) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...
+
+
+class _Transcoder:
+    """What both have in common: one attempt's text."""
+
+    def __init__(
+        self,
+        framing: Framing,
+        filled: Filled,
+        usage: UsageTracker,
+        read_error: ReadError,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """filled: `Prepared.details`. usage, read_error: as of `WireFormat.relay`. clock: seconds."""
+        self._framing = framing
+        self._filled = filled
+        self._usage = usage
+        self._read_error = read_error
+        self._clock = clock
+        self._filter = TextFilter(filled.rules, filled.suffix, clock)
+        self._splitter = EventSplitter()
+        self._parts: list[str] = []
+        self._finish_reason: str | None = None
+        self._made_s = clock()
+        self._first_event_s: float | None = None
+        self._created = 0
+        self.events = 0
+        self.text_seen = False
+        self.error: SlipstreamError | None = None
+
+    @property
+    def finished(self) -> bool:
+        """The engine gave its finish_reason."""
+        return self._finish_reason is not None
+
+    @property
+    def complete(self) -> bool:
+        """The engine ended as it should."""
+        return self.finished and self.error is None
+
+    @property
+    def satisfied(self) -> bool:
+        """A stop rule has ended the text although the engine goes on."""
+        return self._filter.stopped and not self.finished
+
+    def _read(self, data: bytes) -> str:
+        """What of the text may be sent now."""
+        return "".join([self._event(decoded(payload)) for payload in self._splitter.feed(data) if payload != b"[DONE]"])
+
+    def _event(self, chunk: dict[str, Any]) -> str:
+        self.error = self.error or error_in(chunk, self._read_error)
+        if self.error is not None:
+            return ""
+        if self._first_event_s is None:
+            self._first_event_s = self._clock()
+            created = chunk.get("created")
+            self._created = created if isinstance(created, int) else 0
+        self.events += 1
+        self._usage.chunk(chunk)
+        self.text_seen = self.text_seen or has_text(chunk)
+        text = "".join(self._filter.feed(text) for index, text in texts_of(chunk) if index == 0)
+        for choice in chunk.get("choices") or ():
+            if not choice.get("index"):
+                self._finish_reason = self._finish_reason or choice.get("finish_reason")
+        return self._shown(text)
+
+    def _shown(self, text: str) -> str:
+        """As the client reads it."""
+        if self._filled.warm_up:
+            return ""
+        text = text.replace("\n", self._filled.newline)
+        if text:
+            self._parts.append(text)
+        return text
+
+    def _ended(self) -> tuple[str, Answer]:
+        """The text that was held back, and the answer."""
+        by_rule = self._filter.stopped
+        rest = self._shown(self._filter.finish())
+        began_s = self._made_s if self._first_event_s is None else self._first_event_s
+        answer = Answer(
+            text="".join(self._parts),
+            usage=self._usage.total or Usage(),
+            finish_reason="length" if self._finish_reason == "length" and not by_rule else "stop",
+            prompt_s=began_s - self._made_s,
+            output_s=self._clock() - began_s,
+            created=self._created,
+        )
+        return rest, answer
+
+
+class FillRelay(_Transcoder):
+    """A streamed answer."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The events that may be sent at once."""
+        text = self._read(data)
+        return self._framing.frame(text) if text else b""
+
+    def finish(self) -> bytes:
+        """The held text and what ends the stream."""
+        rest, answer = self._ended()
+        return (self._framing.frame(rest) if rest else b"") + self._framing.last(answer)
+
+
+class FillCollector(_Transcoder):
+    """An answer that is sent whole."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Takes the engine's bytes; never has anything to send before the end."""
+        self._read(data)
+        return b""
+
+    def finish(self) -> bytes:
+        """The whole body."""
+        _, answer = self._ended()
+        return self._framing.whole(answer)

@@ -1,0 +1,131 @@
+"""Which part of a file a model is shown when all of it does not fit: the text around the cursor.
+
+A prompt is cheap where its beginning is one that the engine has seen, so a window must not slide with every keystroke.
+Its head stands at every so many lines of the file, counted from the first: while a client types, the head stays until
+the prefix has outgrown its share, and then moves by whole steps. The same is meant for the other end: what the suffix
+may take does not follow the prefix token by token.
+
+Pure: what a line costs is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+SHARES = 16
+PREFIX_SHARES = 12
+"""Of the sixteenths of the room: 3 : 1."""
+MOST_STEP_LINES = 32
+STEP_TOKENS = 128
+"""The head steps by a line for so many tokens of the room: a small one is not to lose most of itself in one step."""
+STEP_CHARACTERS = 64
+"""Where one line is longer than the room."""
+LOOKED_AT = 8
+"""Characters a token of the room that are looked at, from the cursor: code has three or four a token."""
+
+Counts = Callable[[Sequence[str]], Sequence[int]]
+"""What each text costs alone, in tokens."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """`prefix[start:]` and `suffix[:end]`."""
+
+    start: int
+    end: int
+
+
+def window(prefix: str, suffix: str, room_tokens: int, counts: Counts) -> Window:
+    """The window whose lines together cost at most `room_tokens`.
+
+    The end of the prefix and the start of the suffix are kept, 3 : 1 where both are longer; what one side leaves is
+    the other's. Sides are cut at line ends, within a line only where one alone is too long.
+    """
+    seen = room_tokens * LOOKED_AT
+    before = _lines(prefix, max(0, len(prefix) - seen))
+    after = _lines(suffix[:seen], 0)
+    prefix_tokens, suffix_tokens = counts(before), counts(after)
+    whole_prefix, whole_suffix = len(prefix) <= seen, len(suffix) <= seen
+    share = room_tokens // SHARES
+    least_suffix = room_tokens - PREFIX_SHARES * share
+    if whole_suffix and sum(suffix_tokens) <= least_suffix:
+        suffix_room, prefix_room = least_suffix, room_tokens - sum(suffix_tokens)
+    elif whole_prefix and sum(prefix_tokens) <= PREFIX_SHARES * share:
+        taken = -(-sum(prefix_tokens) // max(share, 1)) * share
+        suffix_room, prefix_room = room_tokens - max(taken, sum(prefix_tokens)), room_tokens
+    else:
+        suffix_room, prefix_room = least_suffix, room_tokens - least_suffix
+    if whole_prefix and sum(prefix_tokens) <= prefix_room:
+        start = 0
+    else:
+        start = _start(prefix, before, prefix_tokens, prefix_room, counts)
+    if whole_suffix and sum(suffix_tokens) <= suffix_room:
+        end = len(suffix)
+    else:
+        end = _end(after, suffix_tokens, suffix_room, counts)
+    return Window(start, end)
+
+
+def step_lines(room_tokens: int) -> int:
+    """By how many lines the head steps."""
+    return min(MOST_STEP_LINES, max(1, room_tokens // STEP_TOKENS))
+
+
+def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
+    """Where the prefix begins. lines: its last ones, in order; the first may be part of one."""
+    position, number = len(prefix), prefix.count("\n")
+    starts: list[int] = []
+    on_grid: list[int] = []
+    step, left = step_lines(room_tokens), room_tokens
+    for line, cost in zip(reversed(lines), reversed(costs), strict=True):
+        left -= cost
+        position -= len(line)
+        if left < 0:
+            break
+        if position == 0 or prefix[position - 1] == "\n":
+            starts.append(position)
+            if number % step == 0:
+                on_grid.append(position)
+        number -= 1
+    if on_grid:
+        return on_grid[-1]
+    if starts:
+        return starts[-1]
+    # the cursor's own line is too long
+    line_start = prefix.rfind("\n") + 1
+    inside = range(line_start, len(prefix), STEP_CHARACTERS)
+    return _first(inside, len(prefix), lambda at: counts([prefix[at:]])[0] <= room_tokens)
+
+
+def _end(lines: Sequence[str], costs: Sequence[int], room_tokens: int, counts: Counts) -> int:
+    """Where the suffix ends. lines: its first ones, in order; the last may be part of one."""
+    end, left = 0, room_tokens
+    for line, cost in zip(lines, costs, strict=True):
+        left -= cost
+        if left < 0 or not line.endswith("\n"):
+            break
+        end += len(line)
+    if end:
+        return end
+    first = lines[0]
+    inside = range(len(first), 0, -STEP_CHARACTERS)
+    return _first(inside, 0, lambda at: counts([first[:at]])[0] <= room_tokens)
+
+
+def _first(places: range, otherwise: int, fits: Callable[[int], bool]) -> int:
+    """The first place that fits, where all behind one that fits do; `otherwise` where none does."""
+    low, high, found = 0, len(places), otherwise
+    while low < high:
+        middle = (low + high) // 2
+        if fits(places[middle]):
+            high, found = middle, places[middle]
+        else:
+            low = middle + 1
+    return found
+
+
+def _lines(text: str, start: int) -> list[str]:
+    r"""With their ends, from `start` on; only `\n` ends one."""
+    lines = text[start:].split("\n")
+    return [f"{line}\n" for line in lines[:-1]] + [lines[-1]]

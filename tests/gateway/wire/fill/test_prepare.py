@@ -1,0 +1,193 @@
+"""Gaps become prompts that fit, laid out as the shipped code model learnt them or as others did."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from contracts.errors import ContextTooLong, SpecialToken, UnsupportedField
+from contracts.generation import TextPrompt
+from engines.tokenizer.fill import FAMILIES, FillTemplate
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
+from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.prepared import Prepared, Target
+from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
+
+CODE = Tokenizer.load(MODELS / "slipstream-code")
+FILE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(400))
+
+
+async def fill(where: Target, prefix: str, suffix: str = "", **fields: Any) -> Prepared:
+    asked = FillRequest(model="m", prefix=prefix, suffix=suffix, **fields)
+    return await prepare_fill(asked, "req_1", CALLER, "salt", where)
+
+
+def ids_of(prepared: Prepared) -> tuple[int, ...]:
+    assert isinstance(prepared.generation.prompt, TextPrompt)
+    [ids] = prepared.generation.prompt.prompts
+    assert not isinstance(ids, str)
+    return ids
+
+
+def filled_of(prepared: Prepared) -> Filled:
+    assert isinstance(prepared.details, Filled)
+    return prepared.details
+
+
+def text_of(ids: tuple[int, ...]) -> str:
+    return "".join(CODE.token_text(id_) for id_ in ids)
+
+
+async def test_a_file_that_fits_is_laid_out_whole() -> None:
+    prepared = await fill(target(CODE, context_tokens=200), "x = 1\ny", "\nz = 3\n")
+
+    assert ids_of(prepared) == tuple(CODE.fill_ids("x = 1\ny", "\nz = 3\n"))
+    assert prepared.generation.prompt == TextPrompt((ids_of(prepared),), filled_gap=True)
+    assert prepared.generation.sampling.max_tokens == 20, "the model's own default is lower"
+    assert filled_of(prepared) == Filled(rules=filled_of(prepared).rules, suffix="\nz = 3\n")
+
+
+async def test_a_file_that_does_not_fit_is_windowed_around_the_cursor() -> None:
+    cursor = FILE.index("function_200")
+    where = target(CODE, context_tokens=1_024, default_max_tokens=500)
+    prepared = await fill(where, FILE[:cursor], FILE[cursor:])
+
+    ids = ids_of(prepared)
+    assert len(ids) + FILL_DEFAULT_MAX_TOKENS <= 1_024
+    assert len(ids) >= 800
+    assert prepared.generation.sampling.max_tokens == FILL_DEFAULT_MAX_TOKENS
+    assert filled_of(prepared).truncated
+    suffix, _, rest = text_of(ids).removeprefix("<|fim_suffix|>").partition("<|fim_prefix|>")
+    assert FILE[cursor:].startswith(suffix)
+    assert filled_of(prepared).suffix == suffix
+    assert FILE[:cursor].endswith(rest.replace("<|fim_middle|>", ""))
+
+
+async def test_typing_changes_only_the_end_of_the_windowed_prompt() -> None:
+    cursor = FILE.index("    return value + 200")
+    where = target(CODE, context_tokens=1_024)
+    line = "    return value * 3"
+    prompts = [ids_of(await fill(where, FILE[:cursor] + line[:typed], "\n" + FILE[cursor:])) for typed in range(21)]
+
+    for before, after in itertools.pairwise(prompts):
+        same = itertools.takewhile(lambda both: both[0] == both[1], zip(before, after, strict=False))
+        assert len(after) - sum(1 for _ in same) <= 16
+
+
+SIDES = st.lists(
+    st.sampled_from(["x", "    ", "\n", "é", "def f(a):", "<|fim_middle|>", " = ", "🙂", "0"]), max_size=400
+)
+
+
+@given(SIDES.map("".join), SIDES.map("".join), st.integers(40, 300), st.integers(1, 30))
+@settings(max_examples=150, deadline=None)
+async def test_whatever_the_file_the_prompt_and_its_answer_fit(
+    prefix: str, suffix: str, context: int, max_tokens: int
+) -> None:
+    snippets = (Snippet("a.py", suffix[:50]), Snippet("b.py", prefix))
+    prepared = await fill(
+        target(CODE, context_tokens=context), prefix, suffix, max_tokens=max_tokens, snippets=snippets
+    )
+
+    ids = ids_of(prepared)
+    assert len(ids) + max_tokens <= context
+    assert prepared.prompt_tokens == prepared.prompt_tokens_bound == len(ids)
+    assert prepared.generation.sampling.max_tokens == max_tokens
+    assert sum(id_ in CODE.control_ids for id_ in ids) == 3, "only the template's own"
+
+
+async def test_an_answer_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(ContextTooLong) as refused:
+        await fill(target(CODE, context_tokens=100), "x", max_tokens=97)
+    assert refused.value.param == "max_tokens"
+
+
+async def test_without_windows_what_does_not_fit_is_refused() -> None:
+    where = target(CODE, context_tokens=100, fim_window=False)
+    with pytest.raises(ContextTooLong):
+        await fill(where, FILE)
+    with pytest.raises(ContextTooLong):
+        await fill(where, "x", "y " * 200)
+    assert ids_of(await fill(where, "x = ", "\n")) == tuple(CODE.fill_ids("x = ", "\n"))
+
+
+async def test_a_model_without_marks_says_so() -> None:
+    chat = Tokenizer.load(MODELS / "slipstream-chat")
+    with pytest.raises(UnsupportedField):
+        await fill(target(chat), "x")
+
+
+async def test_windows_files_are_shown_with_plain_line_ends() -> None:
+    prepared = await fill(target(CODE), "x = 1\r\ny", "\r\n", stop=("\r\n\r\n",))
+
+    assert ids_of(prepared) == tuple(CODE.fill_ids("x = 1\ny", "\n"))
+    assert filled_of(prepared).newline == "\r\n"
+    assert prepared.generation.sampling.stop == ("\n\n",)
+
+
+async def test_a_warm_up_generates_one_token() -> None:
+    prepared = await fill(target(CODE), "x", warm_up=True, max_tokens=50)
+
+    assert prepared.generation.sampling.max_tokens == 1
+    assert filled_of(prepared).warm_up
+
+
+async def test_snippets_are_comments_for_a_model_that_learnt_no_files() -> None:
+    snippets = (Snippet("lib/a.py", "def a():\n    pass\n"),)
+    prepared = await fill(target(CODE, context_tokens=400), "a", "", snippets=snippets, language="python")
+
+    head = "# Path: lib/a.py\n# def a():\n#     pass\n"
+    assert ids_of(prepared) == tuple(CODE.fill_ids(head + "a", ""))
+
+
+async def test_snippets_take_a_quarter_at_most_and_the_first_stay() -> None:
+    where = target(CODE, context_tokens=400)
+    small, large = Snippet("a.py", "a = 1\n"), Snippet("b.py", "b = 1\n" * 100)
+    one = await fill(where, "x", "", snippets=(small,))
+    assert ids_of(await fill(where, "x", "", snippets=(small, large, small))) == ids_of(one)
+
+
+async def test_an_engine_that_takes_text_gets_the_window_as_text() -> None:
+    cursor = FILE.index("function_200")
+    prepared = await fill(target(CODE, "openai", context_tokens=1_024), FILE[:cursor], FILE[cursor:])
+
+    prompt = prepared.generation.prompt
+    assert isinstance(prompt, TextPrompt)
+    assert isinstance(prompt.prompts[0], str)
+    assert prompt.suffix is not None
+    assert FILE[:cursor].endswith(prompt.prompts[0])
+    assert FILE[cursor:].startswith(prompt.suffix)
+    assert len(CODE.fill_ids(prompt.prompts[0], prompt.suffix)) <= 1_024 - 20
+    with pytest.raises(SpecialToken):
+        await fill(target(CODE, "openai"), "<|fim_middle|>")
+
+
+async def test_without_a_tokenizer_the_window_is_an_estimate() -> None:
+    cursor = FILE.index("function_200")
+    prepared = await fill(target(None, "openai", context_tokens=1_024), FILE[:cursor], FILE[cursor:])
+
+    assert not prepared.exact
+    assert 500 < prepared.prompt_tokens <= 1_024 - 20
+
+
+def test_repositories_are_laid_out_as_qwen_learnt_them(tmp_path: Path) -> None:
+    template = FillTemplate(1, 2, (3,), "psm", repository_ids=(8,), file_ids=(9,))
+
+    def encode(text: str) -> list[int]:
+        return [1_000 + ord(character) for character in text]
+
+    files = template.repository(encode) + template.file("a", "b", encode)
+    assert files == [8, *encode("repository\n"), 9, *encode("a\nb")]
+    assert template.lay_out([7], [20], [21], files=files) == [7, *files, 1, 20, 2, 21, 3]
+
+
+def test_each_family_says_how_it_learnt_files_once() -> None:
+    assert all(not (family.files and family.file_line) for family in FAMILIES)
+    assert msgspec.to_builtins(FAMILIES[-1])["file_line"].format(path="a.py") == "+++++ a.py\n"
