@@ -73,7 +73,8 @@ async def test_two_gateways_store_each_report_once_in_any_order(
     pool: asyncpg.Pool[Any], steps: list[Any], more: Any
 ) -> None:
     await pool.execute("DELETE FROM gateway.completion_events")
-    stores, told = (store_on(pool), store_on(pool)), {}
+    stores = (store_on(pool), store_on(pool))
+    told: dict[EventKey, tuple[list[int | None], list[int | None]]] = {}
     for step in [*steps, *more.sample(steps, len(steps) // 2)]:  # some of it once more, in another order
         match step:
             case "flush both":

@@ -41,7 +41,7 @@ async def events_of(platform: SlowPlatform, request_id: str, count: int) -> list
     async with asyncio.timeout(GUARD_S):
         while len(rows := await platform._database.fetch(query, request_id)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    return rows
+    return list(rows)
 
 
 async def test_what_an_editor_reports_joins_the_completion(platform: SlowPlatform) -> None:
