@@ -22,6 +22,8 @@ from gateway.admin.controllers import PREFIX, admin_operations
 from gateway.admin.openapi import admin_document
 from gateway.admin.request import refusal_of
 from gateway.auth.scopes import Scope
+from gateway.autocomplete.openapi import with_autocomplete
+from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
@@ -70,8 +72,10 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
             ModelsController,
             SystemController,
+            CompletionEventsController,
+            TabbyController,
             front_page,
-            document_route("/openapi.json", document()),
+            document_route("/openapi.json", with_autocomplete(document())),
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),
         ],

@@ -25,6 +25,8 @@ from engines.tokenizer.json_value import JsonBounds
 from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
+from gateway.autocomplete.event_rate import EventRate
+from gateway.autocomplete.store import EventStore
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -110,6 +112,9 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()
         stack.push_async_callback(traces.stop)
+        completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
+        completion_events.start()
+        stack.push_async_callback(completion_events.stop)
         keyring = Keyring(place.database_url, place.pepper, config.auth)
         await keyring.start()
         stack.push_async_callback(keyring.stop)
@@ -157,6 +162,8 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 traces,
             ),
             admin=admin,
+            completion_events=completion_events,
+            event_rate=EventRate(config.autocomplete.events_per_second),
             metrics=metrics,
             traces=traces,
             salts=Salts(place.pepper),

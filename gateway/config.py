@@ -12,6 +12,7 @@ from contracts.metrics import MetricsConfig
 from engines.tokenizer.config import TokenizingConfig
 from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
+from gateway.autocomplete.config import AutocompleteConfig
 from gateway.desired.config import DesiredConfig
 from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
@@ -76,6 +77,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The way to the router."""
     auth: AuthConfig = AuthConfig()
     """Key verification."""
+    autocomplete: AutocompleteConfig = AutocompleteConfig()
+    """What editors report about completions."""
     admin: AdminConfig = AdminConfig()
     """The admin API and webhooks."""
     desired: DesiredConfig = DesiredConfig()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from contracts.replica_state import ReplicaState
 from gateway.admin.api import AdminApi
+from gateway.autocomplete.event_rate import EventRate
+from gateway.autocomplete.store import EventStore
 from gateway.serving.endpoint import InferenceServices
 
 
@@ -13,6 +15,8 @@ class Services(InferenceServices, kw_only=True):
     """What endpoints need, and the rest."""
 
     admin: AdminApi
+    completion_events: EventStore
+    event_rate: EventRate
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]

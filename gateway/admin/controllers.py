@@ -12,6 +12,7 @@ from gateway.admin.request import BoundedRequest, require_known_parameters, requ
 from gateway.admin.resources import (
     admin_keys,
     audit_log,
+    autocomplete,
     keys,
     limits,
     me,
@@ -135,6 +136,7 @@ CONTROLLERS = (
     ),
     controller("/audit", get(audit_log.list_audit, Can.AUDIT_READ)),
     controller("/organizations/{organization_id}/usage", get(usage.get_usage, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/autocomplete", get(autocomplete.get_autocomplete, Can.USAGE_READ)),
     controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, deployment=True)),
     controller("/organizations/{organization_id}/usage/events", get(usage.list_usage_events, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/invoices/{month_name}", get(usage.get_invoice, Can.USAGE_READ)),

@@ -16,6 +16,8 @@ from msgspec import UnsetType
 ID = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"
 VALUES: dict[str, Any] = {
     "accepted_draft_tokens": 310,
+    "acceptance_rate": 0.31,
+    "accepted": 310,
     "action": "project.update",
     "actor_name": "ada@example.com",
     "after": {"name": "Acme editor"},
@@ -25,6 +27,8 @@ VALUES: dict[str, Any] = {
     "before": {"name": "Acme"},
     "billed": True,
     "cached_tokens": 640,
+    "characters_kept": 21_400,
+    "client": "tabby-agent",
     "client_request_id": "editor-41",
     "completion_drift": 0,
     "counter": "tokens_per_minute",
@@ -39,6 +43,7 @@ VALUES: dict[str, Any] = {
     "gateway_id": "gateway-1",
     "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "key": "editor",
+    "language": "python",
     "level": "project",
     "model": "qwen3-8b",
     "models": ["qwen3-8b"],

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     SmallInteger,
@@ -154,6 +155,10 @@ request_traces = Table(
     Column("reason", Text),
     Column("rule", JSONB),
     Column("counters", JSONB),
+    # The client's family, the language it named, and how much its first choice was: never the text.
+    Column("client", Text),
+    Column("language", Text),
+    Column("characters", Integer),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

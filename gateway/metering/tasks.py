@@ -60,7 +60,7 @@ def add_tasks(app: Celery, database_url: str, keys: Callable[[], EngineKeys], co
         retired = retire_days(database_url, config.retention_days)
         forgotten = forget_traces(database_url, config.trace_retention_days)
         logger.info(
-            "ledger: %d days made ahead, %d over their retention dropped; %d request traces forgotten",
+            "ledger: %d days made ahead, %d over their retention dropped; %d traces and completion events forgotten",
             len(made),
             len(retired),
             forgotten,

@@ -83,6 +83,17 @@ class GatewayMetrics:
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
         )
+        self._autocomplete_events = functools.cache(
+            counter(
+                "slipstream_autocomplete_events",
+                "What editors reported of completions, by type (view, select, select_part, dismiss).",
+                ["type"],
+            ).labels
+        )
+        self.autocomplete_events_dropped = counter(
+            "slipstream_autocomplete_events_dropped",
+            "Such reports not stored because the database was away for too long.",
+        )
 
     def began(self, tier: str) -> None:
         """A request is being served."""
@@ -112,6 +123,10 @@ class GatewayMetrics:
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""
         self._attempts(tier, finish, outcome).inc()
+
+    def autocomplete_event(self, kind: str) -> None:
+        """An editor has reported what became of a completion."""
+        self._autocomplete_events(kind).inc()
 
     def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
         """Add one request's phases. ttft_s: None when no text was generated."""

@@ -209,7 +209,9 @@ class RequestPipeline:
                 gone = attempt.finish is Finish.CLIENT_GONE
                 await count(attempt, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
             attempt.request.clock.end(Phase.DECODE if attempt.first_event_seen else Phase.ENGINE)
-        return attempt.transcoder.finish()
+        closing = attempt.transcoder.finish()
+        attempt.request.characters = attempt.transcoder.characters
+        return closing
 
     def _first_event(self, attempt: Attempt) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""

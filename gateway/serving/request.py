@@ -8,6 +8,7 @@ from typing import Any
 
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
+from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.wire.format import WireFormat
@@ -43,12 +44,19 @@ class Arrival:
             return None
         return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]
 
+    @property
+    def client(self) -> str:
+        """What kind of client sent it."""
+        return client_family(self.headers.get(b"user-agent", b""))
+
 
 class InferenceRequest:
     """The request as the pipeline needs it. Mutable fields are filled in as the steps happen."""
 
     __slots__ = (
         "caller",
+        "characters",
+        "client",
         "client_request_id",
         "clock",
         "endpoint",
@@ -67,6 +75,7 @@ class InferenceRequest:
     def __init__(self, arrival: Arrival, key: KeyRecord, target: Target, prepared: Prepared) -> None:
         self.request_id = arrival.request_id
         self.client_request_id = arrival.client_request_id
+        self.client = arrival.client
         self.clock = arrival.clock
         self.wire_format = arrival.wire_format
         self.key = key
@@ -78,6 +87,8 @@ class InferenceRequest:
         self.endpoint = arrival.endpoint
         self.model = prepared.generation.model
         self.tier = prepared.generation.tier.value
+        self.characters: int | None = None
+        """Generated, as the transcoder counted them; None: not counted, or not complete."""
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()

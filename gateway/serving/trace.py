@@ -24,7 +24,7 @@ from contracts.errors import (
     SlipstreamError,
     WrongEndpoint,
 )
-from contracts.generation import Caller
+from contracts.generation import Caller, TextPrompt
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
@@ -60,15 +60,19 @@ class Row(msgspec.Struct, gc=False):
     counters: object
     total_ms: float
     phases_ms: dict[str, float]
+    client: str
+    language: str | None
+    characters: int | None
 
 
 # One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.request_traces
         (request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status, error_code,
-         reason, rule, counters, total_ms, phases_ms)
+         reason, rule, counters, total_ms, phases_ms, client, language, characters)
     SELECT request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status,
-           error_code, reason, rule, counters, total_ms, phases_ms
+           error_code, reason, rule, counters, total_ms, phases_ms, client, language,
+           characters
       FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
         ON CONFLICT DO NOTHING
 """
@@ -156,7 +160,15 @@ def _row(
         counters_of(error.state) if isinstance(error, CounterReached) else None,
         round(request.clock.total_s * 1e3, 3),
         request.clock.as_ms(),
+        request.client,
+        *((request.prepared.language, _characters(request)) if isinstance(request, InferenceRequest) else (None, None)),
     )
+
+
+def _characters(request: InferenceRequest) -> int | None:
+    """Of the completion alone: an echoed prompt is not one."""
+    prompt = request.generation.prompt
+    return None if isinstance(prompt, TextPrompt) and prompt.echo else request.characters
 
 
 def _reason(error: SlipstreamError) -> str | None:

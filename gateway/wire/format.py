@@ -45,6 +45,11 @@ class Transcoder(Protocol):
     """The engine reported an error inside its stream."""
 
     @property
+    def characters(self) -> int | None:
+        """Generated, of the first choice as the client has it once it is complete; None: not counted."""
+        ...
+
+    @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
         ...

@@ -10,6 +10,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.prefix import PrefixChain, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.language import known_language
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -48,6 +49,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
     chain: PrefixChain = PrefixChain("bytes", b"")
     """What the router knows the prompt by."""
+    language: str | None = None
+    """Of the code that is completed, as `known_language` names it; None where the client does not say."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
 
@@ -63,9 +66,10 @@ def prepared(
     stream: bool,
     include_usage: bool = False,
     session: str = "",
+    language: str = "",
     details: object = None,
 ) -> Prepared:
-    """The Generation that a format's request comes to, with its price."""
+    """The Generation that a format's request comes to, with its price. language: as the client names it."""
     model = target.model
     generation = Generation(
         request_id=request_id,
@@ -79,7 +83,8 @@ def prepared(
         cache_salt=salt,
     )
     chain = of_generation(generation, counted.ids)
-    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, details)
+    named = known_language(language)
+    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, named, details)
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:

@@ -1,4 +1,4 @@
-"""Forgets the records of single requests (`gateway.request_traces`) when their retention is over."""
+"""Forgets the records of single requests, and what became of their completions, when their retention is over."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from gateway.metering.ledger.worker_connection import connect
 AT_ONCE = 10_000
 """Rows deleted in one transaction: nobody waits behind it, and an interrupted run has kept what it did."""
 
-FORGET = """
+FORGET_TRACES = """
 DELETE FROM gateway.request_traces WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.request_traces WHERE recorded_at < %s LIMIT %s))
+"""
+FORGET_EVENTS = """
+DELETE FROM gateway.completion_events WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.completion_events WHERE recorded_at < %s LIMIT %s))
 """
 
 
@@ -20,6 +24,7 @@ def forget_traces(database_url: str, retention_days: int) -> int:
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
-        while deleted := connection.execute(FORGET, (before, AT_ONCE)).rowcount:
-            forgotten += deleted
+        for statement in (FORGET_TRACES, FORGET_EVENTS):
+            while deleted := connection.execute(statement, (before, AT_ONCE)).rowcount:
+                forgotten += deleted
     return forgotten

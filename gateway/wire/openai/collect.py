@@ -87,6 +87,12 @@ class Collector:
         self.error: SlipstreamError | None = None
 
     @property
+    def characters(self) -> int | None:
+        """Of the first choice; None where the best of several are answered with."""
+        first = self._choices.get(0)
+        return None if first is None or self._best_of is not None else first.characters
+
+    @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
         return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected

@@ -36,6 +36,8 @@ class Relay:
 
     satisfied = False
     """Clients get all that the engine writes."""
+    characters = None
+    """Counting them would mean to decode every event."""
     __slots__ = (
         "_choices",
         "_finished_choices",

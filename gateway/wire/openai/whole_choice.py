@@ -51,6 +51,11 @@ class WholeChoice:
         """Some event had log probabilities."""
         return self._logprobs is not None
 
+    @property
+    def characters(self) -> int:
+        """Of its text, or of the message's content; a code point is one."""
+        return len(self._texts.get("content" if self._chat else "text", b"").decode())
+
     def add(self, part: dict[str, Any]) -> None:
         """An event's entry for this choice."""
         if self._chat:

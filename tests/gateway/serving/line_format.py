@@ -98,6 +98,7 @@ class Lines:
         self._read_error = read_error
         self._splitter = EventSplitter()
         self.events = 0
+        self.characters = 0
         self.text_seen = False
         self.finished = False
         self.error: SlipstreamError | None = None
@@ -130,6 +131,7 @@ class Lines:
             texts += [text for _, text in texts_of(chunk)][: self._left]
             self.finished = self.finished or any(choice.get("finish_reason") for choice in chunk["choices"])
         self._left -= len(texts)
+        self.characters += sum(map(len, texts))
         self.text_seen = self.text_seen or bool(texts)
         return texts
 

@@ -1,0 +1,17 @@
+"""Settings of what editors tell about completions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class AutocompleteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Views, selections and dismissals that editors report."""
+
+    events_per_second: Annotated[float, Meta(gt=0, le=1_000_000)] = 500.0
+    """Events that one project may report to one gateway each second, over time; ten times as many at once."""
+    flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
+    """How often reported events are written to the database."""

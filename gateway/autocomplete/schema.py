@@ -1,0 +1,80 @@
+"""Bodies and answers of the routes about completions: ours, and those of Tabby's editor plug-ins."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.autocomplete.tables import EventType
+
+ChoiceIndex = Annotated[int, Meta(ge=0, le=127)]
+ViewId = Annotated[str, Meta(max_length=200, pattern=r"^[0-9A-Za-z._:/-]*$(?![\s\S])")]
+"""An identifier, never text."""
+Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
+Characters = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class CompletionEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user did with one completion."""
+
+    type: EventType
+    choice_index: ChoiceIndex = 0
+    view_id: ViewId = ""
+    """The editor's name of this showing, where one completion is shown several times."""
+    elapsed_ms: Milliseconds | None = None
+    """Since it was shown."""
+    characters: Characters | None = None
+    """Taken. Left out of a `select`: all that the answer had."""
+
+
+class TabbyEventType(StrEnum):
+    """Tabby's names."""
+
+    VIEW = "view"
+    SELECT = "select"
+    DISMISS = "dismiss"
+
+
+class TabbyEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as Tabby's plug-ins report it. Fields that are not listed are ignored: versions differ."""
+
+    type: TabbyEventType
+    completion_id: Annotated[str, Meta(max_length=200)]
+    choice_index: ChoiceIndex = 0
+    view_id: ViewId | None = None
+    elapsed: Annotated[float, Meta(ge=0, le=86_400_000)] | None = None
+    """Milliseconds since it was shown."""
+
+
+class TabbyVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plug-in compares before it uses a route."""
+
+    build_date: str = ""
+    build_timestamp: str = ""
+    git_sha: str = ""
+    git_describe: str = "v0.30.0"
+    """The release of Tabby whose routes these are; Slipstream's own version is not told."""
+
+
+class TabbyHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A plug-in stays disconnected until it has this. Tabby tells of its machine here; of ours nothing is told."""
+
+    model: str | None
+    """The autocomplete model the key may use first; null when there is none: the plug-in then asks for nothing."""
+    device: str = "remote"
+    cuda_devices: list[str] = []
+    models: dict[str, str] = {}
+    arch: str = ""
+    cpu_info: str = ""
+    cpu_count: int = 0
+    version: TabbyVersion = TabbyVersion()
+
+
+class TabbyServerSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server asks of plug-ins."""
+
+    disable_client_side_telemetry: Literal[True] = True
+    """Nothing is reported to Tabby's makers; views, selections and dismissals come here only."""

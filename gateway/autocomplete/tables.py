@@ -1,0 +1,52 @@
+"""What became of completions in editors. What a completion was stands in its row of `request_traces`.
+
+No text of a prompt or a completion is in either: ids, types, moments and numbers of characters.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import CheckConstraint, Column, DateTime, Index, Integer, SmallInteger, Table, Text, func
+from sqlalchemy.dialects.postgresql import UUID
+
+from gateway.db.tables import metadata, one_of
+
+
+class EventType(StrEnum):
+    """What a user did with a completion."""
+
+    VIEW = "view"
+    """It was shown."""
+    SELECT = "select"
+    """It was taken."""
+    SELECT_PART = "select_part"
+    """Some of it was taken: a word, a line."""
+    DISMISS = "dismiss"
+    """It was rejected, or typed over."""
+
+
+# The project stands in the key: whoever names another project's completion reports about nothing, and cannot take the
+# place of that project's own report either. No foreign key: a completion's trace may be written later, or never.
+completion_events = Table(
+    "completion_events",
+    metadata,
+    Column("request_id", Text(collation="C"), primary_key=True),
+    Column("project_id", UUID(), primary_key=True),
+    Column("choice_index", SmallInteger, primary_key=True, autoincrement=False),
+    # What the editor calls this showing of the completion; empty when it does not tell its showings apart.
+    Column("view_id", Text, primary_key=True),
+    Column("type", Text, primary_key=True),
+    Column("organization_id", UUID(), nullable=False),
+    # Taken, as the editor counted them.
+    Column("characters", Integer),
+    # Since the completion was shown.
+    Column("elapsed_ms", Integer),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    one_of("type", EventType),
+    CheckConstraint("characters >= 0", name="characters"),
+    CheckConstraint("elapsed_ms >= 0", name="elapsed_ms"),
+    Index(None, "recorded_at", postgresql_using="brin"),
+    # Ids are in order of time.
+    Index(None, "organization_id", "request_id"),
+)

@@ -1,0 +1,33 @@
+"""What kind of client sends a request, from its `User-Agent`: one of a few names, never the header itself. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+FAMILIES: tuple[tuple[bytes, str], ...] = (
+    (b"slipstream-lsp", "slipstream-lsp"),
+    (b"tabby-agent", "tabby-agent"),
+    (b"llama.vscode", "llama.vscode"),
+    (b"llama-vscode", "llama.vscode"),
+    (b"continue", "continue"),
+    (b"zed/", "zed"),
+    (b"openai/python", "openai-python"),
+    (b"openai/js", "openai-node"),
+    (b"curl/", "curl"),
+)
+"""What a header holds in any case, and the family's name; the first that fits. llama.vim sends its requests by curl."""
+OTHER = "other"
+CLIENTS = (*dict.fromkeys(name for _, name in FAMILIES), OTHER)
+"""All names there are."""
+MOST_COMPARED = 512
+
+
+def client_family(user_agent: bytes) -> str:
+    """The client's family; `other` for one that is unknown or says nothing. user_agent: the header's value."""
+    return _family(user_agent[:MOST_COMPARED])
+
+
+@lru_cache(maxsize=1_024)
+def _family(told: bytes) -> str:
+    told = told.lower()
+    return next((name for needle, name in FAMILIES if needle in told), OTHER)
