@@ -58,9 +58,7 @@ class Editor:
             text_document=types.TextDocumentIdentifier(self.uri),
             position=types.Position(line, character),
         )
-        return self.client.protocol.send_request_async(
-            types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id=request_id
-        )
+        return self.client.protocol.send_request_async(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id=request_id)
 
     async def complete(self, line: int, character: int, **more: Any) -> list[types.InlineCompletionItem]:
         """The items there."""
