@@ -12,6 +12,7 @@ from msgspec import Meta
 from contracts import settings
 from contracts.errors import ConfigError
 
+EDITOR = "initializationOptions"
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
@@ -44,8 +45,8 @@ def load(command_line: Mapping[str, Any], options: object) -> LanguageServerConf
     if options is None:
         options = {}
     if not isinstance(options, Mapping):
-        raise ConfigError(f"initializationOptions: expected an object of settings, got {type(options).__name__}")
-    config = settings.load(LanguageServerConfig, None, {}, {**command_line, **options})
+        raise ConfigError(f"{EDITOR}: expected an object of settings, got {type(options).__name__}")
+    config = settings.load(LanguageServerConfig, None, {}, {**command_line, **options}, overrides_from=EDITOR)
     return msgspec.structs.replace(config, url=_checked(config.url))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts.errors import ConfigError
 
-VARIABLE = "SLIPSTREAM_API_KEY"
+API_KEY_VARIABLE = "SLIPSTREAM_API_KEY"
 
 
 def take_key(options: MutableMapping[str, Any], key_file: Path | None, environ: Mapping[str, str]) -> str:
@@ -28,7 +28,7 @@ def take_key(options: MutableMapping[str, Any], key_file: Path | None, environ: 
         key_file = Path(named)
     if key_file is not None:
         return _checked(_read(key_file.expanduser()), "api_key_file")
-    return _checked(environ.get(VARIABLE, ""), VARIABLE)
+    return _checked(environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE)
 
 
 def _read(path: Path) -> str:

@@ -219,7 +219,7 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"debonce_ms": 3}, "debonce_ms: unknown setting (command line), did you mean debounce_ms?"),
+        ({"debonce_ms": 3}, "debonce_ms: unknown setting (initializationOptions), did you mean debounce_ms?"),
         ({"debounce_ms": -1}, "debounce_ms: Expected `int` >= 0; got -1"),
         ({"url": "gateway:8000"}, "url: 'gateway:8000' is no address of a gateway"),
         ({"api_key": "two words"}, "api_key: not an API key"),
