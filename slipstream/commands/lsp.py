@@ -29,7 +29,7 @@ def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) 
     configuration of each editor.
     """
     if importlib.util.find_spec("pygls") is None:
-        raise ConfigError("the language server needs pygls: python -m pip install 'slipstream[lsp]'")
+        raise ConfigError("the language server needs pygls: in Slipstream's folder, python -m pip install '.[lsp]'")
     from slipstream.lsp.server import serve_stdio
 
     given = {name: value for name, value in (("url", url), ("model", model)) if value is not None}

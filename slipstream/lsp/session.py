@@ -36,7 +36,9 @@ class Session:
         self._newest = Newest()
         self._say = say
         self._said: set[str] = set()
-        """Codes of the refusals that the user was told since the last answer."""
+        """Codes of the refusals that the user was told since the gateway last answered."""
+        self._completion_id = ""
+        """Of its last answer."""
 
     async def complete(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
         """textDocument/inlineCompletion. A request that a newer one replaced is answered with nothing."""
@@ -59,9 +61,13 @@ class Session:
         except GatewayRefused as refused:
             self._tell_once(refused)
             return types.InlineCompletionList([])
-        if answer is None or not answer.text:
+        if answer is None:
             return types.InlineCompletionList([])
-        self._said.clear()
+        if answer.completion_id not in ("", self._completion_id):  # one from memory tells nothing of the gateway
+            self._completion_id = answer.completion_id
+            self._said.clear()
+        if not answer.text:
+            return types.InlineCompletionList([])
         return types.InlineCompletionList([_item(answer, place, selected.text if selected else "")])
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from contracts.errors import ConfigError
 from engines.tokenizer.tokenizer import Tokenizer
+from slipstream.commands.lsp import lsp
 from tests.deployment import ROOT, Deployment, free_port
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess
 from tests.language_client import Editor, editor
+from tests.slipstream.lsp.scripted_gateway import scripted_gateway
 
 TEXT = "def add(a, b):\n    \n\n\nprint(add(1, 2))\n"
 HERE = (1, 4)
@@ -234,7 +238,40 @@ async def test_a_setting_that_is_wrong_stops_the_start(options: Any, said: str) 
     assert said in caught.value.message
 
 
-async def test_acceptance_is_told_and_no_matter_to_the_user(coding: Deployment, engine: FakeEngineProcess) -> None:
+async def test_a_refusal_is_shown_again_once_the_gateway_has_answered_in_between() -> None:
+    broken = '{"error": {"message": "The engine fell over.", "code": "engine_failed"}}'
+    async with scripted_gateway() as gateway, editor(options={"url": gateway.url, "model": "m"}) as opened:
+        opened.open(TEXT)
+        gateway.will_answer('{"id": "cmpl-1", "choices": [{"text": "return a"}]}')
+        assert [item.insert_text for item in await opened.complete(*HERE)] == ["return a"]
+        for _ in range(2):
+            gateway.will_answer(broken, 502)
+            assert await opened.complete(0, 0) == []
+            assert [item.insert_text for item in await opened.complete(*HERE)] == ["return a"]  # from memory
+        gateway.will_answer('{"id": "cmpl-2", "choices": [{"text": ""}]}')
+        assert await opened.complete(0, 3) == []
+        gateway.will_answer(broken, 502)
+        assert await opened.complete(0, 0) == []
+        said = [opened.messages.get_nowait() for _ in range(opened.messages.qsize())]
+    assert said == ["Slipstream: The engine fell over."] * 2
+
+
+async def test_acceptance_is_told_with_the_time_it_took() -> None:
+    async with scripted_gateway() as gateway, editor(options={"url": gateway.url, "model": "m"}) as opened:
+        opened.open(TEXT)
+        gateway.will_answer('{"id": "cmpl-1", "choices": [{"text": "return a + b"}]}')
+        [item] = await opened.complete(*HERE)
+        gateway.will_answer("{}")
+        await opened.accept(item)
+    told = gateway.asked[1]
+    assert (told.method, told.path) == ("POST", "/v1/completions/cmpl-1/events")
+    elapsed_ms = told.body.pop("elapsed_ms")
+    assert isinstance(elapsed_ms, int)
+    assert elapsed_ms >= 0
+    assert told.body == {"type": "select", "choice_index": 0}
+
+
+async def test_acceptance_is_no_matter_to_the_user(coding: Deployment, engine: FakeEngineProcess) -> None:
     async with on(coding) as opened:
         assert opened.capabilities.execute_command_provider is not None
         assert opened.capabilities.execute_command_provider.commands == ("slipstream.completionAccepted",)
@@ -253,3 +290,10 @@ async def test_the_key_comes_from_a_file_that_the_command_line_names(
         opened.open(TEXT)
         [item] = await opened.complete(*HERE)
     assert item.insert_text == ANSWER
+
+
+def test_without_the_library_its_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = CliRunner().invoke(lsp, [])
+    assert isinstance(result.exception, ConfigError)
+    assert "pip install '.[lsp]'" in result.exception.message
