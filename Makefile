@@ -66,6 +66,6 @@ ifdef LOCKED
 	@$(PIP) --progress-bar on --require-hashes -r requirements/dev-cpu.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 else
-	@$(PIP) --progress-bar on -e '.[engine,dev]'
+	@$(PIP) --progress-bar on -e '.[engine,lsp,dev]'
 endif
 	@touch $@ $(ENGINE)

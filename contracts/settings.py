@@ -31,12 +31,14 @@ def load(
     environ: Mapping[str, str],
     overrides: Mapping[str, Any] | None = None,
     renamed: Mapping[str, str] | None = None,
+    overrides_from: str = "command line",
 ) -> SettingsT:
-    """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides` (command line).
+    """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
 
-    Later sources win. renamed: dotted names of earlier releases and what they are called now, `pools[].name` for a
-    field of every entry of a list; an old name is taken with one warning. Raises ConfigError, which names the field,
-    the value and what is allowed, or a setting that is given by its old name and its new one.
+    Later sources win. overrides_from: what messages call the last one. renamed: dotted names of earlier releases and
+    what they are called now, `pools[].name` for a field of every entry of a list; an old name is taken with one
+    warning. Raises ConfigError, which names the field, the value and what is allowed, or a setting that is given by its
+    old name and its new one.
     """
     names = _Renames(renamed or {})
     tree: dict[str, Any] = _read(path) if path is not None else {}
@@ -54,8 +56,8 @@ def load(
             names.in_lists(tree, name)
             _reject_unknown(kind, tree, source=name, trail="")
     for dotted, value in (overrides or {}).items():
-        _put(tree, names.now(dotted, "command line"), value, source=dotted)
-    _reject_unknown(kind, tree, source="command line", trail="")
+        _put(tree, names.now(dotted, overrides_from), value, source=dotted)
+    _reject_unknown(kind, tree, source=overrides_from, trail="")
     try:
         # strict=False: the environment only has text, "8000" must do for an int
         return msgspec.convert(tree, kind, strict=False)

@@ -14,6 +14,7 @@ from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
 from slipstream.commands.limits import limits
 from slipstream.commands.logs import logs
+from slipstream.commands.lsp import lsp
 from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
 from slipstream.commands.organizations import organizations
@@ -38,7 +39,19 @@ def cli() -> None:
 
 for command in (up, status, fleet, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
-for command in (organizations, projects, members, admin_keys, limits, prices, webhooks, audit, quantization, simulate):
+for command in (
+    organizations,
+    projects,
+    members,
+    admin_keys,
+    limits,
+    prices,
+    webhooks,
+    audit,
+    quantization,
+    simulate,
+    lsp,
+):
     cli.add_command(command)
 
 

@@ -19,6 +19,7 @@ from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from router.config import RouterConfig
+from slipstream.lsp.key import API_KEY_VARIABLE
 from slipstream.worker_config import WorkerConfig
 
 DEFAULT_FILE = "slipstream.toml"
@@ -134,7 +135,8 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     """
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
-    loaded = settings.load(Settings, path, os.environ, overrides, RENAMED)
+    environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # a client's, no setting
+    loaded = settings.load(Settings, path, environ, overrides, RENAMED)
     if loaded.local.migration_database_url and not loaded.local.database_url:
         raise ConfigError(
             "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "

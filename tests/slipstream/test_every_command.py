@@ -32,7 +32,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "config check", "config show", "keys list", "limits list", "logs",
-    "members list", "organizations list", "prices list", "projects list", "quantization calibrate",
+    "lsp", "members list", "organizations list", "prices list", "projects list", "quantization calibrate",
     "quantization sensitivity", "requests list", "requests show", "router explain", "router replay", "router watch",
     "simulate", "status", "usage invoice", "usage verify", "webhooks deliveries", "webhooks list",
 })  # fmt: skip

@@ -1,0 +1,36 @@
+"""`slipstream lsp`: the language server that an editor starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import click
+
+from contracts.errors import ConfigError
+
+
+@click.command()
+@click.option("--url", metavar="URL", help="The gateway, without /v1.  [default: http://127.0.0.1:8000]")
+@click.option("--model", metavar="NAME", help="Default: the first autocomplete model that the key may use.")
+@click.option(
+    "--api-key-file",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Holds the API key. Default: SLIPSTREAM_API_KEY.",
+)
+@click.option("--stdio", is_flag=True, help="What it does anyway: some editors add it.")
+def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) -> None:
+    """Complete code in an editor that speaks LSP 3.18, over stdin and stdout.
+
+    The editor starts it; the editor's initializationOptions win over these options. docs/guides/editors.md has the
+    configuration of each editor.
+    """
+    if importlib.util.find_spec("pygls") is None:
+        raise ConfigError("the language server needs pygls: in Slipstream's folder, python -m pip install '.[lsp]'")
+    from slipstream.lsp.server import serve_stdio
+
+    given = {name: value for name, value in (("url", url), ("model", model)) if value is not None}
+    serve_stdio(given, key_file, os.environ)

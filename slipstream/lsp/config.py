@@ -1,0 +1,59 @@
+"""The language server's settings: the command line's, and over them the editor's initializationOptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from contracts import settings
+from contracts.errors import ConfigError
+
+EDITOR = "initializationOptions"
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an editor may set in initializationOptions, beside `api_key` and `api_key_file`."""
+
+    url: str = DEFAULT_URL
+    """The gateway, without `/v1`."""
+    model: str = ""
+    """Empty: the first autocomplete model that the key may use."""
+    debounce_ms: Annotated[int, Meta(ge=0, le=10_000)] = 75
+    """A request waits so long for another keystroke. One that the user asks for does not wait."""
+    max_tokens: Annotated[int, Meta(ge=1, le=4_096)] = 128
+    """Longest completion."""
+    prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 24_000
+    """Most text before the cursor that is sent."""
+    suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 8_000
+    """Most text after the cursor that is sent."""
+    kept_answers: Annotated[int, Meta(ge=0, le=10_000)] = 200
+    """Answers that are remembered; those asked for longest ago are forgotten."""
+    timeout_s: Annotated[float, Meta(gt=0, le=600)] = 30.0
+    """Longest wait for an answer."""
+
+
+def load(command_line: Mapping[str, Any], options: object) -> LanguageServerConfig:
+    """The settings of both; the editor's win. options: the initializationOptions without the key.
+
+    Raises ConfigError, which names the setting and what is allowed.
+    """
+    if options is None:
+        options = {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"{EDITOR}: expected an object of settings, got {type(options).__name__}")
+    config = settings.load(LanguageServerConfig, None, {}, {**command_line, **options}, overrides_from=EDITOR)
+    return msgspec.structs.replace(config, url=_checked(config.url))
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError(f"url: {url!r} is no address of a gateway; write one such as {DEFAULT_URL}", param="url")
+    if parts.username is not None:
+        raise ConfigError("url: holds a user name; the key goes to api_key_file or SLIPSTREAM_API_KEY", param="url")
+    return url.rstrip("/").removesuffix("/v1")

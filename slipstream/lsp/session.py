@@ -1,0 +1,119 @@
+"""One editor's session, from `initialize` to `shutdown`: its documents, its requests, what it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lsprotocol import types
+
+from slipstream.lsp.completer import Completer
+from slipstream.lsp.config import LanguageServerConfig
+from slipstream.lsp.documents import Document, Documents
+from slipstream.lsp.gap import Selected, find_gap
+from slipstream.lsp.gateway import Gateway, GatewayRefused
+from slipstream.lsp.memory import Answer
+from slipstream.lsp.newest import Newest
+
+ACCEPTED = "slipstream.completionAccepted"
+"""The command that an editor runs once it has inserted a completion."""
+
+
+class Session:
+    """key: the API key; "" for none. say: shows the user a sentence. Made inside the loop that serves it."""
+
+    def __init__(
+        self,
+        config: LanguageServerConfig,
+        key: str,
+        encoding: types.PositionEncodingKind | str,
+        say: Callable[[str], None],
+    ) -> None:
+        self.documents = Documents(encoding)
+        self._config = config
+        self._gateway = Gateway(config.url, key, config.timeout_s)
+        self._completer = Completer(config, self._gateway)
+        self._newest = Newest()
+        self._say = say
+        self._said: set[str] = set()
+        """Codes of the refusals that the user was told since the gateway last answered."""
+        self._completion_id = ""
+        """Of its last answer."""
+
+    async def complete(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+        """textDocument/inlineCompletion. A request that a newer one replaced is answered with nothing."""
+        document = self.documents.find(params.text_document.uri)
+        if document is None:
+            return types.InlineCompletionList([])
+        selected = params.context.selected_completion_info
+        place = selected.range if selected else types.Range(params.position, params.position)
+        invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        gap = find_gap(
+            document.source,
+            document.offset_at_position(params.position),
+            _selected(document, selected),
+            invoked=invoked,
+            prefix_chars=self._config.prefix_chars,
+            suffix_chars=self._config.suffix_chars,
+        )
+        try:
+            answer = await self._newest.run(document.uri, self._completer.complete(gap, invoked=invoked))
+        except GatewayRefused as refused:
+            self._tell_once(refused)
+            return types.InlineCompletionList([])
+        if answer is None:
+            return types.InlineCompletionList([])
+        if answer.completion_id not in ("", self._completion_id):  # one from memory tells nothing of the gateway
+            self._completion_id = answer.completion_id
+            self._said.clear()
+        if not answer.text:
+            return types.InlineCompletionList([])
+        return types.InlineCompletionList([_item(answer, place, selected.text if selected else "")])
+
+    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        """textDocument/didChange: what was asked about the text before is not wanted any more."""
+        self._newest.cancel(params.text_document.uri)
+        self.documents.change(params.text_document.uri, params.content_changes)
+
+    def closed(self, uri: str) -> None:
+        """textDocument/didClose."""
+        self._newest.cancel(uri)
+        self.documents.close(uri)
+
+    async def accepted(self, completion_id: str, answered_ms: float) -> None:
+        """The user took a completion that was given at that time; one that cannot be told is not worth a word."""
+        event = {"type": "select", "choice_index": 0, "elapsed_ms": round(_now_ms() - answered_ms)}
+        try:
+            await self._gateway.report(completion_id, event)
+        except GatewayRefused:
+            return
+
+    async def close(self) -> None:
+        """Let the gateway's connections go."""
+        await self._gateway.close()
+
+    def _tell_once(self, refused: GatewayRefused) -> None:
+        if refused.code not in self._said:
+            self._said.add(refused.code)
+            self._say(f"Slipstream: {refused.sentence}")
+
+
+def _selected(document: Document, info: types.SelectedCompletionInfo | None) -> Selected | None:
+    if info is None:
+        return None
+    start, end = (document.offset_at_position(each) for each in (info.range.start, info.range.end))
+    return Selected(start, end, info.text)
+
+
+def _item(answer: Answer, place: types.Range, selected: str) -> types.InlineCompletionItem:
+    """selected: what the editor's list would insert; the item replaces it, and editors want it to begin with it.
+
+    The text has LF in every document: editors insert their document's own line end, and Neovim writes a CR that it is
+    given into the line.
+    """
+    command = types.Command("Completion accepted", ACCEPTED, arguments=[answer.completion_id, _now_ms()])
+    return types.InlineCompletionItem(selected + answer.text, range=place, command=command)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1_000

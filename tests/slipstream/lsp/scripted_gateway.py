@@ -1,0 +1,52 @@
+"""A server that answers what a test says, one after the other: what a gateway in trouble, or no gateway, would."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+
+class Asked(NamedTuple):
+    method: str
+    path: str
+    authorization: str
+    body: Any
+
+
+class ScriptedGateway:
+    """answers: status, headers and body of what is to come."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[Asked] = []
+        self.answers: list[tuple[int, dict[str, str], str]] = []
+
+    def will_answer(self, body: str, status: int = 200, **headers: str) -> None:
+        """One more answer. headers: `retry_after="1"`."""
+        self.answers.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.json() if request.can_read_body else None
+        self.asked.append(Asked(request.method, request.path, request.headers.get("authorization", ""), body))
+        status, headers, text = self.answers.pop(0)
+        return web.Response(text=text, status=status, headers=headers, content_type="application/json")
+
+
+@contextlib.asynccontextmanager
+async def scripted_gateway() -> AsyncIterator[ScriptedGateway]:
+    """One on a free port. All that it was told to answer must have been asked for."""
+    made = ScriptedGateway()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+    assert made.answers == []
