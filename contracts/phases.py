@@ -62,6 +62,11 @@ class PhaseClock:
         self._mark = now
 
     @property
+    def age_s(self) -> float:
+        """Wall time since construction."""
+        return self._clock() - self.started_s
+
+    @property
     def total_s(self) -> float:
         """Wall time accounted for so far."""
         return self._mark - self.started_s

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from prometheus_client import CollectorRegistry
 
 from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.metrics import metrics_server
@@ -52,6 +53,9 @@ from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
 from router.client import RouterClient
+
+REFUSED_PAUSE_S = 1.0
+LONGEST_REFUSED_PAUSE_S = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -202,16 +206,18 @@ class DesiredStateFollower:
         self._router = router
         self._keys = keys
         self._newest: DesiredState | None = None
-        """Not yet loaded or refused."""
+        """Not yet in force."""
+        self._arrived = asyncio.Event()
         self._tried = asyncio.Event()
         self._task = BackgroundTask("desired state", self._load)
 
     def changed(self, state: DesiredState) -> None:
         """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped. One that this
-        process fails to load, though nothing is wrong with it, is tried again after a pause."""
+        process cannot load is tried again after pauses: a file it names may come later than the state."""
         self._newest = state
-        self._keys.follow(state.pools)  # at once: another gateway may have handed it to the router already
+        self._keys.learn(state.pools)  # at once: another gateway may have handed it to the router already
         self._tried.clear()
+        self._arrived.set()
         self._task.start()
 
     async def settled(self) -> None:
@@ -224,23 +230,35 @@ class DesiredStateFollower:
         await self._task.stop()
 
     async def _load(self) -> None:
+        refused, backoff = "", Backoff(REFUSED_PAUSE_S, LONGEST_REFUSED_PAUSE_S)
         while (state := self._newest) is not None:
+            self._arrived.clear()
             try:
-                await self._take_up(state)
+                refusal = await self._take_up(state)
             finally:
                 if state is self._newest:
                     self._tried.set()
-            if state is self._newest:
+            if refusal and refusal != refused:
+                logger.error(refusal)
+            refused = refusal
+            if state is not self._newest:
+                backoff.reset()
+            elif not refusal:
                 self._newest = None
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._arrived.wait(), backoff.next_s())
 
-    async def _take_up(self, state: DesiredState) -> None:
+    async def _take_up(self, state: DesiredState) -> str:
+        """Why it is refused; empty: it is in force."""
         try:
             self._keys.require(state.pools)
             await self._catalog.load(state)
         except ConfigError as error:
-            refused = "desired state %d (models and pools) is refused, what was in force stays: %s"
-            logger.error(refused, state.version, error.message)  # noqa: TRY400
-        else:
-            self._router.publish(state)
-            names = ", ".join(model.name for model in state.models) or "none"
-            logger.info("desired state %d is in force; models: %s", state.version, names)
+            number = f"desired state {state.version} (models and pools)"
+            return f"{number} is refused and tried again, what was in force stays: {error.message}"
+        self._keys.follow(state.pools)
+        self._router.publish(state)
+        names = ", ".join(model.name for model in state.models) or "none"
+        logger.info("desired state %d is in force; models: %s", state.version, names)
+        return ""

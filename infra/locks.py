@@ -40,7 +40,9 @@ class Lock(msgspec.Struct, frozen=True):
 LOCKS = (
     Lock("gateway", "gateway, router and worker: no engine, no PyTorch"),
     Lock("engine-cuda", "the embedded engine on a GPU", ("engine",)),
-    Lock("dev-cpu", "everything and the tools for tests, on a CPU; what CI installs", ("engine", "lsp", "dev"), cpu=True),
+    Lock(
+        "dev-cpu", "everything and the tools for tests, on a CPU; what CI installs", ("engine", "lsp", "dev"), cpu=True
+    ),
 )
 
 

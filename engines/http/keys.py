@@ -91,6 +91,14 @@ class EngineKeys:
                         replica.id,
                     )
 
+    def learn(self, pools: Iterable[Pool]) -> None:
+        """These engines may be part of the fleet soon: what is known of others, and of these, stays as it is."""
+        for pool in pools:
+            for replica in pool.replicas:
+                if (pool.name, replica.url) not in self._by_engine:
+                    engine = self._by_engine[pool.name, replica.url] = _Engine(pool, _refusal(pool, replica.url))
+                    self._by_url.setdefault(replica.url, engine)
+
     def follow(self, pools: Iterable[Pool]) -> None:
         """These engines are part of the fleet from now on, beside those known before."""
         if len(self._by_engine) > ENGINES_REMEMBERED:

@@ -23,7 +23,7 @@ from gateway.admin.call import AdminCall, Counters, KnownModels, NoCounters
 from gateway.admin.config import AdminConfig
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
-from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate
+from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm
 from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
@@ -187,6 +187,9 @@ class AdminApi:
         """The handler, its audit rows and the kept answer: one transaction."""
         try:
             async with recorded(call, call.principal.actor(call.request_id)):
+                if operation.body is not None:  # it may have been a minute on its way
+                    call.principal = await confirm(call.connection, call.principal)
+                    call.principal.require(operation.permission, deployment=operation.deployment)
                 result = await operation.run(call, arguments)
                 body = b"" if operation.status == 204 else msgspec.json.encode(result)
                 if claim is not None:

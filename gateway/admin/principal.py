@@ -32,6 +32,14 @@ SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals
   JOIN gateway.organizations ON organizations.id = organization_id
  WHERE hash = $1 OR previous_hash = $1
 """
+STANDING = """
+SELECT role, operator,
+       revoked_at IS NULL AND principals.disabled_at IS NULL AND organizations.disabled_at IS NULL AS valid
+  FROM gateway.admin_keys
+  JOIN gateway.principals ON principals.id = principal_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+ WHERE admin_keys.id = $1
+"""
 USED = """
 UPDATE gateway.admin_keys SET last_used_at = now()
  WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - $2::interval)
@@ -72,6 +80,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             key_id=self.key_id,
             request_id=request_id,
         )
+
+
+async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> Principal:
+    """The holder of the key that a request began with, as things are now. Raises RevokedKey for one that opens nothing
+    any more."""
+    row = await connection.fetchrow(STANDING, principal.key_id)
+    if row is None or not row["valid"]:
+        raise RevokedKey("This API key was revoked, or its owner disabled, while the request was on its way.")
+    return msgspec.structs.replace(principal, role=Role(row["role"]), operator=row["operator"])
 
 
 async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> Principal:

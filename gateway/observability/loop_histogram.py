@@ -1,7 +1,7 @@
 """A Prometheus histogram that only the event loop's thread adds to, and therefore without a lock.
 
 Every request adds its phases, some ten values. `prometheus_client.Histogram` takes two locks for each and asks twice
-whether it has labels: 0.8 us against 0.15 here. The scraping thread may find a value in the sum that is not counted yet.
+whether it has labels: 0.8 us against 0.15 here. The scraping thread may find one summed but not counted yet.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked, AskedT, WireFormat
 
+LONG_ON_ITS_WAY_S = 0.5
+"""After which a body's key is looked at again: revocations hold within a second."""
+
 logger = logging.getLogger(__name__)
 IsTheirs = Callable[[bytes], bool]
 """Whether a body, its JSON not yet checked, is of another API on the same path."""
@@ -111,6 +114,8 @@ class InferenceEndpoint(Generic[AskedT]):
             key.require_scope(self._scope)
             async with self._room_for(arrival.headers, organization_id):
                 body = await self._body(arrival.headers, receive, connection, organization_id)
+                if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
+                    key = await self._key(self._format.authorization(arrival.headers), connection.network)
                 async with self._deadline():
                     asked = await self._asked(arrival, body, organization_id)
                     del body  # what was asked has it all once more

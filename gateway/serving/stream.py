@@ -70,7 +70,7 @@ class StreamForwarder:
             await self._pause
         finally:
             self._stream.on_change = None
-        return not self._response.full
+        return self._transcoder.satisfied or not self._response.full
 
     def _give_up(self) -> None:
         self._silent = True

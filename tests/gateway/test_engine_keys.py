@@ -16,6 +16,7 @@ from contracts.generation import Tier
 from contracts.usage import Usage
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
+from gateway import compose
 from gateway.compose import DesiredStateFollower
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -121,9 +122,32 @@ async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     follower.changed(DesiredState(2, state.models, (absent,)))
     await follower.settled()
     assert catalog.version == 1
-    refused = "desired state 2 (models and pools) is refused, what was in force stays: pools.p.api_key_env: "
-    assert f"{refused}the environment variable ABSENT is not set" in caplog.text
+    refused = "desired state 2 (models and pools) is refused and tried again, what was in force stays"
+    assert f"{refused}: pools.p.api_key_env: the environment variable ABSENT is not set" in caplog.text
     assert "ABSENT" not in os.environ
+    catalog.close()
+
+
+async def test_a_desired_state_that_waits_for_a_file_takes_nothing_from_what_serves_and_comes_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compose, "REFUSED_PAUSE_S", 0.01)
+    catalog, known = ModelCatalog(), keys(OLD="old")
+    follower = DesiredStateFollower(catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known)
+    replicas, late = (Replica("r", "http://127.0.0.1:1"),), tmp_path / "key"
+    models = (Model("m", Tier.CHAT, "p", 1_000),)
+    follower.changed(DesiredState(1, models, (Pool("p", "openai", replicas, api_key_env="OLD"),)))
+    await follower.settled()
+    renewed = Pool("p", "openai", replicas, api_key_file=str(late))
+    added = Pool("q", "openai", (Replica("s", "http://127.0.0.1:2"),), api_key_env="OLD")
+    follower.changed(DesiredState(2, models, (renewed, added)))
+    await follower.settled()
+    assert (catalog.version, known.key_for("http://127.0.0.1:1", "p")) == (1, "old")
+    assert known.key_for("http://127.0.0.1:2", "q") == "old"  # another gateway may have made it serve
+    late.write_text("new")
+    await until(lambda: catalog.version == 2)
+    await until(lambda: known.key_for("http://127.0.0.1:1", "p") == "new")
+    await follower.stop()
     catalog.close()
 
 

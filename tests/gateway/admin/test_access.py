@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
+from gateway.serving.endpoint import LONG_ON_ITS_WAY_S
 from gateway.tenants.roles import Role
 from tests.gateway.admin.lone_gateway import GUARD_S, LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
@@ -243,3 +246,57 @@ async def test_a_disabled_project_or_organization_is_refused_by_every_gateway(
         await theirs.get("/me")
         await operator.change(f"/organizations/{organization['id']}", {"disabled": True})
         assert (await theirs.ask("GET", "/me")).status == 403
+
+
+@pytest.mark.parametrize("withdrawn", ["key", "member", "role"])
+async def test_what_is_withdrawn_while_a_body_is_on_its_way_changes_nothing(people: People, withdrawn: str) -> None:
+    """The guard has let the head in; the work asks once more."""
+    member = await people.principal("ours", Role.OWNER)
+    secret, path = await people.key_of(member), f"/organizations/{people.organizations['ours']}/service-accounts"
+    own_key = "SELECT id, last_used_at FROM gateway.admin_keys WHERE principal_id = $1"
+    data = msgspec.json.encode({"name": f"late {uuid4()}", "role": "owner"})
+    sent = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield data[:-1]
+        await sent.wait()
+        yield data[-1:]
+
+    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+    async with asyncio.timeout(GUARD_S), asyncio.TaskGroup() as group:
+        asked = group.create_task(people.session.post(f"{people.url}/admin/v1{path}", data=slowly(), headers=headers))
+        while (key := await people.database.fetchrow(own_key, member))["last_used_at"] is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        owner = await people.owner()
+        if withdrawn == "key":
+            assert (await owner.ask("POST", f"/admin-keys/{key['id']}/revoke")).status == 200
+        elif withdrawn == "member":
+            assert (await owner.ask("DELETE", f"/members/{member}")).status in (200, 204)
+        else:
+            await owner.change(f"/members/{member}", {"role": "viewer"})
+        sent.set()
+        response = await asked
+    assert response.status == (403 if withdrawn == "role" else 401)
+    listed = await owner.get(path)
+    assert not [each for each in listed["data"] if each["name"].startswith("late ")]
+
+
+async def test_a_revoked_key_opens_nothing_for_a_body_that_was_long_on_its_way(tenant: Tenant) -> None:
+    data = msgspec.json.encode({"model": "wide", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]})
+    revoked = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield data[:-1]
+        await revoked.wait()
+        yield data[-1:]
+
+    url, headers = f"{tenant.people.url}/v1/chat/completions", {"authorization": f"Bearer {tenant.secret}"}
+    async with asyncio.timeout(GUARD_S), asyncio.TaskGroup() as group:
+        asked = group.create_task(tenant.people.session.post(url, data=slowly(), headers=headers))
+        await asyncio.sleep(LONG_ON_ITS_WAY_S)
+        owner = await tenant.people.owner()
+        await owner.ask("POST", f"/keys/{tenant.key['id']}/revoke")
+        await tenant.until(401)
+        revoked.set()
+        response = await asked
+    assert (response.status, (await response.json())["error"]["code"]) == (401, "revoked_api_key")

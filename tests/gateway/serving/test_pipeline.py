@@ -57,10 +57,15 @@ async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(as
         gc.collect()
         gc.disable()
         try:
+            before = len(_requests_in_memory())  # tests that failed keep theirs
             await served(platform, asked)
-            assert [left for left in gc.get_objects() if isinstance(left, InferenceRequest | StreamForwarder)] == []
+            assert len(_requests_in_memory()) == before
         finally:
             gc.enable()
+
+
+def _requests_in_memory() -> list[object]:
+    return [found for found in gc.get_objects() if isinstance(found, InferenceRequest | StreamForwarder)]
 
 
 async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event() -> None:
