@@ -14,7 +14,7 @@ from contracts.generation import Caller
 from gateway.wire.chunk import ReadError
 from gateway.wire.errors import Headers
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 EVENT_STREAM: Headers = [
@@ -106,7 +106,7 @@ class WireFormat(Protocol[AskedT]):
         """Of every answer, errors included."""
         ...
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         """Of an answer that limits apply to."""
         ...
 

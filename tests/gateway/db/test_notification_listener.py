@@ -16,7 +16,9 @@ from tests.gateway.auth.wire import Wire, until
 
 def listener_at(url: str, heard: list[str], **changes: Any) -> NotificationListener:
     settings: dict[str, Any] = {"heartbeat_s": 0.05, "heartbeat_timeout_s": 0.5, "name": "slipstream-test", **changes}
-    return NotificationListener(url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings)
+    return NotificationListener(
+        url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings
+    )
 
 
 async def test_payloads_are_heard_in_order_after_joining(postgres_url: str) -> None:
