@@ -119,7 +119,7 @@ class AdminApi:
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
-        principal.require(operation.permission, deployment=operation.deployment)
+        principal.require(operation.permission, operator_only=operation.operator_only)
         return principal
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
