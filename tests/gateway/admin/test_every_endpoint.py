@@ -152,12 +152,14 @@ async def test_no_key_an_inference_key_and_a_mistyped_key_open_nothing(name: str
 
 
 async def test_an_id_that_is_no_uuid_is_not_found(people: People) -> None:
-    owner = await people.owner()
+    operator, ours = await people.operator(), await things_of(people, "operator")
     for operation in OPERATIONS:
-        uuids = [parameter for parameter, kind in operation.parameters.items() if kind is UUID]
-        if operation.method == "GET" and uuids:
-            answer = await ask(owner, operation, dict.fromkeys(operation.parameters, "none"))
-            assert answer.status == 404, operation.name
+        body = await body_for(people, operation, "operator")
+        for parameter in (name for name, kind in operation.parameters.items() if kind is UUID):
+            answer = await ask(operator, operation, {**ours, parameter: "none"}, body)
+            assert (answer.status, answer.body["error"]["code"]) == (404, "not_found"), operation.name
+            noun = parameter.removesuffix("_id").replace("_", " ")
+            assert answer.body["error"]["message"] == f"There is no {noun} 'none': ids are UUIDs."
 
 
 async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
