@@ -35,7 +35,16 @@ class Asked(Protocol):
 
 
 class Transcoder(Protocol):
-    """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out."""
+    """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out.
+
+    What of an answer is over is three questions:
+
+                  true when                                       what the pipeline does then
+        finished  every choice has the engine's finish_reason     does not abort; the engine's count may still come
+        satisfied the client has all it gets, though not finished stops the engine; the answer counts as complete
+        complete  finished, and without an error                  asks at the stream's end, unless satisfied: false is
+                                                                  a broken answer, and the attempt has failed
+    """
 
     events: int
     """The engine's events so far, errors not counted."""
