@@ -14,7 +14,7 @@ import msgspec
 from contracts.lease import HeldLease, Lease, LeaseEnd, LeaseRequest
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish
-from router.protocol import wire
+from router.protocol import messages
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -115,4 +115,4 @@ class LeaseBook:
 
     def asks(self, now: float) -> list[pb.GatewayMessage]:
         """An Acquire for every ask without an answer, to be sent (again) after a welcome."""
-        return [wire.acquire(pending.ask, pending.deadline_at - now) for pending in self.pending.values()]
+        return [messages.acquire(pending.ask, pending.deadline_at - now) for pending in self.pending.values()]

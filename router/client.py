@@ -22,7 +22,7 @@ from contracts.proto import router_pb2 as pb
 from contracts.replica_state import ReplicaState
 from router.book import Crossing, Ending, LeaseBook
 from router.client_config import RouterClientConfig
-from router.protocol import wire
+from router.protocol import messages
 from router.protocol.address import Address
 from router.protocol.stream import MessageStream
 
@@ -90,7 +90,7 @@ class RouterClient:
         self._answers[ask.lease_id] = answer
         if self.connected:
             patience_s = ask.deadline_s + self.config.answer_margin_s
-            self._send(wire.acquire(ask, ask.deadline_s))
+            self._send(messages.acquire(ask, ask.deadline_s))
         else:
             patience_s = min(ask.deadline_s, self.config.patience_s)
         timer = loop.call_later(patience_s, self._answer_late, ask.lease_id)
@@ -108,7 +108,7 @@ class RouterClient:
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         """Report that the engine began to answer. Never raises; without a router the report is dropped."""
         if self.connected and lease_id in self.book.live:
-            self._report(wire.first_token(lease_id, ttft_s, cached_tokens))
+            self._report(messages.first_token(lease_id, ttft_s, cached_tokens))
 
     def release(self, end: LeaseEnd) -> None:
         """End a lease. Idempotent, never raises; without a router it is remembered and told later."""
@@ -125,14 +125,14 @@ class RouterClient:
     def _send_state(self) -> None:
         if self.connected and self._state is not None and self._state.version > self._router_version:
             self._router_version = self._state.version
-            self._send(wire.desired_state(self._state))
+            self._send(messages.desired_state(self._state))
 
     def _withdraw(self, lease_id: str) -> None:
         ending = self.book.withdrawn(lease_id)
         if ending is not None:
             self._tell(ending)
         elif self.connected:
-            self._send(wire.cancel(lease_id))
+            self._send(messages.cancel(lease_id))
 
     def _tell(self, ending: Ending) -> None:
         if not self.connected:
@@ -207,7 +207,7 @@ class RouterClient:
         outbox, stream = self._outbox, self._stream
         while outbox and stream is not None and stream.writable:
             taken = [outbox.popleft() for _ in range(min(len(outbox), _TOGETHER))]
-            stream.write([wire.release(item.end) if isinstance(item, Ending) else item for item in taken])
+            stream.write([messages.release(item.end) if isinstance(item, Ending) else item for item in taken])
 
     # receiving
 
@@ -216,21 +216,21 @@ class RouterClient:
         message = pb.RouterMessage.FromString(payload)
         body = message.WhichOneof("body")
         if body == "grant":
-            self._receive_grant(wire.lease_of(message.grant))
+            self._receive_grant(messages.lease_of(message.grant))
         elif body == "shed":
             if self.book.refused(message.shed.lease_id):
                 self._fail(message.shed.lease_id, _error_of(message.shed))
         elif body == "welcome":
             self._connected(message.welcome)
         elif body == "pong":
-            self.replicas = wire.replicas_of(message.pong)
+            self.replicas = messages.replicas_of(message.pong)
         elif body == "closing":
             self._drop_connection(message.closing.reason)
 
     def _receive_grant(self, lease: Lease) -> None:
         crossing = self.book.granted(lease)
         if crossing is Crossing.UNWANTED:
-            self._send(wire.cancel(lease.lease_id))
+            self._send(messages.cancel(lease.lease_id))
         elif crossing is Crossing.AWAITED:
             answer = self._answers.get(lease.lease_id)
             if answer is None or answer.done():
@@ -266,14 +266,14 @@ class RouterClient:
             if not over.done():
                 over.set_result(reason)
 
-        stream = MessageStream(wire.MAX_MESSAGE_BYTES, self._receive, self._flush, lost)
+        stream = MessageStream(messages.MAX_MESSAGE_BYTES, self._receive, self._flush, lost)
         try:
             async with asyncio.timeout(self.config.connect_timeout_s):
                 await self._address.connect(stream)
         except (OSError, TimeoutError) as error:
             return str(error) or in_words(error, self.config.connect_timeout_s)
         self._stream = stream
-        stream.write((wire.opening(self._token), self.book.hello(self.gateway_id, self.epoch)))
+        stream.write((messages.opening(self._token), self.book.hello(self.gateway_id, self.epoch)))
         patience = loop.call_later(self.config.connect_timeout_s, self._unwelcome)
         try:
             return await over

@@ -14,7 +14,7 @@ from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
 from router.config import RouterConfig
 from router.core.events import Event, GatewayDisconnected, StatePublished
-from router.protocol import codec, wire
+from router.protocol import codec, messages
 from router.protocol.stream import MessageStream
 from router.tokens import Role
 
@@ -54,7 +54,7 @@ class GatewayConnection:
         self.number = number
         self.gateway_id = ""
         """Empty until a hello has come."""
-        self.stream = MessageStream(wire.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
+        self.stream = MessageStream(messages.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
         self._service = service
         self._take: Callable[[bytes], None] = self._opening
         self._heard = False
@@ -118,10 +118,10 @@ class GatewayConnection:
                 "a reader's token asks the control service (router.control_port); leases take the gateways' "
                 "(router.token)"
             )
-        elif opening.version != wire.VERSION:
-            self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {wire.VERSION}")
+        elif opening.version != messages.VERSION:
+            self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {messages.VERSION}")
         else:
-            self.stream.frames.limit_bytes = wire.MAX_MESSAGE_BYTES
+            self.stream.frames.limit_bytes = messages.MAX_MESSAGE_BYTES
             self._take = self._hello
 
     def _hello(self, payload: bytes) -> None:
@@ -152,7 +152,7 @@ class GatewayConnection:
         """A message we cannot read is a gateway of another version: say so, and leave nobody waiting."""
         logger.error("message of gateway %s refused: %s", self.gateway_id, error)
         if message.WhichOneof("body") == "acquire":
-            self.send(wire.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))
+            self.send(messages.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))
 
     def _flush(self) -> None:
         while self._outbox and self.stream.writable:

@@ -45,7 +45,6 @@ class KvSubscriptions:
             subscription.ask_replay(first)
 
     def stop(self) -> None:
-        """Close everything."""
         for subscription in self._followed.values():
             subscription.close()
         self._followed.clear()

@@ -40,7 +40,7 @@ from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
 from router.metrics import RouterMetrics
 from router.policies import registry
-from router.protocol import codec, wire
+from router.protocol import codec, messages
 from router.tokens import Role, RouterTokens
 
 PONG_KEPT_S = 1.0
@@ -201,7 +201,7 @@ class RouterServer:
         """The answer to a ping: how the replicas stand. Kept for a moment: many gateways ask, of many replicas."""
         now = asyncio.get_running_loop().time()
         if now >= self._pong_until:
-            self._pong = wire.pong(
+            self._pong = messages.pong(
                 ReplicaState(one.id, one.pool, one.in_words, one.usable)
                 for one in self.dispatcher.fleet.replicas.values()
             )
@@ -236,7 +236,7 @@ class RouterServer:
         if isinstance(decision, Granted | Refused):
             connection.send(codec.answer(decision))
         elif isinstance(decision, Welcomed):
-            connection.send(wire.welcome(self.epoch, self.config.grace_s, decision.version))
+            connection.send(messages.welcome(self.epoch, self.config.grace_s, decision.version))
         elif isinstance(decision, Disconnect):
             connection.turn_away(decision.reason)
 

@@ -49,7 +49,7 @@ def roles_page() -> str:
     lines.append(f"| endpoint | permission | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}\n")
     for operation in OPERATIONS:
         needed = f"`{operation.permission.value}`" if operation.permission else "any"
-        needed += ", *deployment*" if operation.deployment else ""
+        needed += ", *deployment*" if operation.operator_only else ""
         marks = [
             "yes" if operation.permission is None or operation.permission in PERMISSIONS[role] else "–" for role in Role
         ]
@@ -71,7 +71,7 @@ def _described(operation: Operation) -> Iterator[str]:
     yield f"\n### `{operation.method} {PREFIX}{operation.path}`\n\n{operation.summary}"
     yield f"\n\n{operation.description}\n" if operation.description else "\n"
     needed = f"`{operation.permission.value}`" if operation.permission else "any admin key"
-    yield f"\nNeeds {needed}{', in the operating organization' if operation.deployment else ''}."
+    yield f"\nNeeds {needed}{', in the operating organization' if operation.operator_only else ''}."
     yield f" Answers {operation.status} with {_name(operation.returns)}.\n"
     for title, kind in (("Query", operation.query), ("Body", operation.body)):
         if kind is not None:

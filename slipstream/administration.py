@@ -51,7 +51,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.
     """
     from gateway.admin.api import prepare
-    from gateway.admin.call import AdminCall, NoCounters
+    from gateway.admin.call import AdminCall, NoCounterReader
     from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
     from gateway.audit.log import Actor
@@ -71,7 +71,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
         )
         models = _Models(await _models(connection))
         config = settings.gateway.admin
-        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounters())
+        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounterReader())
         async with recorded(call, Actor.command(principal.name, command)):
             yield call
 

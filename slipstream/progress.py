@@ -17,7 +17,6 @@ class Progress:
         self._quiet = quiet
 
     def say(self, text: str) -> None:
-        """One line."""
         if not self._quiet:
             print(f"  {text}", file=sys.stderr, flush=True)
 

@@ -6,11 +6,15 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+from sqlalchemy import Table, Text, cast, or_, select
 
 from contracts.errors import InvalidField, NotFound
 from gateway.admin.call import AdminCall
 from gateway.admin.resources.organizations import ORGANIZATIONS, NewOrganization, create_organization
 from gateway.admin.resources.projects import NewProject, create_project
+from gateway.db.rows import fetch
+from gateway.db.tables import api_keys
+from gateway.tenants.tables import admin_keys
 from slipstream.administration import converted
 from slipstream.hints import command
 
@@ -21,12 +25,6 @@ SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::te
  ORDER BY by_id DESC, created_at, id
 """
 PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
-# Those in force first: the name of a revoked key may be given again.
-KEYS = """
-SELECT id, revoked_at IS NULL AS live FROM gateway.{table}
- WHERE id::text = lower($1) OR display = $1 OR name = $1
- ORDER BY revoked_at IS NOT NULL, created_at, id
-"""
 MEMBER = """
 SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id = $1 AND lower(email) = lower($2))
 """
@@ -59,16 +57,22 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """By id, display form or name; a revoked one when none in force is meant. Raises like `organization_named`."""
-    return await _key_named(connection, which, "api_keys", "key")
+    return await _key_named(connection, which, api_keys, "key")
 
 
 async def admin_key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """The same of keys for the admin API."""
-    return await _key_named(connection, which, "admin_keys", "admin-key")
+    return await _key_named(connection, which, admin_keys, "admin-key")
 
 
-async def _key_named(connection: asyncpg.Connection[Any], which: str, table: str, what: str) -> UUID:
-    found = await connection.fetch(KEYS.format(table=table), which)
+async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Table, what: str) -> UUID:
+    key = keys.c
+    named = or_(cast(key.id, Text) == which.lower(), key.display == which, key.name == which)
+    # those in force first: the name of a revoked key may be given again
+    order = (key.revoked_at.is_not(None), key.created_at, key.id)
+    found = await fetch(
+        connection, select(key.id, key.revoked_at.is_(None).label("live")).where(named).order_by(*order)
+    )
     if not found:
         raise NotFound(
             f"{what} {which!r}: none has this id, display form or name; `{command(f'{what}s list')}` shows them"

@@ -1,4 +1,4 @@
-"""The life of a worker's process: Celery's worker with its schedule and webhook delivery, from start to an end in time."""
+"""The life of a worker's process: Celery's worker, its schedule and webhook delivery, from start to an end in time."""
 
 from __future__ import annotations
 

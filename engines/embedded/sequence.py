@@ -130,7 +130,6 @@ class Sequence:
 
     @property
     def completion_tokens(self) -> int:
-        """Tokens generated."""
         return len(self.tokens) - self.prompt_tokens
 
     @property

@@ -22,7 +22,6 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def weights_bytes(self) -> float:
-        """All weights."""
         return self.parameters * self.weight_bytes
 
     @property

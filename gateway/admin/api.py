@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
-from gateway.admin.call import AdminCall, Counters, KnownModels, NoCounters
+from gateway.admin.call import AdminCall, CounterReader, KnownModels, NoCounterReader
 from gateway.admin.config import AdminConfig
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
@@ -73,14 +73,14 @@ class AdminApi:
     """One per gateway process; owns a small pool of connections."""
 
     def __init__(
-        self, url: str, pepper: bytes, config: AdminConfig, fleet: KnownModels, counters: Counters | None = None
+        self, url: str, pepper: bytes, config: AdminConfig, fleet: KnownModels, counters: CounterReader | None = None
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused."""
         self._url = url
         self._pepper = pepper
         self._config = config
         self._fleet = fleet
-        self._counters = counters or NoCounters()
+        self._counters = counters or NoCounterReader()
         self._unknown = UnknownKeys()
         self._pool: asyncpg.Pool[Any] | None = None
 
@@ -119,7 +119,7 @@ class AdminApi:
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
-        principal.require(operation.permission, deployment=operation.deployment)
+        principal.require(operation.permission, operator_only=operation.operator_only)
         return principal
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:

@@ -29,7 +29,7 @@ class KnownModels(Protocol):
     models: tuple[Model, ...]
 
 
-class Counters(Protocol):
+class CounterReader(Protocol):
     """Where limits are counted: a gateway's limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
@@ -37,7 +37,7 @@ class Counters(Protocol):
         ...
 
 
-class NoCounters:
+class NoCounterReader:
     """For an admin API without a limiter."""
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
@@ -55,7 +55,7 @@ class AdminCall:
         pepper: bytes,
         fleet: KnownModels,
         config: AdminConfig,
-        counters: Counters,
+        counters: CounterReader,
     ) -> None:
         self.connection = connection
         self.principal = principal

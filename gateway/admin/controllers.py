@@ -35,14 +35,14 @@ from gateway.wire.config import RequestConfig
 PREFIX = "/admin/v1"
 
 
-def limits_at(path: str, level: Level, of: str, *, deployment: bool = False) -> type[Controller]:
-    """Limits of one level. of: whose, in the documents; deployment: who runs it sets them."""
+def limits_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
+    """Limits of one level. of: whose, in the documents; operator_only: whoever runs the deployment sets them."""
     return controller(
         path,
         get(limits.get_limits, Can.LIMITS_READ, level=level, of=of),
         get(limits.get_counters, Can.LIMITS_READ, "/counters", level=level, of=of),
-        put(limits.put_limits, Can.LIMITS_WRITE, "/{tier_name}", deployment=deployment, level=level, of=of),
-        delete(limits.delete_limits, Can.LIMITS_WRITE, "/{tier_name}", deployment=deployment, level=level, of=of),
+        put(limits.put_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
+        delete(limits.delete_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
     )
 
 
@@ -51,7 +51,7 @@ CONTROLLERS = (
     controller(
         "/organizations",
         get(organizations.list_organizations, Can.ORGANIZATION_READ),
-        post(organizations.create_organization, Can.ORGANIZATION_WRITE, deployment=True),
+        post(organizations.create_organization, Can.ORGANIZATION_WRITE, operator_only=True),
         get(organizations.get_organization, Can.ORGANIZATION_READ, "/{organization_id}"),
         patch(organizations.update_organization, Can.ORGANIZATION_WRITE, "/{organization_id}"),
     ),
@@ -110,7 +110,7 @@ CONTROLLERS = (
         post(keys.rotate_key, Can.KEYS_WRITE, "/rotate"),
         post(keys.revoke_key, Can.KEYS_WRITE, "/revoke", status=200),
     ),
-    limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", deployment=True),
+    limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),
     limits_at("/keys/{key_id}/limits", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", get(requests.list_requests, Can.REQUESTS_READ)),
@@ -137,18 +137,20 @@ CONTROLLERS = (
     controller("/audit", get(audit_log.list_audit, Can.AUDIT_READ)),
     controller("/organizations/{organization_id}/usage", get(usage.get_usage, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/autocomplete", get(autocomplete.get_autocomplete, Can.USAGE_READ)),
-    controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, deployment=True)),
+    controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/organizations/{organization_id}/usage/events", get(usage.list_usage_events, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/invoices/{month_name}", get(usage.get_invoice, Can.USAGE_READ)),
     controller(
         "/prices",
         get(prices.list_prices, Can.PRICES_READ),
-        post(prices.create_price, Can.PRICES_WRITE, deployment=True),
-        patch(prices.update_price, Can.PRICES_WRITE, "/{price_version}", deployment=True),
-        delete(prices.delete_price, Can.PRICES_WRITE, "/{price_version}", deployment=True),
+        post(prices.create_price, Can.PRICES_WRITE, operator_only=True),
+        patch(prices.update_price, Can.PRICES_WRITE, "/{price_version}", operator_only=True),
+        delete(prices.delete_price, Can.PRICES_WRITE, "/{price_version}", operator_only=True),
     ),
-    controller("/reconciliations", get(checks.list_reconciliations, Can.RECONCILIATION_READ, deployment=True)),
-    controller("/usage-verifications", get(checks.list_usage_verifications, Can.RECONCILIATION_READ, deployment=True)),
+    controller("/reconciliations", get(checks.list_reconciliations, Can.RECONCILIATION_READ, operator_only=True)),
+    controller(
+        "/usage-verifications", get(checks.list_usage_verifications, Can.RECONCILIATION_READ, operator_only=True)
+    ),
 )
 OPERATIONS: tuple[Operation, ...] = tuple(
     handler.opt["operation"]

@@ -47,7 +47,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Below /admin/v1, with `{name}` for what varies."""
     permission: Permission | None
     """None: any admin key."""
-    deployment: bool
+    operator_only: bool
     """Concerns the deployment: only for principals of the operating organization."""
     service: Service
     fixed: dict[str, Any]
@@ -88,7 +88,7 @@ def operation(
     permission: Permission | None,
     below: str = "",
     *,
-    deployment: bool = False,
+    operator_only: bool = False,
     status: int = 200,
     level: Level | None = None,
     of: str = "",
@@ -105,7 +105,7 @@ def operation(
         method=method,
         path=below,
         permission=permission,
-        deployment=deployment,
+        operator_only=operator_only,
         service=service,
         fixed={} if level is None else {"level": level},
         positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),

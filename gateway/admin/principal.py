@@ -64,11 +64,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """What the role allows."""
         return PERMISSIONS[self.role]
 
-    def require(self, permission: Permission | None, *, deployment: bool) -> None:
-        """Raises PermissionDenied. deployment: it concerns more than one organization."""
+    def require(self, permission: Permission | None, *, operator_only: bool) -> None:
+        """Raises PermissionDenied. operator_only: it concerns more than one organization."""
         if permission is not None and permission not in self.permissions:
             raise PermissionDenied(f"The role '{self.role.value}' lacks the permission '{permission.value}'.")
-        if deployment and not self.operator:
+        if operator_only and not self.operator:
             raise PermissionDenied("Only members of the operating organization may do this.")
 
     def actor(self, request_id: str) -> Actor:

@@ -17,7 +17,7 @@ from litestar.datastructures import State
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
-from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SlipstreamError
+from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied
 from gateway.admin.moments import require_utc
 from gateway.admin.operation import takes_several
 from gateway.admin.principal import Principal
@@ -109,15 +109,11 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
         seen.add(name)
 
 
-def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> SlipstreamError:
-    """Litestar's error for a parameter, as ours: a path names nothing, anything else is a bad value."""
-    path, endpoint = request.path_params, request.route_handler.opt.get("endpoint")
-    kind = msgspec.Struct if endpoint is None else endpoint.query or msgspec.Struct
-    problem: Any = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
-    name = problem.get("key", "")
-    if name in path:
-        return NotFound(f"There is no {_noun(name)} {path[name]!r}: ids are UUIDs.")
-    return validation_error(f"{problem.get('message', error.detail)} - at `$.{name}`", kind)
+def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
+    """Litestar's error as ours. Ids in a path are all it converts itself: what is no UUID names nothing."""
+    problems: Any = error.extra
+    name = problems[0]["key"]
+    return NotFound(f"There is no {_noun(name)} {request.path_params[name]!r}: ids are UUIDs.")
 
 
 def _noun(parameter: str) -> str:

@@ -155,5 +155,5 @@ def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
 
 def _description(operation: Operation) -> str:
     permission = f"Needs `{operation.permission.value}`." if operation.permission else "Any admin key."
-    deployment = " Only for the operating organization." if operation.deployment else ""
-    return f"{operation.description}\n\n{permission}{deployment}".strip()
+    whose = " Only for the operating organization." if operation.operator_only else ""
+    return f"{operation.description}\n\n{permission}{whose}".strip()

@@ -74,7 +74,6 @@ class KeyCache:
             self.drop(key_hash)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._records.clear()
         self._fingerprints.clear()
         self._refusals.clear()

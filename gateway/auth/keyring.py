@@ -31,7 +31,7 @@ from gateway.auth.key_record import TENANTS, Answer, KeyRecord, Reason, Refusal
 from gateway.auth.last_used import LastUsed
 from gateway.auth.lookups import ALL, Lookups
 from gateway.db.engine import FAILURES, borrow, lazy_pool
-from gateway.db.listener import Listener
+from gateway.db.notification_listener import NotificationListener
 from gateway.db.tables import KEYS_CHANNEL
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Keyring:
         self._reachable = True
         self._url = url
         self._pool: asyncpg.Pool[Any] | None = None
-        self._listener = Listener(
+        self._listener = NotificationListener(
             url,
             {KEYS_CHANNEL: self._changed},
             on_joined=self._changed_all,

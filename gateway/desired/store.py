@@ -20,7 +20,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
 from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool, redacted
-from gateway.db.listener import Listener
+from gateway.db.notification_listener import NotificationListener
 from gateway.db.tables import DESIRED_CHANNEL
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
@@ -71,7 +71,7 @@ class DesiredStateStore:
         self._problem = ""
         self.current = DesiredState(version=0)
         """The newest known; version 0, empty, before there is one."""
-        self._listener = Listener(
+        self._listener = NotificationListener(
             url,
             {DESIRED_CHANNEL: lambda _version: self._announced.set()},
             on_joined=self._announced.set,

@@ -104,7 +104,6 @@ class ConnectionTable:
         self.task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
 
     def __len__(self) -> int:
-        """Connections held."""
         return len(self._held)
 
     @property

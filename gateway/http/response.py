@@ -43,7 +43,6 @@ class ResponseWriter:
         self._start(200, self._format.stream_headers)
 
     def events(self, data: bytes) -> None:
-        """Send events."""
         self._connection.write(data)
 
     def end_stream(self, data: bytes) -> None:

@@ -16,7 +16,7 @@ from gateway.metering.journal.records import Closed, Opened, Placed
 from gateway.serving.request import InferenceRequest
 
 
-class Limits(Protocol):
+class UsageLimiter(Protocol):
     """`gateway.limits.limiter.Limiter`."""
 
     async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:

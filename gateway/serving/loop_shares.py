@@ -34,7 +34,6 @@ class LoopShares:
         self._gates: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
-        """Organizations remembered."""
         return len(self._even_at)
 
     async def turn(self, organization_id: str) -> None:

@@ -35,7 +35,7 @@ from gateway.http.response import ResponseWriter
 from gateway.limits.refusal import CounterReached
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
-from gateway.serving.collaborators import Drivers, Limits, Router, TraceLog, UsageJournal
+from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
 from gateway.serving.fallback_usage import count
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
@@ -54,7 +54,7 @@ class RequestPipeline:
     def __init__(
         self,
         config: GatewayConfig,
-        limiter: Limits,
+        limiter: UsageLimiter,
         costs: RequestCosts,
         journal: UsageJournal,
         router: Router,

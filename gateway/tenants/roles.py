@@ -2,7 +2,7 @@
 
 A role holds in the principal's own organization. A principal of the operating organization (`organizations.operator`)
 has the permissions of its role in every organization, and only such a principal may do what concerns the deployment as
-a whole (an endpoint says so by `deployment=True`).
+a whole (an endpoint says so by `operator_only=True`).
 """
 
 from __future__ import annotations

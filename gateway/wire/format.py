@@ -14,7 +14,7 @@ from contracts.generation import Caller
 from gateway.wire.chunk import ReadError
 from gateway.wire.errors import Headers
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 EVENT_STREAM: Headers = [
@@ -35,7 +35,16 @@ class Asked(Protocol):
 
 
 class Transcoder(Protocol):
-    """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out."""
+    """Turns the events of one attempt into the client's answer. Pure: bytes in, bytes out.
+
+    What of an answer is over is three questions:
+
+                  true when                                       what the pipeline does then
+        finished  every choice has the engine's finish_reason     does not abort; the engine's count may still come
+        satisfied the client has all it gets, though not finished stops the engine; the answer counts as complete
+        complete  finished, and without an error                  asks at the stream's end, unless satisfied: false is
+                                                                  a broken answer, and the attempt has failed
+    """
 
     events: int
     """The engine's events so far, errors not counted."""
@@ -106,7 +115,7 @@ class WireFormat(Protocol[AskedT]):
         """Of every answer, errors included."""
         ...
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         """Of an answer that limits apply to."""
         ...
 

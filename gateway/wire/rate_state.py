@@ -15,7 +15,7 @@ class CounterState(msgspec.Struct, frozen=True):
     reset_ms: int
 
 
-class RateState(Protocol):
+class RateLimitStatus(Protocol):
     """Where a caller's counters stand (`gateway.limits.rate_state.RateState`)."""
 
     @property

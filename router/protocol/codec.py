@@ -6,7 +6,7 @@ from contracts.lease import HeldLease
 from contracts.proto import router_pb2 as pb
 from router.core.decisions import Granted, Refused
 from router.core.events import Acquire, Cancel, Event, FirstToken, GatewayConnected, Release, StatePublished
-from router.protocol import wire
+from router.protocol import messages
 
 
 def hello_event(connection: int, message: pb.Hello) -> GatewayConnected:
@@ -22,21 +22,21 @@ def event(connection: int, message: pb.GatewayMessage) -> Event:
     """The event of any later message. Raises ValueError when it is none, or cannot be read."""
     body = message.WhichOneof("body")
     if body == "acquire":
-        return Acquire(connection, wire.ask_of(message.acquire))
+        return Acquire(connection, messages.ask_of(message.acquire))
     if body == "release":
-        return Release(connection, wire.end_of(message.release))
+        return Release(connection, messages.end_of(message.release))
     if body == "first_token":
         first = message.first_token
         return FirstToken(connection, first.lease_id, first.ttft_ms / 1000, first.cached_tokens)
     if body == "cancel":
         return Cancel(connection, message.cancel.lease_id)
     if body == "desired_state":
-        return StatePublished(wire.desired_state_of(message.desired_state))
+        return StatePublished(messages.desired_state_of(message.desired_state))
     raise ValueError(f"a {body or 'empty'} message has no place after the hello")
 
 
 def answer(decision: Granted | Refused) -> pb.RouterMessage:
     """The message that tells a gateway."""
     if isinstance(decision, Granted):
-        return wire.grant(decision.lease)
-    return wire.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s)
+        return messages.grant(decision.lease)
+    return messages.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s)

@@ -15,7 +15,7 @@ from contracts.usage import Finish, Usage
 from router.client import RouterClient
 from router.control.client import ControlClient
 from router.core.replica import Health
-from router.protocol import wire
+from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
 from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued, until
@@ -109,10 +109,10 @@ async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
         writer.close()
         return "".join(
             pb.RouterMessage.FromString(payload).closing.reason
-            for payload in FrameReader(wire.MAX_MESSAGE_BYTES).feed(answered)
+            for payload in FrameReader(messages.MAX_MESSAGE_BYTES).feed(answered)
         )
 
-    opening = framed(wire.opening(TOKEN))
+    opening = framed(messages.opening(TOKEN))
     assert await said(b"GET /metrics HTTP/1.1\r\n\r\n") == ""
     assert "nothing heard" in await said()
     assert "nothing heard" in await said(opening)
@@ -281,9 +281,9 @@ async def test_a_gateway_that_does_not_read_is_disconnected(start_router: StartR
     router = await start_router(stream_messages=50)
     _, writer = await asyncio.open_connection("127.0.0.1", router.port, limit=1)
     for message in (
-        wire.opening(TOKEN),
+        messages.opening(TOKEN),
         pb.GatewayMessage(hello=pb.Hello(gateway_id="deaf", epoch="1")),
-        wire.desired_state(fleet(replicas=("r1",), max_concurrency=1_000_000)),
+        messages.desired_state(fleet(replicas=("r1",), max_concurrency=1_000_000)),
     ):
         writer.write(framed(message))
     # the answers carry the id back; a megabyte each fills what the line holds in a moment
@@ -292,7 +292,7 @@ async def test_a_gateway_that_does_not_read_is_disconnected(start_router: StartR
         while "deaf" not in router.dispatcher.sessions or router.dispatcher.connections:
             number += 1
             with contextlib.suppress(ConnectionError):
-                writer.write(framed(wire.acquire(ask(f"{number}" + "x" * 1_000_000), 30.0)))
+                writer.write(framed(messages.acquire(ask(f"{number}" + "x" * 1_000_000), 30.0)))
                 await writer.drain()
     closed = "slipstream_router_streams_closed_total"
     await until(lambda: router.metrics.registry.get_sample_value(closed) == 1)

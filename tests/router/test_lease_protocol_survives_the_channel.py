@@ -24,7 +24,7 @@ from router.core.decisions import Disconnect, Granted, PollNow, ProbeGeneration,
 from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaPolled, Tick
 from router.policies import registry
-from router.protocol import codec, wire
+from router.protocol import codec, messages
 from tests.router.fakes import ask, fleet, queued
 from tests.router.integrity import check_integrity
 
@@ -107,7 +107,7 @@ class LeaseProtocol(RuleBasedStateMachine):
                 continue
             gateway, stream = held
             if isinstance(decision, Welcomed):
-                stream.to_gateway.append(wire.welcome("router", CONFIG.grace_s, decision.version))
+                stream.to_gateway.append(messages.welcome("router", CONFIG.grace_s, decision.version))
             elif isinstance(decision, Granted | Refused):
                 stream.to_gateway.append(codec.answer(decision))
             elif isinstance(decision, Disconnect):
@@ -127,7 +127,7 @@ class LeaseProtocol(RuleBasedStateMachine):
             self.to_core(GatewayDisconnected(stream.number))
 
     def router_reads(self, stream: Wire, item: pb.GatewayMessage | Ending) -> None:
-        message = wire.release(item.end) if isinstance(item, Ending) else item
+        message = messages.release(item.end) if isinstance(item, Ending) else item
         # through bytes, as on the line
         message = pb.GatewayMessage.FromString(message.SerializeToString())
         if message.WhichOneof("body") == "hello":
@@ -145,16 +145,16 @@ class LeaseProtocol(RuleBasedStateMachine):
                 return
             gateway.welcomed = True
             if gateway.state is not None and gateway.state.version > message.welcome.desired_state_version:
-                gateway.send(wire.desired_state(gateway.state))
+                gateway.send(messages.desired_state(gateway.state))
             for ending in gateway.book.told():
                 gateway.send(ending)
             for again in gateway.book.asks(self.now):
                 gateway.send(again)
         elif body == "grant":
-            lease = wire.lease_of(message.grant)
+            lease = messages.lease_of(message.grant)
             crossing = gateway.book.granted(lease)
             if crossing is Crossing.UNWANTED:
-                gateway.send(wire.cancel(lease.lease_id))
+                gateway.send(messages.cancel(lease.lease_id))
             elif crossing is Crossing.AWAITED:
                 gateway.unanswered.discard(lease.lease_id)
                 self.placed[lease.lease_id].add(lease.engine.replica_id)
@@ -206,7 +206,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         )
         gateway.book.asked(wanted, self.now)
         gateway.unanswered.add(wanted.lease_id)
-        gateway.send(wire.acquire(wanted, wanted.deadline_s))
+        gateway.send(messages.acquire(wanted, wanted.deadline_s))
 
     @rule(which=gateway_index, pick=pick)
     def gateway_withdraws(self, which: int, pick: int) -> None:
@@ -217,7 +217,7 @@ class LeaseProtocol(RuleBasedStateMachine):
 
     def withdraw(self, gateway: Gateway, lease_id: str) -> None:
         gateway.unanswered.discard(lease_id)
-        gateway.send(gateway.book.withdrawn(lease_id) or wire.cancel(lease_id))
+        gateway.send(gateway.book.withdrawn(lease_id) or messages.cancel(lease_id))
 
     @rule(which=gateway_index, pick=pick, fault=st.booleans())
     def gateway_releases(self, which: int, pick: int, fault: bool) -> None:
@@ -235,7 +235,7 @@ class LeaseProtocol(RuleBasedStateMachine):
     def gateway_sees_first_token(self, which: int, pick: int) -> None:
         gateway = self.gateways[which]
         if gateway.book.live:
-            gateway.send(wire.first_token(list(gateway.book.live)[pick % len(gateway.book.live)], 0.1, pick % 500))
+            gateway.send(messages.first_token(list(gateway.book.live)[pick % len(gateway.book.live)], 0.1, pick % 500))
 
     @rule(which=gateway_index)
     def gateway_reconnects(self, which: int) -> None:
@@ -273,7 +273,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         weights = {REPLICAS[drained % 3]: 0.0} if drained % 2 else {}
         state = fleet(self.version, replicas=tuple(sorted(replicas)), max_concurrency=places, **weights)
         self.gateways[which].state = state
-        self.gateways[which].send(wire.desired_state(state))
+        self.gateways[which].send(messages.desired_state(state))
 
     # what the world does
 
@@ -416,7 +416,7 @@ class LeaseProtocol(RuleBasedStateMachine):
         self.deliver_all()
         for gateway in self.gateways:
             for lease_id in list(gateway.book.live):  # granted by the releases above
-                gateway.send(gateway.book.withdrawn(lease_id) or wire.cancel(lease_id))
+                gateway.send(gateway.book.withdrawn(lease_id) or messages.cancel(lease_id))
         self.deliver_all()
         assert queued(self.router) == 0, "the queue drains"
         assert all(replica.leases == 0 for replica in self.router.fleet.replicas.values()), "no lease leaks"

@@ -11,7 +11,7 @@ from contracts.desired_state import DesiredState
 from contracts.errors import RouterUnavailable
 from contracts.proto import router_pb2 as pb
 from router.control.client import ControlClient
-from router.protocol import wire
+from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
 from router.tokens import Role
@@ -28,14 +28,14 @@ def hijacked(version: int) -> DesiredState:
     return msgspec.structs.replace(state, version=version)
 
 
-async def said_to(router: RouterServer, token: str, *messages: pb.GatewayMessage) -> list[pb.RouterMessage]:
+async def said_to(router: RouterServer, token: str, *sent: pb.GatewayMessage) -> list[pb.RouterMessage]:
     """Everything the router answers until it closes, to a peer that sends all of it at once."""
     reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
-    writer.write(b"".join([framed(wire.opening(token)), *map(framed, messages)]))
+    writer.write(b"".join([framed(messages.opening(token)), *map(framed, sent)]))
     async with asyncio.timeout(GUARD_S):
         answered = await reader.read()
     writer.close()
-    return [pb.RouterMessage.FromString(payload) for payload in FrameReader(wire.MAX_MESSAGE_BYTES).feed(answered)]
+    return [pb.RouterMessage.FromString(payload) for payload in FrameReader(messages.MAX_MESSAGE_BYTES).feed(answered)]
 
 
 HELLO = pb.GatewayMessage(hello=pb.Hello(gateway_id="somebody", epoch="1"))
@@ -56,7 +56,7 @@ async def test_whoever_is_no_gateway_neither_leases_nor_publishes(
     honest = await connect(router.port)
     honest.publish(fleet(7, replicas=("r1",)))
     await until(lambda: router.dispatcher.fleet.version == 7)
-    publish, lease = wire.desired_state(hijacked(FAR)), wire.acquire(ask("stolen"), 30.0)
+    publish, lease = messages.desired_state(hijacked(FAR)), messages.acquire(ask("stolen"), 30.0)
     for attack in ((HELLO, publish, lease), (publish,), (lease,), (HELLO, lease)):
         answers = await said_to(router, token, *attack)
         assert {answer.WhichOneof("body") for answer in answers} == {"closing"}
@@ -92,8 +92,8 @@ async def test_an_engines_token_may_not_even_ask(start_router: StartRouter) -> N
 
 async def test_a_reader_is_sent_from_the_lease_port_to_the_control_service(start_router: StartRouter) -> None:
     router = await start_router()
-    for messages in ((), (HELLO,)):
-        [answer] = await said_to(router, READER_TOKEN, *messages)
+    for sent in ((), (HELLO,)):
+        [answer] = await said_to(router, READER_TOKEN, *sent)
         assert "the control service (router.control_port); leases take the gateways' (router.token)" in (
             answer.closing.reason
         )

@@ -59,7 +59,6 @@ class App:
         }
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)

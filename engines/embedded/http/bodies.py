@@ -62,11 +62,9 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
-    """Recorded by nobody here; it changes nothing with OpenAI either."""
+    """Like the next two recorded by nobody here; they change nothing with OpenAI either."""
     metadata: dict[str, str] | None = None
-    """Likewise."""
     safety_identifier: str | None = None
-    """Likewise."""
     prompt_cache_key: str | None = None
     """A hint; the prefix cache needs none."""
 

@@ -122,7 +122,7 @@ async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) 
     """
     before = await ADMIN_KEYS.find(call, admin_key_id)
     if before.principal_id != call.principal.id:
-        call.principal.require(Permission.ADMIN_KEYS_WRITE, deployment=False)
+        call.principal.require(Permission.ADMIN_KEYS_WRITE, operator_only=False)
         call.require_covers(before.role)
     if not _may_act_as(call, before.principal_id, before.principal_kind):
         raise PermissionDenied("This is another member's admin key: revoke it, and let the member rotate or make one.")

@@ -74,7 +74,7 @@ async def update_organization(call: AdminCall, organization_id: UUID, body: Orga
     """
     before = await ORGANIZATIONS.find(call, organization_id, for_update=True)
     if body.disabled is not UNSET:
-        call.principal.require(None, deployment=True)
+        call.principal.require(None, operator_only=True)
         if before.operator and body.disabled:
             raise Conflict("The operating organization cannot be disabled: nobody could enable it again.")
     return await ORGANIZATIONS.update(call, before, ORGANIZATIONS.values_of(body))

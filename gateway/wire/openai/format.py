@@ -20,7 +20,7 @@ from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.openai.relay import Relay
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -41,7 +41,7 @@ class _OpenAiFormat:
     def headers(self, request_id: str) -> Headers:
         return [(b"x-request-id", request_id.encode())]
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         return rate_headers(state)
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Relay:

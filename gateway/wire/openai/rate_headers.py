@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gateway.wire.errors import Headers
-from gateway.wire.rate_state import RateState, go_duration
+from gateway.wire.rate_state import RateLimitStatus, go_duration
 
 _NAMES = ((b"requests", "requests_per_minute"), (b"tokens", "tokens_per_minute"))
 
 
-def rate_headers(state: RateState) -> Headers:
+def rate_headers(state: RateLimitStatus) -> Headers:
     """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited."""
     headers: Headers = []
     for name, counter in _NAMES:

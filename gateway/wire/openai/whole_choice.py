@@ -29,7 +29,6 @@ class JsonArray:
             self._items += msgspec.json.encode(items)[1:-1]
 
     def raw(self) -> msgspec.Raw:
-        """The array."""
         return msgspec.Raw(b"".join((b"[", self._items, b"]")))
 
 

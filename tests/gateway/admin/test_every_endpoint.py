@@ -39,7 +39,7 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
 
 def allowed(operation: Operation, role: Role, organization: str) -> bool:
     """What the declaration says."""
-    if operation.deployment and organization != "operator":
+    if operation.operator_only and organization != "operator":
         return False
     return operation.permission is None or operation.permission in PERMISSIONS[role]
 
@@ -92,7 +92,7 @@ async def test_the_matrix_of_roles_and_operations(role: Role, organization: str,
             assert (answer.status, code) == (400, "unknown_parameter"), place
 
 
-@pytest.mark.parametrize("name", [each.name for each in OPERATIONS if each.parameters and not each.deployment])
+@pytest.mark.parametrize("name", [each.name for each in OPERATIONS if each.parameters and not each.operator_only])
 async def test_somebody_elses_ids_are_not_found(name: str, people: People) -> None:
     operation = BY_NAME[name]
     owner, theirs = await people.owner(), await things_of(people, "theirs")
@@ -112,7 +112,7 @@ async def test_lists_hold_nothing_of_others(people: People) -> None:
     theirs = {text for value in (await things_of(people, "theirs")).values() if len(text := str(value)) >= 32}
     owner, ours = await people.owner(), await things_of(people, "ours")
     for operation in OPERATIONS:
-        if operation.method == "GET" and operation.query is not None and not operation.deployment:
+        if operation.method == "GET" and operation.query is not None and not operation.operator_only:
             answer = await ask(owner, operation, ours)
             assert answer.status == 200, (operation.name, answer)
             text = msgspec.json.encode(answer.body).decode()
@@ -122,7 +122,7 @@ async def test_lists_hold_nothing_of_others(people: People) -> None:
 @pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS if operation.method != "GET"])
 async def test_every_change_leaves_one_audit_row_that_names_the_actor(name: str, people: People) -> None:
     operation = BY_NAME[name]
-    organization = "operator" if operation.deployment else "ours"
+    organization = "operator" if operation.operator_only else "ours"
     client = await people.as_(Role.OWNER, organization)
     values = await things_of(people, organization, fresh=True)
     body = await body_for(people, operation, organization)
@@ -152,12 +152,14 @@ async def test_no_key_an_inference_key_and_a_mistyped_key_open_nothing(name: str
 
 
 async def test_an_id_that_is_no_uuid_is_not_found(people: People) -> None:
-    owner = await people.owner()
+    operator, ours = await people.operator(), await things_of(people, "operator")
     for operation in OPERATIONS:
-        uuids = [parameter for parameter, kind in operation.parameters.items() if kind is UUID]
-        if operation.method == "GET" and uuids:
-            answer = await ask(owner, operation, dict.fromkeys(operation.parameters, "none"))
-            assert answer.status == 404, operation.name
+        body = await body_for(people, operation, "operator")
+        for parameter in (name for name, kind in operation.parameters.items() if kind is UUID):
+            answer = await ask(operator, operation, {**ours, parameter: "none"}, body)
+            assert (answer.status, answer.body["error"]["code"]) == (404, "not_found"), operation.name
+            noun = parameter.removesuffix("_id").replace("_", " ")
+            assert answer.body["error"]["message"] == f"There is no {noun} 'none': ids are UUIDs."
 
 
 async def test_the_text_null_is_no_value_of_a_parameter(people: People) -> None:
@@ -245,14 +247,14 @@ async def test_a_cursor_beyond_what_a_column_holds_is_refused_and_costs_no_conne
 async def test_a_moment_that_utc_does_not_have_is_refused_and_costs_no_connection(text: str, people: People) -> None:
     before, in_queries, in_bodies = await connections_of(people), 0, 0
     for operation in OPERATIONS:
-        client = await people.as_(Role.OWNER, "operator" if operation.deployment else "ours")
-        path = path_of(operation, await things_of(people, "operator" if operation.deployment else "ours"))
+        client = await people.as_(Role.OWNER, "operator" if operation.operator_only else "ours")
+        path = path_of(operation, await things_of(people, "operator" if operation.operator_only else "ours"))
         for field in moments_of(operation.query):
             answer = await client.ask("GET", f"{path}?{field}={quote(text)}")
             assert (answer.status, answer.body["error"]["param"]) == (400, field), (operation.name, answer)
             in_queries += 1
         for field in moments_of(operation.body):
-            body = await body_for(people, operation, "operator" if operation.deployment else "ours")
+            body = await body_for(people, operation, "operator" if operation.operator_only else "ours")
             answer = await client.ask(operation.method, path, {**(body or {}), field: text})
             assert (answer.status, answer.body["error"]["param"]) == (400, field), (operation.name, answer)
             in_bodies += 1

@@ -19,7 +19,7 @@ from gateway.wire.chunk import ReadError, decoded, error_in, texts_of
 from gateway.wire.decode import decode
 from gateway.wire.errors import Headers, status_of
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.text_prompt import counted_texts
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -64,7 +64,7 @@ class LineFormat:
     def headers(self, request_id: str) -> Headers:
         return [(b"line-id", request_id.encode())]
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         left = state.counter("requests_per_minute")
         return [] if left is None else [(b"line-left", b"%d" % left.remaining)]
 

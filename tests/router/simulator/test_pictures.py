@@ -6,10 +6,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from router.simulator.chart import chart, day_chart
+from router.simulator.chart import Panel, chart, day_chart, svg
 from router.simulator.config import SimulatorConfig
 from router.simulator.course import SPANS
-from router.simulator.plot import Panel, svg
 from router.simulator.sessions import SessionsConfig, sessions
 from router.simulator.sweep import Row, sweep
 from router.simulator.table import table

@@ -10,13 +10,15 @@ import pytest
 
 from contracts.errors import ConfigError
 from gateway.db.engine import connect
-from gateway.db.listener import Listener
+from gateway.db.notification_listener import NotificationListener
 from tests.gateway.auth.wire import Wire, until
 
 
-def listener_at(url: str, heard: list[str], **changes: Any) -> Listener:
+def listener_at(url: str, heard: list[str], **changes: Any) -> NotificationListener:
     settings: dict[str, Any] = {"heartbeat_s": 0.05, "heartbeat_timeout_s": 0.5, "name": "slipstream-test", **changes}
-    return Listener(url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings)
+    return NotificationListener(
+        url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings
+    )
 
 
 async def test_payloads_are_heard_in_order_after_joining(postgres_url: str) -> None:

@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Listener:
+class NotificationListener:
     """Keeps one listening connection alive until stopped.
 
     channels: what to call with the payload, for each channel. on_joined: called each time listening begins, before any
