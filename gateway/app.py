@@ -30,7 +30,7 @@ from gateway.http.document import document_route
 from gateway.http.front_page import front_page
 from gateway.http.unknown_url import unknown_url
 from gateway.metering.journal.request_id import mint
-from gateway.routes import ModelsController, SystemController, inference_route
+from gateway.routes import ModelsController, SystemController, inference_route, named_inference_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
@@ -38,12 +38,15 @@ from gateway.serving.loop_shares import LoopShares
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
-from gateway.wire.openai.format import ChatFormat, CompletionFormat
-from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, document
+from gateway.wire.mistral.format import FimFormat
+from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
+from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
+from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
     COMPLETION_PATH: (CompletionFormat, Scope.COMPLETIONS),
+    FIM_PATH: (FimFormat, Scope.COMPLETIONS),
 }
 """What each path of inference speaks, and what a key must be allowed for it."""
 SERVED = {**dict.fromkeys(INFERENCE, "POST"), "/v1/models": "GET"}
@@ -60,6 +63,11 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         path: InferenceEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
         for path, (wire_format, scope) in INFERENCE.items()
     }
+    engine_format = EngineCompletionFormat(requests)
+
+    def engine_endpoint(model: str) -> InferenceEndpoint[Any]:
+        wire_format = engine_format.of(model)
+        return InferenceEndpoint(services, wire_format, Scope.COMPLETIONS, max_body_bytes, requests, shares, room)
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes))
@@ -70,12 +78,13 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     routes = Litestar(
         route_handlers=[
             *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
+            named_inference_route(ENGINE_PATH, engine_endpoint),
             ModelsController,
             SystemController,
             CompletionEventsController,
             TabbyController,
             front_page,
-            document_route("/openapi.json", with_autocomplete(document())),
+            document_route("/openapi.json", with_autocomplete(document([FIM_OPERATION]))),
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),
         ],
@@ -87,7 +96,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         logging_config=None,
         debug=False,
     )
-    return FrontDoor(endpoints, routes)
+    before, _, behind = ENGINE_PATH.partition("{model}")
+    return FrontDoor(endpoints, routes, {(before, behind): engine_endpoint})
 
 
 async def _services(state: State) -> Services:

@@ -6,22 +6,35 @@ token they cost as much as the rest of the gateway's HTTP (docs/adr/0006), and L
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 class FrontDoor:
-    """The ASGI application of a gateway. endpoints: by path, for POST."""
+    """The ASGI application of a gateway. endpoints: by path, for POST. named: the same for paths that hold a name, by
+    what stands before and behind it: gives that name's endpoint."""
 
-    def __init__(self, endpoints: Mapping[str, Any], routes: Any) -> None:
+    def __init__(
+        self,
+        endpoints: Mapping[str, Any],
+        routes: Any,
+        named: Mapping[tuple[str, str], Callable[[str], Any]] | None = None,
+    ) -> None:
         self._endpoints = endpoints
         self._routes = routes
+        self._named = dict(named or {})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or uvicorn's lifespan."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self._endpoints.get(scope["path"])
+            endpoint = self._endpoints.get(scope["path"]) or self._of_name(scope["path"])
             if endpoint is not None:
                 await endpoint(scope, receive, send)
                 return
         await self._routes(scope, receive, send)
+
+    def _of_name(self, path: str) -> Any:
+        for (before, behind), endpoint_of in self._named.items():
+            if path.startswith(before) and path.endswith(behind) and len(path) > len(before) + len(behind):
+                return endpoint_of(path[len(before) : -len(behind)])
+        return None

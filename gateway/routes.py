@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
@@ -26,6 +27,16 @@ def inference_route(path: str, endpoint: ASGIApp) -> HTTPRouteHandler:
     @post(path, status_code=200, name=path)
     async def generate() -> ASGIApp:
         return endpoint
+
+    return generate
+
+
+def named_inference_route(path: str, endpoint_of: Callable[[str], ASGIApp]) -> HTTPRouteHandler:
+    """As `inference_route`, for a path with `{model}`."""
+
+    @post(path.replace("{model}", "{model:str}"), status_code=200, name=path)
+    async def generate(model: FromPath[str]) -> ASGIApp:
+        return endpoint_of(model)
 
     return generate
 

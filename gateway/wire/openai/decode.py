@@ -17,6 +17,7 @@ from gateway.wire.openai.schema import (
     ChatRequest,
     Common,
     CompletionRequest,
+    EngineCompletionRequest,
 )
 
 NOT_PASSED_ON = "is not part of this API; parameters private to an engine are not passed on."
@@ -36,6 +37,7 @@ class Decoder:
         self._config = config or RequestConfig()
         self._chat = msgspec.json.Decoder(ChatRequest)
         self._completion = msgspec.json.Decoder(CompletionRequest)
+        self._engine_completion = msgspec.json.Decoder(EngineCompletionRequest)
 
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
@@ -51,6 +53,19 @@ class Decoder:
         """Raises a RequestError that names the field."""
         request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON)
         _require_token_ids(request)
+        return request
+
+    def engine_completion(self, body: bytes, model: str) -> EngineCompletionRequest:
+        """model: the path's. Raises a RequestError that names the field."""
+        request = decode(self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON)
+        _require_token_ids(request)
+        if request.model not in ("", model):
+            raise InvalidField(
+                f"'model' is {shortened(repr(request.model))}, and the path names {shortened(repr(model))}: leave it "
+                "out here.",
+                param="model",
+            )
+        request.model = model
         return request
 
     def _require_plain_arguments(self, request: ChatRequest) -> None:

@@ -1,7 +1,8 @@
-"""OpenAI's two generating endpoints as wire formats."""
+"""OpenAI's generating endpoints as wire formats."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
@@ -114,3 +115,21 @@ class CompletionFormat(_OpenAiFormat):
         prepared = await prepare_completion(asked, request_id, caller, salt, target)
         require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
         return prepared
+
+
+class EngineCompletionFormat(CompletionFormat):
+    """POST /v1/engines/{model}/completions: the path says what the body does not."""
+
+    name = "engine_completion"
+    _model: str
+    """The path's."""
+
+    def of(self, model: str) -> EngineCompletionFormat:
+        """The format of one model's path."""
+        bound = copy.copy(self)
+        bound._model = model
+        return bound
+
+    def decode(self, body: bytes) -> CompletionRequest:
+        """Raises a RequestError that names the field."""
+        return self._decoder.engine_completion(body, self._model)

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.openai.openapi_responses import ChatCompletion, ModelEntry, ModelList, TextCompletion
-from gateway.wire.openai.schema import ChatRequest, CompletionRequest
+from gateway.wire.openai.schema import ChatRequest, CompletionRequest, EngineCompletionRequest
+from gateway.wire.operation import Operation
 
 CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
+ENGINE_PATH = "/v1/engines/{model}/completions"
+OPERATIONS = (
+    Operation(
+        path=CHAT_PATH,
+        name="create_chat_completion",
+        summary="Generate text.",
+        body=ChatRequest,
+        answer=ChatCompletion,
+    ),
+    Operation(
+        path=COMPLETION_PATH,
+        name="create_completion",
+        summary="Generate text.",
+        body=CompletionRequest,
+        answer=TextCompletion,
+    ),
+    Operation(
+        path=ENGINE_PATH,
+        name="create_engine_completion",
+        summary="Generate text by the model in the path, as OpenAI's first clients ask for it.",
+        body=EngineCompletionRequest,
+        answer=TextCompletion,
+    ),
+)
+MODEL_PARAMETER = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = """Chat and code completion as OpenAI's clients speak it.
 
-Send a project's key as `Authorization: Bearer sk-slip-…`; admin keys are refused here. With `"stream": true` the answer
-is a stream of events that ends with `data: [DONE]`. Fields that are not listed are refused by name."""
+Send a project's key as `Authorization: Bearer sk-slip-…`, or in `x-api-key` to what generates; admin keys are refused
+here. With `"stream": true` the answer is a stream of events that ends with `data: [DONE]`. Fields that are not listed
+are refused by name."""
 
 REFUSALS = {
     **EVERY_OPERATION,
@@ -31,47 +59,53 @@ REFUSALS = {
 }
 
 
-def document() -> bytes:
-    """The document as JSON."""
-    types = (ChatRequest, CompletionRequest, ChatCompletion, TextCompletion, ModelList, ModelEntry, ErrorBody)
-    schemas, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
-    chat, completion, chat_answer, text_answer, models, model, error = schemas
+def document(others: Sequence[Operation] = ()) -> bytes:
+    """The document as JSON. others: what other APIs add."""
+    operations = (*OPERATIONS, *others)
+    bodies, answers = [operation.body for operation in operations], [operation.answer for operation in operations]
+    types = (ModelList, ModelEntry, ErrorBody, *bodies, *answers)
+    (models, model, error, *generating), components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {"title": "Slipstream", "version": "1", "description": DESCRIPTION},
             "paths": {
-                CHAT_PATH: {"post": _generate("create_chat_completion", chat, chat_answer, error)},
-                COMPLETION_PATH: {"post": _generate("create_completion", completion, text_answer, error)},
+                **{
+                    operation.path: {"post": _generate(operation, body, answer, error)}
+                    for operation, body, answer in zip(
+                        operations, generating[: len(operations)], generating[len(operations) :], strict=True
+                    )
+                },
                 "/v1/models": {"get": _operation("list_models", "The models the key may use.", models, error)},
                 "/v1/models/{model}": {
                     "get": {
                         **_operation("get_model", "One model, by its name or an alias.", model, error),
-                        "parameters": [
-                            {
-                                "name": "model",
-                                "in": "path",
-                                "required": True,
-                                "schema": {"type": "string", "minLength": 1},
-                            }
-                        ],
+                        "parameters": [MODEL_PARAMETER],
                     }
                 },
             },
             "components": {
                 "schemas": components,
-                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+                "securitySchemes": {
+                    "key": {"type": "http", "scheme": "bearer"},
+                    "key_header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                },
             },
             "security": [{"key": []}],
         }
     )
 
 
-def _generate(name: str, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
-    operation = _operation(name, "Generate text.", answer, error)
-    operation["responses"]["200"]["content"]["text/event-stream"] = {}
-    operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return operation
+def _generate(
+    operation: Operation, body: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
+) -> dict[str, Any]:
+    documented = _operation(operation.name, operation.summary, answer, error)
+    documented["responses"]["200"]["content"]["text/event-stream"] = {}
+    documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    documented["security"] = [{"key": []}, {"key_header": []}]
+    if "{model}" in operation.path:
+        documented["parameters"] = [MODEL_PARAMETER]
+    return documented
 
 
 def _operation(name: str, summary: str, answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:

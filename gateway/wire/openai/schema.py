@@ -243,6 +243,17 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
 
 
+class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/engines/{model}/completions, as OpenAI's first clients and Copilot's old plugin send it."""
+
+    model: Annotated[str, Meta(max_length=256)] = ""
+    """The path's is meant; another one here is refused."""
+    nwo: Tag | None = None
+    """Of Copilot's plugin, a repository's name: taken, without effect."""
+    extra: dict[str, Any] | None = None
+    """Of Copilot's plugin, what it knows of the file: taken, without effect."""
+
+
 UNSUPPORTED_CHAT = frozenset(
     {
         "audio",

@@ -1,0 +1,73 @@
+"""Mistral's FIM request and answers. The only place that knows their field names.
+
+Taken beside Mistral's own fields: the two penalties, which Continue sends to every server of this shape.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4_000_000)]
+StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/fim/completions."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    prompt: Text
+    """All text before the gap."""
+    suffix: Text | None = None
+    """All text behind it."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    max_tokens: Count | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    """Only 0 is served."""
+    stream: bool | None = None
+    stop: StopText | Annotated[list[StopText], Meta(max_length=16)] | None = None
+    random_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    metadata: dict[str, Any] | None = None
+    """Taken, without effect."""
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+
+
+class FimUsage(msgspec.Struct):
+    """The engine's count, which is also what is billed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class FimMessage(msgspec.Struct):
+    """What stands in the gap."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+    tool_calls: None = None
+
+
+class FimChoice(msgspec.Struct):
+    """The only one."""
+
+    index: int
+    message: FimMessage
+    finish_reason: Literal["stop", "length"]
+
+
+class FimCompletion(msgspec.Struct):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[FimChoice]
+    usage: FimUsage

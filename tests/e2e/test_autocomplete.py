@@ -1,0 +1,100 @@
+"""Editors against a whole deployment on the shipped code model: each shape is answered, metered and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+import openai
+import pytest
+
+from tests.deployment import Deployment
+
+CODE = "slipstream-code"
+BEFORE, AFTER = "def add(a, b):\n    return ", "\n\n\nprint(add(1, 2))\n"
+FIM: dict[str, Any] = {"model": CODE, "prompt": BEFORE, "suffix": AFTER, "max_tokens": 12, "temperature": 0}
+
+
+@pytest.fixture
+async def session(embedded: Deployment) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(embedded.url, headers={"x-api-key": embedded.key}) as made:
+        yield made
+
+
+async def filled(client: openai.AsyncOpenAI, **fields: Any) -> str:
+    answer = await client.completions.create(model=CODE, max_tokens=12, temperature=0, **fields)
+    return answer.choices[0].text
+
+
+async def test_a_gap_that_the_client_laid_out_is_the_same_gap(client: openai.AsyncOpenAI) -> None:
+    text = await filled(client, prompt=BEFORE, suffix=AFTER)
+
+    assert text
+    assert await filled(client, prompt=f"<|fim_prefix|>{BEFORE}<|fim_suffix|>{AFTER}<|fim_middle|>") == text
+    assert await filled(client, prompt=f"<PRE> {BEFORE} <SUF>{AFTER} <MID>") == text
+
+
+async def test_a_file_longer_than_the_context_is_completed(client: openai.AsyncOpenAI) -> None:
+    lines = "".join(f"VALUE_{number} = {number}\n" for number in range(8_000))
+    answer = await client.completions.create(
+        model=CODE, prompt=lines + BEFORE, suffix=AFTER + lines, max_tokens=12, temperature=0
+    )
+
+    assert answer.usage is not None
+    assert 7_000 < answer.usage.prompt_tokens <= 8_192 - 12
+
+
+async def test_mistrals_shape_is_answered_whole_and_streamed_by_a_key_of_its_own_header(
+    session: aiohttp.ClientSession, embedded: Deployment
+) -> None:
+    async with session.post("/v1/fim/completions", json=FIM) as response:
+        whole = await response.json()
+        request_id = response.headers["x-request-id"]
+    assert response.status == 200
+    async with session.post("/v1/fim/completions", json={**FIM, "stream": True}) as response:
+        events = (await response.text()).split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    chunks = [msgspec.json.decode(event.removeprefix("data: ")) for event in events[:-2]]
+    text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert text
+    [row] = await embedded.ledger(request_id)
+    assert row["completion_tokens"] == whole["usage"]["completion_tokens"]
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
+async def test_what_a_stop_rule_ends_is_stopped_counted_and_complete(
+    session: aiohttp.ClientSession, embedded: Deployment
+) -> None:
+    """The model closes the bracket that stands behind the cursor, and goes on: the suffix begins on the next line."""
+    lines = "".join(f"    'key_{number}': {number},\n" for number in range(20))
+    body = {**FIM, "prompt": "TABLE = {\n" + lines, "suffix": "\n    'key_22': 22,\n}\n", "max_tokens": 200}
+    async with session.post("/v1/fim/completions", json=body) as response:
+        answer = await response.json()
+        request_id = response.headers["x-request-id"]
+
+    assert "'key_22'" not in answer["choices"][0]["message"]["content"]
+    [row] = await embedded.ledger(request_id)
+    assert (row["status"], row["finish"], row["billed"]) == (200, "complete", True)
+    assert row["completion_tokens"] == answer["usage"]["completion_tokens"]
+
+
+async def test_the_old_engines_route_takes_the_model_from_its_path(embedded: Deployment) -> None:
+    base_url = f"{embedded.url}/v1/engines/{CODE}"
+    async with openai.AsyncOpenAI(base_url=base_url, api_key=embedded.key, max_retries=0) as client:
+        raw = await client.completions.with_raw_response.create(
+            model=CODE, prompt=BEFORE, suffix=AFTER, max_tokens=12, temperature=0
+        )
+    assert raw.parse().model == CODE
+    [row] = await embedded.ledger(raw.headers["x-request-id"])
+    assert row["completion_tokens"] > 0
+    unknown = f"{embedded.url}/v1/engines/gpt-9/completions"
+    headers = {"authorization": f"Bearer {embedded.key}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.post(unknown, json={"prompt": "x"}) as answer:
+        refusal = await answer.json()
+    assert answer.status == 404
+    assert refusal["error"]["code"] == "model_not_found"
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(unknown) as answer:
+        assert answer.status == 405
