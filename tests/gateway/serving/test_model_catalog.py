@@ -113,6 +113,6 @@ async def test_a_client_that_knows_no_models_gets_the_first_of_its_autocomplete_
     await catalog.load(DesiredState(1, tuple(models), (Pool("p", "sglang"),)))
     assert catalog.find("", everything).model.name == "a"
     assert catalog.find("", lambda model: model.name != "a").model.name == "b"
-    with pytest.raises(ModelNotFound, match="No model of the autocomplete tier .* Available: c.") as caught:
+    with pytest.raises(ModelNotFound, match=r"No model of the autocomplete tier .* Available: c\.") as caught:
         catalog.find("", lambda model: model.name == "c")
     assert caught.value.param == "model"
