@@ -6,7 +6,7 @@ import msgspec
 
 from contracts.errors import InvalidField, UnsupportedField
 from gateway.wire.decode import decode
-from gateway.wire.llama_cpp.schema import REFUSED, Common, CompletionRequest, InfillRequest
+from gateway.wire.llama_cpp.schema import REFUSED, Common, InfillRequest, LlamaCompletionRequest
 
 NOT_PART = "is not a field of llama.cpp's that is known here."
 
@@ -16,7 +16,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._infill = msgspec.json.Decoder(InfillRequest)
-        self._completion = msgspec.json.Decoder(CompletionRequest)
+        self._completion = msgspec.json.Decoder(LlamaCompletionRequest)
 
     def infill(self, body: bytes) -> InfillRequest:
         """Raises a RequestError that names the field."""
@@ -24,9 +24,9 @@ class Decoder:
         _require_served(request)
         return request
 
-    def completion(self, body: bytes) -> CompletionRequest:
+    def completion(self, body: bytes) -> LlamaCompletionRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, CompletionRequest, (), NOT_PART)
+        request = decode(self._completion, body, LlamaCompletionRequest, (), NOT_PART)
         _require_served(request)
         return request
 

@@ -20,7 +20,7 @@ TYPES = {
 """Those of `format_error_response` in llama.cpp's server; it has no limits, and so no type for them."""
 
 
-class ErrorDetail(msgspec.Struct):
+class LlamaErrorDetail(msgspec.Struct):
     """code: the HTTP status."""
 
     code: int
@@ -28,17 +28,17 @@ class ErrorDetail(msgspec.Struct):
     type: str
 
 
-class ErrorBody(msgspec.Struct):
+class LlamaError(msgspec.Struct):
     """What an error response or an error event carries."""
 
-    error: ErrorDetail
+    error: LlamaErrorDetail
 
 
 def error_body(error: SlipstreamError) -> bytes:
     """The JSON of a refusal."""
     status = status_of(error)
     kind = "exceed_context_size_error" if isinstance(error, ContextTooLong) else _type_of(status)
-    return msgspec.json.encode(ErrorBody(ErrorDetail(status, error.message, kind)))
+    return msgspec.json.encode(LlamaError(LlamaErrorDetail(status, error.message, kind)))
 
 
 def _type_of(status: int) -> str:

@@ -17,7 +17,7 @@ from gateway.wire.llama_cpp.answer import Framing, Wanted
 from gateway.wire.llama_cpp.decode import Decoder
 from gateway.wire.llama_cpp.errors import error_body
 from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
-from gateway.wire.llama_cpp.schema import CompletionRequest, InfillRequest
+from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
 from gateway.wire.llama_cpp.several import SeveralCollector
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.rate_state import RateState
@@ -96,11 +96,11 @@ class LlamaCompletionFormat(_LlamaCppFormat):
 
     name = "llama_completion"
 
-    def decode(self, body: bytes) -> CompletionRequest:
+    def decode(self, body: bytes) -> LlamaCompletionRequest:
         """Raises a RequestError that names the field."""
         return self._decoder.completion(body)
 
     async def prepare(
-        self, asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+        self, asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
         return await prepare_completion(asked, request_id, caller, salt, target)

@@ -11,7 +11,7 @@ from gateway.wire.fill.request import Filled, FillRequest, Snippet
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.llama_cpp.answer import Wanted
 from gateway.wire.llama_cpp.decode import choices, predict
-from gateway.wire.llama_cpp.schema import Common, CompletionRequest, InfillRequest
+from gateway.wire.llama_cpp.schema import Common, InfillRequest, LlamaCompletionRequest
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
 
@@ -26,7 +26,7 @@ async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, 
 
 
 async def prepare_completion(
-    asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+    asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     """A gap that the client has rendered itself is laid out anew; anything else is continued as it is. Raises
     RequestError naming the field."""
@@ -38,7 +38,9 @@ async def prepare_completion(
     return _sampled(await _continued(asked, request_id, caller, salt, target), asked)
 
 
-async def _continued(asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+async def _continued(
+    asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+) -> Prepared:
     """A text without a gap: it is neither cut nor trimmed."""
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)

@@ -1,9 +1,9 @@
 """llama.cpp's request bodies. The only place that knows its request field names.
 
-Three kinds of fields, listed in docs/concepts/autocomplete-apis.md: honoured ones; ones that are taken and have no effect
-here (`Ignored`), because its clients send them always and they steer a sampler or a slot that engines here do not have;
-and the few that would change what the answer is if they were ignored: those are refused unless they say "off". Anything
-else is unknown and refused by name.
+Three kinds of fields, listed in docs/concepts/autocomplete-apis.md: honoured ones; ones that are taken and have no
+effect here (`Ignored`), because its clients send them always and they steer a sampler or a slot that engines here do
+not have; and the few that would change what the answer is if they were ignored: those are refused unless they say
+"off". Anything else is unknown and refused by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Name = Annotated[str, Meta(max_length=1_024)]
 
 
-class Extra(msgspec.Struct):
+class InputExtra(msgspec.Struct):
     """A piece of another file, or of this one farther away. What else a client notes of it (`time`) stays unread."""
 
     text: Text
@@ -126,10 +126,10 @@ class InfillRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """What stands behind the cursor."""
     prompt: Text = ""
     """The cursor's line, as far as it is typed."""
-    input_extra: Annotated[list[Extra], Meta(max_length=MAX_EXTRA)] | None = None
+    input_extra: Annotated[list[InputExtra], Meta(max_length=MAX_EXTRA)] | None = None
 
 
-class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
+class LlamaCompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """POST /completion."""
 
     prompt: Text | list[TokenId]

@@ -21,9 +21,6 @@ from gateway.wire.usage_tracker import UsageTracker
 class SeveralCollector:
     """State of one attempt's answer with more than one completion."""
 
-    characters = None
-    """Nobody knows yet which of them a user takes."""
-
     def __init__(
         self,
         generation: Generation,
@@ -59,6 +56,11 @@ class SeveralCollector:
     def satisfied(self) -> bool:
         """Whatever the engine goes on with, stop rules have ended."""
         return not self.finished and all(one.finished or one.satisfied for one in self._collectors)
+
+    @property
+    def characters(self) -> int:
+        """Of the first one."""
+        return self._collectors[0].characters
 
     def feed(self, data: bytes) -> bytes:
         """Takes the engine's bytes; never has anything to send before the end."""

@@ -21,7 +21,7 @@ from gateway.wire.key_header import authorization_of
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.rate_state import RateState
 from gateway.wire.tabby.prepare import prepare_segments
-from gateway.wire.tabby.schema import CompletionRequest
+from gateway.wire.tabby.schema import SegmentsRequest
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -32,17 +32,17 @@ class TabbyFormat:
     stream_headers = EVENT_STREAM
 
     def __init__(self, config: RequestConfig) -> None:
-        self._decoder = msgspec.json.Decoder(CompletionRequest)
+        self._decoder = msgspec.json.Decoder(SegmentsRequest)
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
         return authorization_of(headers)
 
-    def decode(self, body: bytes) -> CompletionRequest:
+    def decode(self, body: bytes) -> SegmentsRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, CompletionRequest)
+        return decode(self._decoder, body, SegmentsRequest)
 
     async def prepare(
-        self, asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+        self, asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target
     ) -> Prepared:
         return await prepare_segments(asked, request_id, caller, salt, target)
 

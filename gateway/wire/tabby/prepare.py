@@ -6,14 +6,14 @@ from contracts.generation import Caller
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest, Snippet
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.tabby.schema import CompletionRequest, Segments
+from gateway.wire.tabby.schema import Segments, SegmentsRequest
 
 MAX_TOKENS = 64
 """Tabby's own limit; its requests have none."""
 
 
 async def prepare_segments(
-    asked: CompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+    asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     """Raises RequestError naming the field."""
     segments = asked.segments

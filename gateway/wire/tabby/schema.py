@@ -52,7 +52,7 @@ class Segments(msgspec.Struct):
     clipboard: Text | None = None
 
 
-class CompletionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/completions with `segments`."""
 
     segments: Segments

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.errors import InvalidField, MissingField, UnknownField, UnsupportedField
 from gateway.wire.llama_cpp.decode import Decoder, choices, predict
-from gateway.wire.llama_cpp.schema import IGNORED, REFUSED, CompletionRequest, InfillRequest
+from gateway.wire.llama_cpp.schema import IGNORED, REFUSED, InfillRequest, LlamaCompletionRequest
 from tests.deployment import ROOT
 
 DECODER = Decoder()
@@ -80,7 +80,9 @@ def test_the_documentation_lists_every_field() -> None:
     llama_cpp = told.partition("## llama.cpp")[2].partition("## Tabby")[0]
     honoured, _, rest = llama_cpp.partition("Taken without effect")
     ignored, _, refused = rest.partition("Refused")
-    names = {field.encode_name for kind in (InfillRequest, CompletionRequest) for field in msgspec.structs.fields(kind)}
+    names = {
+        field.encode_name for kind in (InfillRequest, LlamaCompletionRequest) for field in msgspec.structs.fields(kind)
+    }
     assert {name for name in names if f"`{name}`" in honoured} == names - set(IGNORED) - set(REFUSED)
     assert re.findall(r"`([^`]+)`", ignored) == sorted(IGNORED)
     assert re.findall(r"`([^`]+)`", refused.partition(".")[0]) == list(REFUSED)

@@ -12,12 +12,12 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.prepare import snippets
-from gateway.wire.tabby.schema import CompletionRequest
+from gateway.wire.tabby.schema import SegmentsRequest
 
 FORMAT = TabbyFormat(RequestConfig())
 
 
-def decoded(**fields: Any) -> CompletionRequest:
+def decoded(**fields: Any) -> SegmentsRequest:
     return FORMAT.decode(msgspec.json.encode(fields))
 
 
