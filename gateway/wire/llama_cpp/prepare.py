@@ -21,6 +21,9 @@ async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, 
     naming the field."""
     snippets = tuple(Snippet(extra.filename, extra.text) for extra in asked.input_extra or ())
     gap = _gap(asked, asked.input_prefix + asked.prompt, asked.input_suffix, snippets)
+    if asked.temperature is None and choices(asked) == 1:
+        # editors' plug-ins rely on the sampler `infill`, which leaves next to the likeliest token few others
+        gap = msgspec.structs.replace(gap, temperature=0.0)
     filled = await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked))
     return _sampled(filled, asked)
 

@@ -10,6 +10,8 @@ from gateway.wire.tabby.schema import Segments, SegmentsRequest
 
 MAX_TOKENS = 64
 """Tabby's own limit; its requests have none."""
+TEMPERATURE = 0.1
+"""Tabby's own, where a request has none."""
 
 
 async def prepare_segments(
@@ -25,7 +27,7 @@ async def prepare_segments(
         path=segments.filepath or "",
         language=asked.language or "",
         max_tokens=MAX_TOKENS,
-        temperature=asked.temperature,
+        temperature=TEMPERATURE if asked.temperature is None else asked.temperature,
         seed=asked.seed,
         session=asked.user or "",
     )

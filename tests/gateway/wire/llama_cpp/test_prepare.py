@@ -64,3 +64,13 @@ async def test_every_completion_is_reserved_and_only_one_for_a_warm_up() -> None
     assert filled(three).details == Wanted(several=True)
     assert filled(warm).warm_up
     assert filled(await completion("no gap", n_predict=0)).warm_up
+
+
+@pytest.mark.parametrize(
+    ("fields", "temperature"), [({}, 0.0), ({"temperature": 0.7}, 0.7), ({"n_cmpl": 2}, None), ({"n": 1}, 0.0)]
+)
+async def test_infill_takes_the_likeliest_token_unless_it_is_told_otherwise(
+    fields: dict[str, Any], temperature: float | None
+) -> None:
+    assert (await infill(**fields)).generation.sampling.temperature == temperature
+    assert (await completion(temperature=temperature)).generation.sampling.temperature == temperature
