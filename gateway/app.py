@@ -33,24 +33,33 @@ from gateway.metering.journal.request_id import mint
 from gateway.routes import ModelsController, SystemController, inference_route, named_inference_route
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.loop_shares import LoopShares
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
+from gateway.wire.llama_cpp.format import INFILL_PATH, LLAMA_COMPLETION_PATH, InfillFormat, LlamaCompletionFormat
 from gateway.wire.mistral.format import FimFormat
 from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
+from gateway.wire.tabby.body import has_segments
+from gateway.wire.tabby.format import TabbyFormat
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
     COMPLETION_PATH: (CompletionFormat, Scope.COMPLETIONS),
     FIM_PATH: (FimFormat, Scope.COMPLETIONS),
+    INFILL_PATH: (InfillFormat, Scope.COMPLETIONS),
+    LLAMA_COMPLETION_PATH: (LlamaCompletionFormat, Scope.COMPLETIONS),
 }
 """What each path of inference speaks, and what a key must be allowed for it."""
-SERVED = {**dict.fromkeys(INFERENCE, "POST"), "/v1/models": "GET"}
-"""What clients of models ask for, and how."""
+BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
+    COMPLETION_PATH: (has_segments, TabbyFormat),
+}
+"""Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
+SERVED = {**{path: "POST" for path in INFERENCE if path.startswith("/v1/")}, "/v1/models": "GET"}
+"""What clients of models ask for below a base URL, and how."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +68,11 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
+    others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
     endpoints = {
-        path: InferenceEndpoint(services, wire_format(requests), scope, max_body_bytes, requests, shares, room)
+        path: InferenceEndpoint(
+            services, wire_format(requests), scope, max_body_bytes, requests, shares, room, others.get(path, [])
+        )
         for path, (wire_format, scope) in INFERENCE.items()
     }
     engine_format = EngineCompletionFormat(requests)

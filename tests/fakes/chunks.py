@@ -34,8 +34,10 @@ class ChunkWriter:
         logprobs: bool,
         usage_stops_after: int = -1,
         usage_unreadable_after: int = -1,
+        texts: tuple[str, ...] = (),
     ) -> None:
-        """ids: one per choice. The last two: as `Script` has them."""
+        """ids: one per choice. The last three: as `Script` has them."""
+        self._texts = [msgspec.json.encode(text) for text in texts]
         self._chat = chat
         self._prompt_tokens = prompt_tokens
         self._cached = cached_tokens
@@ -76,8 +78,9 @@ class ChunkWriter:
             if self._logprobs
             else b"null"
         )
-        return b'%b{"index":%d,"text":" t%d","logprobs":%b,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
-            self._heads[choice], choice, index, logprobs, finish, usage,
+        text = self._texts[index] if index < len(self._texts) else b'" t%d"' % index
+        return b'%b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
+            self._heads[choice], choice, text, logprobs, finish, usage,
         )  # fmt: skip
 
     def finish(self, choice: int, reason: bytes, tokens: int) -> bytes:

@@ -48,6 +48,7 @@ class Generating:
             usage_stops_after=script.usage_stops_after,
             usage_unreadable_after=script.usage_unreadable_after,
             logprobs=asked.logprobs is not None and asked.logprobs is not False,
+            texts=script.texts,
         )
         self.abortable = not own
         self._index = 0

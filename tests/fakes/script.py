@@ -17,6 +17,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inter_token_s: float = 0.0
     tokens: int = 16
     """Cut to the request's max_tokens, which then is the finish reason."""
+    texts: tuple[str, ...] = ()
+    """What a completion's first tokens say instead of ` t0 t1 t2…`."""
     prompt_tokens: int = 0
     """0: estimated from the prompt's length."""
     cached_tokens: int = 0

@@ -182,8 +182,11 @@ class SlowPlatform:
 
 
 @contextlib.asynccontextmanager
-async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[SlowPlatform]:
-    """Started, with all links at full speed; everything it started is gone at the end."""
+async def slow_platform(
+    postgres_url: str, valkey_url: str, *, code_tokenizer: Path | None = None
+) -> AsyncIterator[SlowPlatform]:
+    """Started, with all links at full speed; everything it started is gone at the end. code_tokenizer: of `narrow`,
+    which then can fill gaps."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
@@ -202,7 +205,7 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
         links["engine"], to_engine = await enter(slow_link(("127.0.0.1", engine.port)))
         environment = {
             **plain_environment(),
-            **_fleet(f"http://127.0.0.1:{to_engine}"),
+            **_fleet(f"http://127.0.0.1:{to_engine}", code_tokenizer),
             "SLIPSTREAM_LOCAL__DATABASE_URL": f"postgresql://{parts.netloc}{parts.path}?host={folder}",
             "SLIPSTREAM_LOCAL__VALKEY_URL": f"unix://{folder / 'valkey.sock'}",
             "SLIPSTREAM_ROUTER__PORT": str(router_port),
@@ -229,12 +232,14 @@ async def slow_platform(postgres_url: str, valkey_url: str) -> AsyncIterator[Slo
         yield platform
 
 
-def _fleet(engine_url: str) -> dict[str, str]:
+def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
     pools = [
         Pool("wide", "sglang", (Replica("wide-1", engine_url),), 1_000),
         Pool("narrow", "sglang", (Replica("narrow-1", engine_url),), 1),
     ]
-    models = [Model("wide", Tier.CHAT, "wide", 4_096), Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096)]
+    tokenizer = None if code_tokenizer is None else str(code_tokenizer)
+    narrow = Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=tokenizer)
+    models = [Model("wide", Tier.CHAT, "wide", 4_096), narrow]
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),

@@ -55,6 +55,7 @@ async def prepare_fill(
         stream=asked.stream,
         include_usage=asked.include_usage,
         session=asked.session,
+        language=asked.language,
         details=filled,
     )
 

@@ -1,0 +1,127 @@
+"""What llama.cpp's clients read.
+
+Written compactly: llama.vim shows nothing of an answer that has a space behind a colon.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.generation import Generation
+from gateway.wire.fill.transcoder import Answer
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The format's own details of a request: what its answers are written by."""
+
+    response_fields: tuple[str, ...] = ()
+    """Paths with slashes; none: everything."""
+    several: bool = False
+    """More than one completion was asked for: the answer is an array."""
+
+
+def whole(
+    answer: Answer, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool = False
+) -> dict[str, Any]:
+    """The object that ends an answer: all of it, or the end of a stream if `answer.text` is empty.
+
+    `prompt`, which llama.cpp repeats, is left out: it is what the client sent. Times are a gateway's: prefill begins
+    when the engine is asked.
+    """
+    usage = answer.usage
+    prompt_n = usage.prompt_tokens - usage.cached_tokens
+    body = {
+        "index": index,
+        "content": answer.text,
+        "tokens": [],
+        "id_slot": -1,
+        "stop": True,
+        "model": generation.model,
+        "tokens_predicted": usage.completion_tokens,
+        "tokens_evaluated": usage.prompt_tokens,
+        "generation_settings": _settings(generation),
+        "has_new_line": "\n" in answer.text,
+        "truncated": truncated,
+        "stop_type": "limit" if answer.finish_reason == "length" else "eos",
+        "stopping_word": "",
+        "tokens_cached": usage.cached_tokens,
+        "timings": {
+            "cache_n": usage.cached_tokens,
+            **_timing("prompt", prompt_n, answer.prompt_s),
+            **_timing("predicted", usage.completion_tokens, answer.output_s),
+        },
+    }
+    return selected(body, wanted.response_fields) if wanted.response_fields else body
+
+
+def selected(body: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
+    """What lies at these paths, each under its whole path: `{"timings/prompt_n": 10}`. Paths to nothing are left out.
+    Source: `json_get_nested_values` of llama.cpp's server."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = body
+        for step in path.split("/"):
+            if not isinstance(value, dict) or step not in value:
+                break
+            value = value[step]
+        else:
+            found[path] = value
+    return found
+
+
+def _timing(name: str, tokens: int, took_s: float) -> dict[str, float]:
+    took_ms = took_s * 1e3
+    return {
+        f"{name}_n": tokens,
+        f"{name}_ms": took_ms,
+        f"{name}_per_token_ms": took_ms / tokens if tokens else 0.0,
+        f"{name}_per_second": tokens / took_s if took_s else 0.0,
+    }
+
+
+def _settings(generation: Generation) -> dict[str, Any]:
+    """Those that are honoured."""
+    sampling = generation.sampling
+    settings = {
+        "n_predict": sampling.max_tokens,
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "stop": list(sampling.stop),
+        "stream": generation.stream,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+class Framing:
+    """One request's answer, in llama.cpp's frames."""
+
+    def __init__(self, generation: Generation, wanted: Wanted, index: int = 0, *, truncated: bool) -> None:
+        """index: which of several completions. truncated: as of `Filled`."""
+        self._generation = generation
+        self._wanted = wanted
+        self._index = index
+        self._truncated = truncated
+
+    def frame(self, text: str) -> bytes:
+        """An event of a stream."""
+        return _event({"index": 0, "content": text, "tokens": [], "stop": False, "id_slot": -1})
+
+    def last(self, answer: Answer) -> bytes:
+        """The event that ends a stream; no `[DONE]` follows it, as none does llama.cpp's own."""
+        return _event(self._body(msgspec.structs.replace(answer, text="")))
+
+    def whole(self, answer: Answer) -> bytes:
+        """The body of an answer that is not streamed."""
+        return msgspec.json.encode(self._body(answer))
+
+    def _body(self, answer: Answer) -> dict[str, Any]:
+        return whole(answer, self._generation, self._wanted, self._index, truncated=self._truncated)
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"

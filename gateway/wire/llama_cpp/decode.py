@@ -1,0 +1,57 @@
+"""Client bytes to llama.cpp's requests, with errors that name the field."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.errors import InvalidField, UnsupportedField
+from gateway.wire.decode import decode
+from gateway.wire.llama_cpp.schema import REFUSED, Common, InfillRequest, LlamaCompletionRequest
+
+NOT_PART = "is not a field of llama.cpp's that is known here."
+
+
+class Decoder:
+    """Holds the compiled msgspec decoders. Give the body's bytes to a `BodyShape` first."""
+
+    def __init__(self) -> None:
+        self._infill = msgspec.json.Decoder(InfillRequest)
+        self._completion = msgspec.json.Decoder(LlamaCompletionRequest)
+
+    def infill(self, body: bytes) -> InfillRequest:
+        """Raises a RequestError that names the field."""
+        request = decode(self._infill, body, InfillRequest, (), NOT_PART)
+        _require_served(request)
+        return request
+
+    def completion(self, body: bytes) -> LlamaCompletionRequest:
+        """Raises a RequestError that names the field."""
+        request = decode(self._completion, body, LlamaCompletionRequest, (), NOT_PART)
+        _require_served(request)
+        return request
+
+
+def _require_served(request: Common) -> None:
+    for name in REFUSED:
+        if getattr(request, name):
+            raise UnsupportedField(f"'{name}' is not available on this deployment: leave it out, or empty.", param=name)
+    if request.stream and choices(request) > 1:
+        raise UnsupportedField(
+            "Several completions cannot be streamed: set 'n_cmpl' to 1, or 'stream' to false.", param="n_cmpl"
+        )
+    if request.seed is not None and request.seed < 0:
+        request.seed = None
+    for one, other in (("n_predict", "max_tokens"), ("n_cmpl", "n")):
+        if getattr(request, one) is not None and getattr(request, other) not in (None, getattr(request, one)):
+            raise InvalidField(f"'{one}' and '{other}' mean the same and differ: give one of them.", param=other)
+
+
+def choices(request: Common) -> int:
+    """How many completions are asked for."""
+    return request.n_cmpl or request.n or 1
+
+
+def predict(request: Common) -> int | None:
+    """How many tokens are asked for at most; None: as many as the model's default allows; 0: none."""
+    asked = request.n_predict if request.n_predict is not None else request.max_tokens
+    return None if asked is None or asked < 0 else asked

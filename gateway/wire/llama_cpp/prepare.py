@@ -1,0 +1,108 @@
+"""llama.cpp's requests become gaps to fill, or a text to continue."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import Caller, Sampling, TextPrompt
+from gateway.wire.fill.prepare import prepare_fill
+from gateway.wire.fill.rendered import parse
+from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.fill.stop_rules import StopRules
+from gateway.wire.llama_cpp.answer import Wanted
+from gateway.wire.llama_cpp.decode import choices, predict
+from gateway.wire.llama_cpp.schema import Common, InfillRequest, LlamaCompletionRequest
+from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.text_prompt import counted_texts
+
+
+async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
+    """The typed part of the cursor's line is the end of the prefix, whatever the client calls it. Raises RequestError
+    naming the field."""
+    snippets = tuple(Snippet(extra.filename, extra.text) for extra in asked.input_extra or ())
+    gap = _gap(asked, asked.input_prefix + asked.prompt, asked.input_suffix, snippets)
+    if asked.temperature is None and choices(asked) == 1:
+        # editors' plug-ins rely on the sampler `infill`, which leaves next to the likeliest token few others
+        gap = msgspec.structs.replace(gap, temperature=0.0)
+    filled = await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked))
+    return _sampled(filled, asked)
+
+
+async def prepare_completion(
+    asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+) -> Prepared:
+    """A gap that the client has rendered itself is laid out anew; anything else is continued as it is. Raises
+    RequestError naming the field."""
+    rendered = parse(asked.prompt) if isinstance(asked.prompt, str) else None
+    if rendered is not None:
+        prefix, suffix, snippets = rendered
+        gap = _gap(asked, prefix, suffix, tuple(snippets))
+        return _sampled(await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked)), asked)
+    return _sampled(await _continued(asked, request_id, caller, salt, target), asked)
+
+
+async def _continued(
+    asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
+) -> Prepared:
+    """A text without a gap: it is neither cut nor trimmed."""
+    prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
+    counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)
+    wanted = predict(asked)
+    max_tokens = output_limit(
+        1 if wanted == 0 else wanted, target.model.default_max_tokens, counted.longest, target, "n_predict"
+    )
+    filled = Filled(
+        rules=msgspec.structs.replace(_rules(asked), trim_suffix=False, repetition=False),
+        suffix="",
+        warm_up=wanted == 0,
+        details=_wanted(asked),
+    )
+    sampling = Sampling(
+        max_tokens, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed, stop=_stops(asked)
+    )
+    stream = bool(asked.stream)
+    return prepared(counted, sampling, request_id, caller, salt, target, stream=stream, details=filled)
+
+
+def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...]) -> FillRequest:
+    wanted = predict(asked)
+    return FillRequest(
+        model=asked.model,
+        prefix=prefix,
+        suffix=suffix,
+        snippets=snippets,
+        max_tokens=wanted or None,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        seed=asked.seed,
+        stop=_stops(asked),
+        stream=bool(asked.stream),
+        rules=_rules(asked),
+        warm_up=wanted == 0,
+    )
+
+
+def _sampled(filled: Prepared, asked: Common) -> Prepared:
+    """With what gaps are not asked for otherwise."""
+    sampling = msgspec.structs.replace(
+        filled.generation.sampling,
+        n=1 if predict(asked) == 0 else choices(asked),
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+    )
+    generation = msgspec.structs.replace(filled.generation, sampling=sampling)
+    return msgspec.structs.replace(filled, generation=generation)
+
+
+def _rules(asked: Common) -> StopRules:
+    limit_ms = asked.t_max_predict_ms
+    return StopRules(min_indent=asked.n_indent or None, time_limit_s=limit_ms / 1e3 if limit_ms > 0 else None)
+
+
+def _stops(asked: Common) -> tuple[str, ...]:
+    """llama.cpp passes over empty ones."""
+    return tuple(stop for stop in asked.stop or () if stop)
+
+
+def _wanted(asked: Common) -> Wanted:
+    return Wanted(tuple(asked.response_fields or ()), several=choices(asked) > 1)

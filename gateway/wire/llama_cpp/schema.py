@@ -1,0 +1,141 @@
+"""llama.cpp's request bodies. The only place that knows its request field names.
+
+Three kinds of fields, listed in docs/concepts/autocomplete-apis.md: honoured ones; ones that are taken and have no
+effect here (`Ignored`), because its clients send them always and they steer a sampler or a slot that engines here do
+not have; and the few that would change what the answer is if they were ignored: those are refused unless they say
+"off". Anything else is unknown and refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+MAX_STOP = 16
+MAX_EXTRA = 256
+MAX_CHOICES = 16
+MAX_FIELDS = 64
+
+Text = Annotated[str, Meta(max_length=4_000_000)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+TopP = Annotated[float, Meta(gt=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Seed = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+Predict = Annotated[int, Meta(ge=-2, le=10_000_000)]
+StopText = Annotated[str, Meta(max_length=1_024)]
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+Name = Annotated[str, Meta(max_length=1_024)]
+
+
+class InputExtra(msgspec.Struct):
+    """A piece of another file, or of this one farther away. What else a client notes of it (`time`) stays unread."""
+
+    text: Text
+    filename: Name = ""
+
+
+class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Taken without effect."""
+
+    adaptive_decay: Any = None
+    adaptive_target: Any = None
+    backend_sampling: Any = None
+    cache_prompt: Any = None
+    """Engines here always reuse what they hold of a prompt."""
+    dry_allowed_length: Any = None
+    dry_base: Any = None
+    dry_multiplier: Any = None
+    dry_penalty_last_n: Any = None
+    dry_sequence_breakers: Any = None
+    dynatemp_exponent: Any = None
+    dynatemp_range: Any = None
+    id_slot: Any = None
+    """The router chooses the replica that holds most of the prompt."""
+    ignore_eos: Any = None
+    logit_bias: Any = None
+    lora: Any = None
+    min_keep: Any = None
+    min_p: Any = None
+    mirostat: Any = None
+    mirostat_eta: Any = None
+    mirostat_tau: Any = None
+    n_cache_reuse: Any = None
+    n_discard: Any = None
+    n_keep: Any = None
+    n_probs: Any = None
+    penalize_nl: Any = None
+    post_sampling_probs: Any = None
+    repeat_last_n: Any = None
+    repeat_penalty: Any = None
+    return_progress: Any = None
+    return_tokens: Any = None
+    samplers: Any = None
+    slot_id: Any = None
+    system_prompt: Any = None
+    t_max_prompt_ms: Any = None
+    tfs_z: Any = None
+    timings_per_token: Any = None
+    top_k: Any = None
+    top_n_sigma: Any = None
+    typ_p: Any = None
+    typical_p: Any = None
+    xtc_probability: Any = None
+    xtc_threshold: Any = None
+    speculative_n_max: Any = msgspec.field(default=None, name="speculative.n_max")
+    speculative_n_min: Any = msgspec.field(default=None, name="speculative.n_min")
+    speculative_p_min: Any = msgspec.field(default=None, name="speculative.p_min")
+
+
+class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
+    """What both endpoints honour."""
+
+    model: Annotated[str, Meta(max_length=256)] = ""
+    """Empty: the first autocomplete model that the key may use; these clients seldom know of models."""
+    n_predict: Predict | None = None
+    """Negative: as many tokens as the model's default allows. 0: the prompt is computed and nothing is answered."""
+    max_tokens: Predict | None = None
+    """llama.cpp's other name for `n_predict`."""
+    n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    """llama.cpp's other name for `n_cmpl`."""
+    n_indent: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    """-1: a random one."""
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    stop: Annotated[list[StopText], Meta(max_length=MAX_STOP)] | None = None
+    stream: bool | None = None
+    t_max_predict_ms: Annotated[float, Meta(le=3_600_000)] = 0.0
+    """Not above 0: none."""
+    response_fields: Annotated[list[Name], Meta(max_length=MAX_FIELDS)] | None = None
+    grammar: Any = None
+    image_data: Any = None
+    json_schema: Any = None
+
+
+class InfillRequest(Common, forbid_unknown_fields=True, kw_only=True):
+    """POST /infill."""
+
+    input_prefix: Text
+    """The lines above the cursor."""
+    input_suffix: Text
+    """What stands behind the cursor."""
+    prompt: Text = ""
+    """The cursor's line, as far as it is typed."""
+    input_extra: Annotated[list[InputExtra], Meta(max_length=MAX_EXTRA)] | None = None
+
+
+class LlamaCompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
+    """POST /completion."""
+
+    prompt: Text | list[TokenId]
+    """Text, which may be a rendered gap of any family; or token ids."""
+
+
+REFUSED = ("grammar", "image_data", "json_schema")
+"""They say what the answer shall be, or what it is about; refused unless empty."""
+IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))

@@ -1,0 +1,23 @@
+"""Tells Tabby's bodies from OpenAI's, which come to the same path."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Peek(msgspec.Struct):
+    segments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_peek = msgspec.json.Decoder(_Peek).decode
+
+
+def has_segments(body: bytes) -> bool:
+    """Whether the body is an object with `segments`. The few that hold the word are looked at more closely; inside a
+    JSON text its quotes would be escaped."""
+    if b'"segments"' not in body:
+        return False
+    try:
+        return _peek(body).segments is not msgspec.UNSET
+    except msgspec.DecodeError:
+        return False

@@ -1,0 +1,48 @@
+"""What a Tabby agent knows of a file becomes a gap to fill."""
+
+from __future__ import annotations
+
+from contracts.generation import Caller
+from gateway.wire.fill.prepare import prepare_fill
+from gateway.wire.fill.request import FillRequest, Snippet
+from gateway.wire.prepared import Prepared, Target
+from gateway.wire.tabby.schema import Segments, SegmentsRequest
+
+MAX_TOKENS = 64
+"""Tabby's own limit; its requests have none."""
+TEMPERATURE = 0.1
+"""Tabby's own, where a request has none."""
+
+
+async def prepare_segments(
+    asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target
+) -> Prepared:
+    """Raises RequestError naming the field."""
+    segments = asked.segments
+    gap = FillRequest(
+        model=asked.model,
+        prefix=segments.prefix,
+        suffix=segments.suffix or "",
+        snippets=snippets(segments),
+        path=segments.filepath or "",
+        language=asked.language or "",
+        max_tokens=MAX_TOKENS,
+        temperature=TEMPERATURE if asked.temperature is None else asked.temperature,
+        seed=asked.seed,
+        session=asked.user or "",
+    )
+    return await prepare_fill(gap, request_id, caller, salt, target)
+
+
+def snippets(segments: Segments) -> tuple[Snippet, ...]:
+    """What changes least between two keystrokes comes first, so that it stays in the engine's cache; a text that came
+    before is not said again."""
+    opened = segments.relevant_snippets_from_recently_opened_files or ()
+    changed = segments.relevant_snippets_from_changed_files or ()
+    found = [Snippet(one.filepath, one.body) for one in (*opened, *changed, *(segments.declarations or ()))]
+    found.append(Snippet("", segments.clipboard or ""))
+    once: dict[str, Snippet] = {}
+    for snippet in found:
+        if snippet.text.strip():
+            once.setdefault(snippet.text, snippet)
+    return tuple(once.values())

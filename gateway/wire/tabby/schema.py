@@ -1,0 +1,68 @@
+"""Tabby's request for a completion. The only place that knows its request field names.
+
+What an editor knows about its file and the files around it is in `segments`. Tabby's own server ignores what it does
+not know there, and its agents grow such fields from version to version; they are hints, so they are ignored here too.
+Of the request itself everything unknown is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+MAX_SNIPPETS = 256
+
+Text = Annotated[str, Meta(max_length=4_000_000)]
+Name = Annotated[str, Meta(max_length=4_096)]
+Tag = Annotated[str, Meta(max_length=512)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Declaration(msgspec.Struct):
+    """Where a name near the cursor comes from."""
+
+    filepath: Name
+    body: Text
+
+
+class RelevantSnippet(msgspec.Struct):
+    """A piece of another file. Its `score` is the client's own and stays unread: they come best first."""
+
+    filepath: Name
+    body: Text
+
+
+Declarations = Annotated[list[Declaration], Meta(max_length=MAX_SNIPPETS)]
+RelevantSnippets = Annotated[list[RelevantSnippet], Meta(max_length=MAX_SNIPPETS)]
+
+
+class Segments(msgspec.Struct):
+    """What stands around the cursor. `git_url` and `edit_history` stay unread."""
+
+    prefix: Text
+    suffix: Text | None = None
+    filepath: Name | None = None
+    """Relative to the repository."""
+    declarations: Declarations | None = None
+    relevant_snippets_from_changed_files: RelevantSnippets | None = None
+    relevant_snippets_from_recently_opened_files: RelevantSnippets | None = None
+    clipboard: Text | None = None
+
+
+class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/completions with `segments`."""
+
+    segments: Segments
+    language: Tag | None = None
+    """As language servers name it; None: unknown."""
+    user: Tag | None = None
+    mode: Literal["standard"] | None = None
+    """`next_edit_suggestion` is not served."""
+    temperature: Temperature | None = None
+    seed: Seed | None = None
+
+    model = ""
+    """Tabby's clients name none."""

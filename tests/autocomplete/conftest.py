@@ -1,0 +1,17 @@
+"""A whole platform for clients of the autocomplete tier."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.autocomplete.asked import FOLDER
+from tests.gateway.slow_platform import SlowPlatform, slow_platform
+
+
+@pytest.fixture(scope="session")
+async def platform(postgres_url: str, valkey_url: str) -> AsyncIterator[SlowPlatform]:
+    """Gateway, router and fake engine; `narrow` is the model of the autocomplete tier."""
+    async with slow_platform(postgres_url, valkey_url, code_tokenizer=FOLDER) as running:
+        yield running

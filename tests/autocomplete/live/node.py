@@ -1,0 +1,28 @@
+"""Runs the editors' own clients under node.
+
+They are npm packages, pinned with their hashes in `package-lock.json`: `npm ci --ignore-scripts` in this folder.
+Without node or them the tests skip and say so, unless `SLIPSTREAM_TEST_NODE=required`, as in CI.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PACKAGES = HERE / "node_modules"
+
+
+def require_node() -> str:
+    """Where node is; fails or skips the test when it is missing, or a client is."""
+    node = shutil.which("node")
+    missing = "node" if node is None else None if PACKAGES.is_dir() else f"`npm ci --ignore-scripts` in {HERE}"
+    if missing is None:
+        assert node is not None
+        return node
+    if os.environ.get("SLIPSTREAM_TEST_NODE") == "required":
+        pytest.fail(f"live clients: {missing} is missing")
+    pytest.skip(f"LIVE CLIENTS NOT TESTED: {missing} is missing")
