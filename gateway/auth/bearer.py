@@ -1,8 +1,6 @@
-"""Keys as requests carry them: in an `Authorization: Bearer` header, or in `x-api-key` where clients of a format do."""
+"""Keys as requests carry them: in an `Authorization: Bearer` header, or what a format makes one of."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from contracts.errors import MissingKey
 from gateway.auth.key_record import KeyRecord
@@ -13,15 +11,6 @@ async def authenticate(authorization: bytes, keyring: Keyring) -> KeyRecord:
     """Whose key it is. Raises AuthError or AuthUnavailable."""
     secret = bearer_secret(authorization.decode("latin-1"), "sk-slip-...")
     return keyring.cached(secret) or await keyring.identify(secret)
-
-
-def authorization_of(headers: Mapping[bytes, bytes]) -> bytes:
-    """The `Authorization` header, or one made of `x-api-key` where that is all there is; b"" without a key."""
-    given = headers.get(b"authorization")
-    if given:
-        return given
-    key = headers.get(b"x-api-key")
-    return b"Bearer " + key if key else b""
 
 
 def bearer_secret(authorization: str, example: str) -> str:

@@ -14,7 +14,7 @@ from litestar.params import FromPath
 
 from contracts.errors import AuthError, InvalidField, NotFound
 from contracts.generation import Tier
-from gateway.auth.bearer import authenticate, authorization_of
+from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.event import Event, completed_request, key_of
@@ -25,6 +25,7 @@ from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.request_body import whole_body
 from gateway.services import Services
 from gateway.wire.decode import decode
+from gateway.wire.key_header import authorization_of
 
 EVENTS_PATH = "/v1/completions/{completion_id}/events"
 TABBY_EVENTS_PATH, HEALTH_PATH, SETTING_PATH = "/v1/events", "/v1/health", "/v1beta/server_setting"

@@ -96,6 +96,11 @@ class _Transcoder:
         """A stop rule has ended the text although the engine goes on."""
         return self._filter.stopped and not self.finished
 
+    @property
+    def characters(self) -> int:
+        """Of the text as far as the client has it; all of it after `finish`."""
+        return sum(map(len, self._parts))
+
     def _read(self, data: bytes) -> str:
         """What of the text may be sent now."""
         return "".join([self._event(decoded(payload)) for payload in self._splitter.feed(data) if payload != b"[DONE]"])
