@@ -9,6 +9,7 @@ import click
 from contracts.errors import ConfigError, SlipstreamError
 from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
+from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.config import config
 from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
@@ -40,6 +41,7 @@ def cli() -> None:
 for command in (up, status, fleet, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
     cli.add_command(command)
 for command in (
+    autocomplete,
     organizations,
     projects,
     members,

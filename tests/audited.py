@@ -21,8 +21,8 @@ ADMINISTERED = frozenset({
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "usage_roll_up_runs", "usage_verifications", "engine_counts",
-    "reconciliations", "request_traces", "idempotency_keys", "webhook_events", "webhook_deliveries",
-    "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log",
+    "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
+    "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contracts.generation import Caller, Sampling
 from gateway.wire.fill.layout import Gap, lay_out
 from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.language import language_of_path
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 
 FILL_DEFAULT_MAX_TOKENS = 64
@@ -55,7 +56,7 @@ async def prepare_fill(
         stream=asked.stream,
         include_usage=asked.include_usage,
         session=asked.session,
-        language=asked.language,
+        language=asked.language or language_of_path(asked.path),
         details=filled,
     )
 

@@ -191,3 +191,13 @@ def test_repositories_are_laid_out_as_qwen_learnt_them(tmp_path: Path) -> None:
 def test_each_family_says_how_it_learnt_files_once() -> None:
     assert all(not (family.files and family.file_line) for family in FAMILIES)
     assert msgspec.to_builtins(FAMILIES[-1])["file_line"].format(path="a.py") == "+++++ a.py\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "path", "noted"),
+    [("Python", "x.rs", "python"), ("", "src/x.rs", "rust"), ("whatever a user writes", "", "other"), ("", "", None)],
+)
+async def test_the_language_is_noted_by_a_known_name_alone(language: str, path: str, noted: str | None) -> None:
+    prepared = await fill(target(CODE, context_tokens=200), "x", language=language, path=path)
+
+    assert prepared.language == noted

@@ -57,6 +57,7 @@ def test_events_may_be_cut_anywhere() -> None:
 
     sent = b"".join(transcoder.feed(data[at : at + 1]) for at in range(len(data)))
     assert (sent + transcoder.finish()).replace(b"><", b"") == b"<abc\r\nd>[stop 3]"
+    assert transcoder.characters == len("abc\r\nd")
 
 
 def test_a_rule_that_has_ended_the_text_is_satisfied_and_still_counts() -> None:
@@ -74,6 +75,7 @@ def test_a_warm_up_answers_with_nothing() -> None:
 
     assert transcoder.feed(event("a", "length") + LAST) == b""
     assert transcoder.finish() == b"[length 3]"
+    assert transcoder.characters == 0
 
 
 def test_a_whole_answer_has_all_text() -> None:

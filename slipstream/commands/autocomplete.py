@@ -1,0 +1,94 @@
+"""`slipstream autocomplete`: what became of completions in editors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.projects import none_in, organization_option
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.autocomplete import AutocompleteTotals
+
+GROUPS = ("day", "language", "client", "model", "project")
+
+
+@click.group()
+def autocomplete() -> None:
+    """How often completions are taken, and how long they take."""
+
+
+@autocomplete.command()
+@deployment_options
+@organization_option
+@click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="How many, until now.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
+    """Add up an organization's completions and what its editors reported of them.
+
+    \b
+    Example:
+      slipstream autocomplete stats --organization acme --by language --by client
+    """
+    from gateway.admin.resources.autocomplete import AutocompleteQuery, get_autocomplete
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
+
+    end = datetime.now(UTC)
+    asked = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by), "limit": 100}
+
+    async def work(call: AdminCall) -> list[AutocompleteTotals]:
+        found: list[AutocompleteTotals] = []
+        organization_id = await organization_named(call.connection, organization)
+        cursor = None
+        while True:
+            page = await get_autocomplete(
+                call, organization_id, converted({**asked, "cursor": cursor}, AutocompleteQuery)
+            )
+            found += page.data
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    totals = administer(deployment, work)
+    if as_json:
+        for each in totals:
+            print(msgspec.json.encode(each).decode())
+        return
+    head = (
+        *(name for name in GROUPS if name in group_by),
+        "completions",
+        "shown",
+        "taken",
+        "rate",
+        "kept",
+        "p50",
+        "p95",
+    )
+    rows = [(*_group(each, group_by), *_cells(each)) for each in totals]
+    print("\n".join(table(head, rows)) if rows else none_in(organization))
+
+
+def _group(totals: AutocompleteTotals, group_by: tuple[str, ...]) -> list[str]:
+    fields = [("project_id" if name == "project" else name) for name in GROUPS if name in group_by]
+    return [str(getattr(totals, name)) for name in fields]
+
+
+def _cells(totals: AutocompleteTotals) -> list[str]:
+    rate = totals.acceptance_rate
+    latencies = (totals.latency_p50_ms, totals.latency_p95_ms)
+    return [
+        f"{totals.completions:,}",
+        f"{totals.shown:,}",
+        f"{totals.accepted:,}",
+        "-" if rate is None else f"{rate:.1%}",
+        f"{totals.characters_kept:,}",
+        *("-" if latency_ms is None else f"{latency_ms:,.0f} ms" for latency_ms in latencies),
+    ]

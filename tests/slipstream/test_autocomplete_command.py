@@ -1,0 +1,61 @@
+"""What `slipstream autocomplete stats` tells, on a real database."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+
+from gateway.admin.resources.autocomplete import AutocompleteTotals
+from gateway.metering.journal.request_id import mint
+from tests.slipstream.shell import Shell
+
+ACME = ("--organization", "acme")
+
+
+@pytest.fixture
+async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    """With an organization `acme` that made completions in 130 languages' names, and took half of the first's."""
+    shell = Shell(fresh_postgres_url, data_folder)
+    await shell.must("keys", "create", *ACME, "--project", "web", "--name", "ci")
+    connection = await asyncpg.connect(fresh_postgres_url)
+    ids = [mint(time.time() - 60) for _ in range(130)]
+    await connection.execute(
+        """
+        INSERT INTO gateway.request_traces (request_id, organization_id, project_id, endpoint, model, tier, status,
+               total_ms, phases_ms, client, language, characters)
+        SELECT made.name, organization_id, p.id, 'fim', 'slipstream-code', 'autocomplete', 200, 20, '{}', 'curl',
+               CASE WHEN number <= 10 THEN 'python' ELSE 'l' || number END, 8
+          FROM gateway.projects p, unnest($1::text[]) WITH ORDINALITY AS made (name, number)
+        """,
+        ids,
+    )
+    await connection.execute(
+        """
+        INSERT INTO gateway.completion_events (request_id, project_id, choice_index, view_id, type, organization_id)
+        SELECT made.name, p.id, 0, '', type, organization_id
+          FROM gateway.projects p, unnest($1::text[]) WITH ORDINALITY AS made (name, number),
+               unnest('{view,select}'::text[]) AS type
+         WHERE number <= 10 AND (type = 'view' OR number <= 5)
+        """,
+        ids,
+    )
+    await connection.close()
+    return shell
+
+
+async def test_stats_of_an_organization(shell: Shell) -> None:
+    _, line = (await shell.must("autocomplete", "stats", *ACME)).splitlines()
+    assert line.split() == ["130", "10", "5", "50.0%", "40", "20", "ms", "20", "ms"]
+    lines = (await shell.must("autocomplete", "stats", *ACME, "--by", "client", "--by", "language")).splitlines()
+    assert lines[0].split()[:2] == ["language", "client"]
+    assert len(lines) == 1 + 121, "every page"
+    [python] = [line.split() for line in lines if line.startswith("python")]
+    assert python == ["python", "curl", "10", "10", "5", "50.0%", "40", "20", "ms", "20", "ms"]
+    told = await shell.must("autocomplete", "stats", *ACME, "--by", "language", "--json")
+    decoded = [msgspec.json.decode(line, type=AutocompleteTotals) for line in told.splitlines()]
+    assert sum(each.completions for each in decoded) == 130
+    assert {each.acceptance_rate for each in decoded} == {0.5, None}
