@@ -58,7 +58,10 @@ class Editor:
             text_document=types.TextDocumentIdentifier(self.uri),
             position=types.Position(line, character),
         )
-        return self.client.protocol.send_request_async(types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id=request_id)
+        answer: asyncio.Future[types.InlineCompletionList] = self.client.protocol.send_request_async(
+            types.TEXT_DOCUMENT_INLINE_COMPLETION, params, msg_id=request_id
+        )
+        return answer
 
     async def complete(self, line: int, character: int, **more: Any) -> list[types.InlineCompletionItem]:
         """The items there."""
@@ -83,12 +86,12 @@ async def editor(
     environment: Mapping[str, str] | None = None,
     encodings: Sequence[types.PositionEncodingKind | str] | None = None,
 ) -> AsyncIterator[Editor]:
-    """An editor that has started `slipstream lsp`, and ends it as editors do. What the process wrote to stderr must be
-    nothing at all."""
+    """An editor that has started `slipstream lsp`, and ends it as editors do. The process must have written
+    nothing to stderr, whatever came of it."""
     client = LanguageClient("tests", "1")
     made = Editor(client)
 
-    @client.feature(types.WINDOW_SHOW_MESSAGE)
+    @client.feature(types.WINDOW_SHOW_MESSAGE)  # type: ignore[untyped-decorator]
     def shown(params: types.ShowMessageParams) -> None:
         made.messages.put_nowait(params.message)
 
@@ -112,9 +115,10 @@ async def editor(
             yield made
             await client.shutdown_async(None)
             client.exit(None)
-            assert await process.stderr.read() == b""
             assert await process.wait() == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await client.stop()
+            written = await process.stderr.read()
+            await client.stop()  # type: ignore[no-untyped-call]
+            assert written == b"", written.decode()

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import re
+import io
 from collections.abc import Sequence
 
 from lsprotocol import types
 from pygls.workspace import PositionCodec, TextDocument
 
-LINE_START = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
-
 
 class Document(TextDocument):
     """pygls' document, by LSP's three line ends.
 
-    Python's own `splitlines`, which pygls uses, ends lines at form feeds too: every position below one would be wrong.
+    Python's `splitlines`, which pygls uses, ends lines at form feeds too: every position below one would be wrong.
     """
+
+    _lines: tuple[str, list[str]] | None = None
+    """A text and its lines: they are asked for several times a keystroke."""
 
     @property
     def lines(self) -> Sequence[str]:
         """Every line with its end; the last has none, and is there when it is empty."""
-        return LINE_START.split(self.source)
+        source = self.source
+        if self._lines is None or self._lines[0] is not source:
+            lines = list(io.StringIO(source, newline=""))  # "": ends at LF, CRLF and CR, which are kept
+            if not lines or lines[-1].endswith(("\r", "\n")):
+                lines.append("")
+            self._lines = source, lines
+        return self._lines[1]
 
 
 class Documents:

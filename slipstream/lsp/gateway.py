@@ -13,6 +13,8 @@ from msgspec import Meta
 from slipstream.lsp.memory import Answer
 
 CONNECT_TIMEOUT_S = 5.0
+KEPT_S = 60.0
+"""An idle connection; gateways keep theirs for 75 s unless told otherwise."""
 MODEL_NOT_FOUND = "model_not_found"
 UNREACHABLE = "unreachable"
 UNREADABLE = "unreadable"
@@ -70,6 +72,7 @@ class Gateway:
     def __init__(self, url: str, key: str, timeout_s: float) -> None:
         self._url = url
         self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_S),
             headers={"authorization": f"Bearer {key}"} if key else {},
             timeout=aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S),
         )
@@ -110,9 +113,11 @@ class Gateway:
 
     async def _send(self, method: str, path: str, body: object = None) -> bytes:
         try:
-            # no redirects: the key is for this address only
-            async with self._session.request(method, self._url + path, json=body, allow_redirects=False) as response:
-                content = await response.read()
+            try:
+                response, content = await self._exchange(method, path, body)
+            except aiohttp.ServerDisconnectedError:
+                # it let a kept connection go at the moment this was sent on it
+                response, content = await self._exchange(method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
             what = str(error) or type(error).__name__
             raise GatewayRefused(UNREACHABLE, f"{self._url} cannot be reached: {what}") from None
@@ -124,6 +129,11 @@ class Gateway:
             status=response.status,
             retry_after_s=float(wait_s) if wait_s.isdecimal() else None,
         )
+
+    async def _exchange(self, method: str, path: str, body: object) -> tuple[aiohttp.ClientResponse, bytes]:
+        # no redirects: the key is for this address only
+        async with self._session.request(method, self._url + path, json=body, allow_redirects=False) as response:
+            return response, await response.read()
 
 
 def _complaint(request: str, status: int, content: bytes) -> tuple[str, str]:

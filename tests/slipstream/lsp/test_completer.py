@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -149,3 +150,22 @@ async def test_an_event_is_told_by_the_completions_id(scripted: ScriptedGateway)
         with pytest.raises(GatewayRefused, match="bad event"):
             await gateway.report("cmpl-3", event)
     assert scripted.asked[0] == ("POST", "/v1/completions/cmpl-1/?/events", "Bearer sk-1", event)
+
+
+async def test_a_kept_connection_that_is_closed_meanwhile_is_replaced() -> None:
+    body = completion("1").encode()
+    connections = 0
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await reader.readuntil(b"{}")
+        writer.close()
+
+    async with await asyncio.start_server(answer_once, "127.0.0.1", 0) as server:
+        gateway = Gateway(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "", 30.0)
+        assert [(await gateway.complete({})).text for _ in range(3)] == ["1"] * 3
+        await gateway.close()
+    assert connections == 3

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "guides" / "editors.md").read_text()
 
 
 def test_the_settings_are_all_there_with_their_defaults() -> None:
-    shown = {}
+    shown: dict[str, object] = {}
     for names, defaults in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (`[^|]+`) \|", PAGE, re.M):
         values = [json.loads(default.strip("`")) for default in defaults.split(", ")]
         shown.update(zip([name.strip("`") for name in names.split(", ")], values, strict=True))

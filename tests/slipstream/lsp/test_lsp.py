@@ -41,6 +41,13 @@ async def on(
         yield opened
 
 
+def completion_id(item: types.InlineCompletionItem) -> object:
+    """What acceptance is told with."""
+    assert item.command is not None
+    assert item.command.arguments is not None
+    return item.command.arguments[0]
+
+
 async def asked(engine: FakeEngineProcess) -> list[str]:
     """What the engine was asked so far, as text."""
     tokenizer = Tokenizer.load(ROOT / "models" / "slipstream-code")
@@ -93,9 +100,7 @@ async def test_what_is_typed_along_an_answer_is_served_from_memory(
         opened.type(*HERE, text=ANSWER[:6])
         [second] = await opened.complete(HERE[0], HERE[1] + 6, invoked=False)
         assert second.insert_text == ANSWER[6:]
-        assert second.command is not None
-        assert first.command is not None
-        assert second.command.arguments[:1] == first.command.arguments[:1]
+        assert completion_id(second) == completion_id(first)
         assert len(await engine.recorded()) == 1
         opened.type(HERE[0], HERE[1] + 6, text="?")
         await opened.complete(HERE[0], HERE[1] + 7)
@@ -223,10 +228,13 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"debonce_ms": 3}, "debonce_ms: unknown setting (initializationOptions), did you mean debounce_ms?"),
+        (
+            {"debonce_ms": 3, "api_key": "sk-slip-1"},
+            "debonce_ms: unknown setting (initializationOptions), did you mean debounce_ms?",
+        ),
         ({"debounce_ms": -1}, "debounce_ms: Expected `int` >= 0; got -1"),
         ({"url": "gateway:8000"}, "url: 'gateway:8000' is no address of a gateway"),
-        ({"api_key": "two words"}, "api_key: not an API key"),
+        ({"api_key": "sk-slip-1 and more"}, "api_key: not an API key"),
         ([1], "initializationOptions: expected an object of settings, got list"),
     ],
 )
@@ -236,6 +244,7 @@ async def test_a_setting_that_is_wrong_stops_the_start(options: Any, said: str) 
             pass
     assert caught.value.code == INVALID_PARAMS
     assert said in caught.value.message
+    assert "sk-slip-1" not in caught.value.message
 
 
 async def test_a_refusal_is_shown_again_once_the_gateway_has_answered_in_between() -> None:
@@ -279,6 +288,16 @@ async def test_acceptance_is_no_matter_to_the_user(coding: Deployment, engine: F
         [item] = await opened.complete(*HERE)
         await opened.accept(item)
         assert opened.messages.empty()
+
+
+async def test_the_key_comes_from_the_editor_and_is_taken_from_the_environment_else(
+    coding: Deployment, engine: FakeEngineProcess
+) -> None:
+    options = {"url": coding.url, "api_key": coding.key}
+    async with editor(options=options, environment={"SLIPSTREAM_API_KEY": "sk-slip-wrong"}) as opened:
+        opened.open(TEXT)
+        [item] = await opened.complete(*HERE)
+    assert item.insert_text == ANSWER
 
 
 async def test_the_key_comes_from_a_file_that_the_command_line_names(
