@@ -18,7 +18,10 @@ from contracts.usage import Usage
 RETRY_AFTER_S = 1.0
 MAX_SENTENCE = 400
 CLIENT_STATUSES = (400, 413, 422)
-NAMES_HINT = "status 404; compare the engine's /v1/models with the model's name or engine_model"
+NOT_SERVED = (
+    "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's x-request-id."
+)
+NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_model"
 
 _TOO_LONG = (
     # SGLang: prompt alone
@@ -101,9 +104,10 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         return EngineFailed(
             "The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S, detail=detail
         )
-    if status == 404 and (sentence := _safe(said.message)):
-        # most often another name than the one it serves: what it says is what the operator has to read
-        return EngineFailed(f"The engine answered: {sentence}", retry_after_s=RETRY_AFTER_S, detail=NAMES_HINT)
+    if status == 404:
+        # Most often another name than the one it serves. Its sentence names models as it calls them: that helps the
+        # operator, and leads astray whoever knows them by our names.
+        return EngineFailed(NOT_SERVED, detail=f"status 404: {detail or 'no reason given'}; {NAMES_HINT}")
     return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S, detail=detail)
 
 

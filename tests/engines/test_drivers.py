@@ -15,7 +15,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.usage import Usage
 from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
-from engines.drivers.error_bodies import event_error
+from engines.drivers.error_bodies import NOT_SERVED, event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
 EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
@@ -219,9 +219,8 @@ def nested(message: str, code: Any = None) -> bytes:
         (429, "queue of 128 full at 10.0.0.3", Overloaded, "The engine is at its limit. Try again shortly."),
         (503, "x", Overloaded, "The engine is at its limit. Try again shortly."),
         (401, "Unauthorized", EngineFailed, "The engine does not accept the API key it is sent."),
-        (404, "The model `a` does not exist.", EngineFailed, "The engine answered: The model `a` does not exist."),
-        (404, "", EngineFailed, "The engine answered with status 404."),
-        (404, "no route on 10.0.0.3", EngineFailed, "The engine answered with status 404."),
+        (404, "The model `a` does not exist. Did you mean 'b'?", EngineFailed, NOT_SERVED),
+        (404, "", EngineFailed, NOT_SERVED),
         (400, 'can only concatenate str (not "list") to str', EngineRefused, REFUSED),
         (400, "'dict object' has no attribute 'content' None", EngineRefused, REFUSED),
         (400, "'NoneType' object is not iterable", EngineRefused, REFUSED),
@@ -235,6 +234,15 @@ def test_refusals_become_our_errors_without_internals(
     error = drivers.get(name).error(status, wrap(message))
     assert type(error) is kind
     assert error.message == text
+
+
+@every_driver
+def test_the_log_is_told_what_an_engine_that_does_not_know_the_model_says(name: str) -> None:
+    error = drivers.get(name).error(404, nested("The model 'a' does not exist. Did you mean 'b'?"))
+    assert str(error) == (
+        f"{NOT_SERVED} (status 404: The model 'a' does not exist. Did you mean 'b'?; compare the engine's /v1/models "
+        "with the model's name or engine_model)"
+    )
 
 
 @every_driver
