@@ -26,11 +26,7 @@ PREFIX = "slipstream_router_"
 # name behind PREFIX, help, value
 OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ...] = (
     ("leases", "Live leases.", lambda _, one: one.leases),
-    (
-        "replica_healthy",
-        "1 while its health probes are answered; 0 once one is not.",
-        lambda _, one: one.health is Health.HEALTHY,
-    ),
+    ("replica_healthy", "1 when its last health probe was answered as it should be; 0 also while it is merely suspected.", lambda _, one: one.health is Health.HEALTHY),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),

@@ -15,7 +15,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.usage import Usage
 from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
-from engines.drivers.error_bodies import NOT_SERVED, event_error
+from engines.drivers.error_bodies import event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
 EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
@@ -194,6 +194,9 @@ SGLANG_PATHS = (
 
 
 REFUSED = "The engine found the request invalid."
+TELL = "Tell the operator, with this answer's x-request-id."
+NOT_SERVED = f"The model is misconfigured here: its engine does not serve it. {TELL}"
+NO_CREDIT = f"The engine's provider does not serve this deployment's account. {TELL}"
 
 
 def flat(message: str, code: int = 400) -> bytes:
@@ -234,6 +237,24 @@ def test_refusals_become_our_errors_without_internals(
     error = drivers.get(name).error(status, wrap(message))
     assert type(error) is kind
     assert error.message == text
+
+
+@every_driver
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (402, {"message": "Payment required."}),
+        (429, {"message": "You exceeded your current quota.", "code": "insufficient_quota"}),
+        (429, {"message": "You exceeded your current quota.", "type": "insufficient_quota"}),
+    ],
+)
+def test_a_provider_without_our_money_is_no_full_engine(name: str, status: int, error: dict[str, str]) -> None:
+    """A wait would not help the client, nor another replica the operator."""
+    found = drivers.get(name).error(status, msgspec.json.encode({"error": error}))
+    assert (type(found), found.message, found.retry_after_s) == (EngineFailed, NO_CREDIT, None)
+    assert found.detail == (
+        f"status {status}: {error['message']}; the account behind the pool's API key has no credit or quota left there"
+    )
 
 
 @every_driver
