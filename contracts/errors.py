@@ -318,7 +318,8 @@ class RateLimited(LimitError):
 
 
 class InsufficientQuota(LimitError):
-    """The month's money is spent, or reserved by requests that run; the message says which budget and when it frees."""
+    """The month's money is spent, or reserved by requests that run, or none is allowed; the message says which budget
+    and when it frees."""
 
     code = "insufficient_quota"
 

@@ -2,7 +2,7 @@
 
 The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
 A Valkey or a router that is away does not stop the start, nor does a database unless the settings have models to seed
-it with: /readyz says which part is missing.
+it with: /readyz says which part is missing. A database that was never migrated does.
 """
 
 from __future__ import annotations

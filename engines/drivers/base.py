@@ -109,7 +109,8 @@ class Driver(Protocol):
         """A non-200 answer as one of our errors.
 
         4xx that the client caused become EngineRefused (or ContextTooLong) with the engine's sentence; 429 and 503
-        become Overloaded; the rest EngineFailed without internals. Also asked about an error event inside a stream that
+        become Overloaded, unless a provider says that our account there has no credit; the rest EngineFailed. Of these
+        two `detail` has what the engine said, for the log. Also asked about an error event inside a stream that
         carries such a status (`engines.drivers.error_bodies.event_error`).
         """
         ...

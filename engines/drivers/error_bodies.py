@@ -18,7 +18,8 @@ from contracts.usage import Usage
 RETRY_AFTER_S = 1.0
 MAX_SENTENCE = 400
 CLIENT_STATUSES = (400, 413, 422)
-NAMES_HINT = "status 404; compare the engine's /v1/models with the model's name or engine_model"
+CREDIT_HINT = "the account behind the pool's API key has no credit or quota left there"
+NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_model"
 
 _TOO_LONG = (
     # SGLang: prompt alone
@@ -61,6 +62,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
     code: str
     """As text; engines send numbers, strings and null."""
+    kind: str
+    """Its `type`."""
     param: str | None
 
 
@@ -69,17 +72,18 @@ def error_body(body: bytes) -> ErrorBody:
     try:
         decoded = msgspec.json.decode(body)
     except msgspec.DecodeError:
-        return ErrorBody("", "", None)
+        return ErrorBody("", "", "", None)
     if isinstance(decoded, dict) and "error" in decoded:
         decoded = decoded["error"]
     if isinstance(decoded, str):
-        return ErrorBody(decoded, "", None)
+        return ErrorBody(decoded, "", "", None)
     if not isinstance(decoded, dict):
-        return ErrorBody("", "", None)
-    message, code, param = decoded.get("message"), decoded.get("code"), decoded.get("param")
+        return ErrorBody("", "", "", None)
+    message, code, kind, param = (decoded.get(name) for name in ("message", "code", "type", "param"))
     return ErrorBody(
         message if isinstance(message, str) else "",
         "" if code is None else str(code),
+        kind if isinstance(kind, str) else "",
         param if isinstance(param, str) else None,
     )
 
@@ -92,18 +96,31 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
         return too_long
     if status in CLIENT_STATUSES:
         return EngineRefused(sentence_of(said.message), param=said.param)
-    if status in (429, 503):
-        return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S)
     # for the log: what is ours to mend
     detail = said.message[:MAX_SENTENCE]
+    reason = f"status {status}: {detail or 'no reason given'}"
+    if status == 402 or (status == 429 and "insufficient_quota" in (said.code, said.kind)):
+        # no wait of the client's brings money back
+        return EngineFailed(
+            "The engine's provider does not serve this deployment's account. Tell the operator, with this answer's "
+            "x-request-id.",
+            detail=f"{reason}; {CREDIT_HINT}",
+        )
+    if status in (429, 503):
+        return Overloaded("The engine is at its limit. Try again shortly.", retry_after_s=RETRY_AFTER_S, detail=reason)
     if status in (401, 403):
         # the client's key was good
         return EngineFailed(
             "The engine does not accept the API key it is sent.", retry_after_s=RETRY_AFTER_S, detail=detail
         )
-    if status == 404 and (sentence := _safe(said.message)):
-        # most often another name than the one it serves: what it says is what the operator has to read
-        return EngineFailed(f"The engine answered: {sentence}", retry_after_s=RETRY_AFTER_S, detail=NAMES_HINT)
+    if status == 404:
+        # Most often another name than the one it serves. Its sentence names models as it calls them: that helps the
+        # operator, and leads astray whoever knows them by our names.
+        return EngineFailed(
+            "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
+            "x-request-id.",
+            detail=f"{reason}; {NAMES_HINT}",
+        )
     return EngineFailed(f"The engine answered with status {status}.", retry_after_s=RETRY_AFTER_S, detail=detail)
 
 

@@ -17,6 +17,7 @@ import httptools
 from contracts.errors import ConnectionsExhausted, EngineFailed
 from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
 from engines.http.origin import Origin
+from engines.http.retry_after import retry_after_s
 
 HEADER_BYTES = 1 << 16
 IDLE_S = 60.0
@@ -102,8 +103,11 @@ class Connection(asyncio.Protocol):
             self.lost.set_result(None)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+        lowered = name.lower()
+        if lowered in (b"content-length", b"transfer-encoding"):
             self._framed = True
+        elif lowered == b"retry-after" and self._stream is not None:
+            self._stream.retry_after_s = retry_after_s(value, time.time())
 
     def on_headers_complete(self) -> None:
         stream, parser = self._stream, self._parser

@@ -20,6 +20,8 @@ class EngineStream:
         """Made by `Connection.send` only."""
         self.status = 0
         """0 until the response's head has come."""
+        self.retry_after_s: float | None = None
+        """How long the engine asks to be left alone; None: it does not say."""
         self.on_change: Callable[[], None] | None = None
         """Called in the socket's callback when `take` has something or the response is over, in place of waking a
         reader: for whoever passes bytes on without waiting. It must not raise."""

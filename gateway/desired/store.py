@@ -41,10 +41,18 @@ _log = logging.getLogger(__name__)
 
 
 async def last_pools(pool: asyncpg.Pool[Any], timeout_s: float) -> tuple[Pool, ...]:
-    """The pools of the newest row; none when there is no row, or none that can be read now."""
-    with contextlib.suppress(*FAILURES, ConfigError):
+    """The pools of the newest row; none when there is no row, or none that can be read now.
+
+    Raises ConfigError when the database answers that it has no such table: it was never migrated.
+    """
+    try:
         async with asyncio.timeout(timeout_s), borrow(pool) as connection:
             row = await connection.fetchrow(NEWEST, 0)
+    except asyncpg.UndefinedTableError:
+        raise ConfigError("the database has no tables yet; run `slipstream migrate up`", param="database") from None
+    except FAILURES:
+        return ()
+    with contextlib.suppress(ConfigError):
         return document.decode(*row).pools if row is not None else ()
     return ()
 

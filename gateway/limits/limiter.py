@@ -143,7 +143,7 @@ class Limiter:
 
         cost: the most the request can use, all choices. The same id reserves once, however often it is asked. A key
         that nothing limits costs nothing. Cancelling gives everything back. Raises LimitReached or BudgetReached
-        (waiting helps), RequestTooExpensive (it does not), LimiterUnavailable, BudgetUnavailable.
+        (waiting helps), RequestTooExpensive or InsufficientQuota (it does not), LimiterUnavailable, BudgetUnavailable.
         """
         calls = self._calls(levels, tier) if levels.identity else None
         if calls is None:

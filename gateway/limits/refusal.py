@@ -69,16 +69,27 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     return LimitReached(message, detail, wait_ms, state)
 
 
-def too_expensive(rule: PlannedRule, position: int, cost: Cost, currency: str) -> RequestTooExpensive:
-    """The error for a request that is larger than the whole limit. currency: of budgets."""
+def too_expensive(
+    rule: PlannedRule, position: int, cost: Cost, currency: str
+) -> RequestTooExpensive | InsufficientQuota:
+    """The error for a request that is larger than the whole limit; InsufficientQuota where the limit is a budget of
+    nothing, which no smaller request would pass. currency: of budgets."""
     amount, limit = amounts_of(1, cost)[position], rule.limits[position]
+    detail = _detail(rule, position, None, amount, None, None)
+    if position == MONEY and limit == 0:
+        no_budget = InsufficientQuota(
+            f"The budget {_whose(rule)} is {_amount(position, 0, currency)} {_UNITS[position]}, so nothing that has a "
+            "price is served. Ask whoever set it to raise it."
+        )
+        no_budget.limit = detail
+        return no_budget
     most, whole = _amount(position, amount, currency), _amount(position, limit, currency)
     does, what = ("cost", "budget") if position == MONEY else ("use", "limit")
     error = RequestTooExpensive(
         f"This request may {does} up to {most} (prompt and largest possible output), more than the {what} of {whole} "
         f"{_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the prompt."
     )
-    error.limit = _detail(rule, position, None, amount, None, None)
+    error.limit = detail
     return error
 
 

@@ -37,6 +37,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
 from gateway.serving.fallback_usage import count
+from gateway.serving.full_engines import FullEngines
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
@@ -74,6 +75,7 @@ class RequestPipeline:
         self._idle_timeouts = idle_timeouts
         self._metrics = metrics
         self._traces = traces
+        self._full_engines = FullEngines()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
@@ -156,6 +158,8 @@ class RequestPipeline:
                 attempt.failed(error)
                 if attempt.engine_fault:
                     logger.warning("request %s on %s: %s", request.request_id, lease.engine.replica_id, error)
+                elif isinstance(error, Overloaded):
+                    self._full_engines.refused(request.request_id, lease.engine, error)
                 raise
             finally:
                 self._router.release(
@@ -190,7 +194,7 @@ class RequestPipeline:
             attempt.sent = True
             if stream.status != 200:
                 attempt.rejected = True
-                raise driver.error(stream.status, await _rest_of(stream))
+                raise await _refusal(driver, stream)
             await StreamForwarder(stream, attempt, config, self._first_event).run()
             if attempt.transcoder.satisfied:
                 await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
@@ -263,6 +267,14 @@ class RequestPipeline:
             ttft_s = request.clock.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
         self._metrics.observe_phases(request.tier, durations_s, ttft_s)
         self._traces.add(request, response)
+
+
+async def _refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
+    """What an engine answered instead of events; one that is full may have said how long to leave it alone."""
+    error = driver.error(stream.status, await _rest_of(stream))
+    if isinstance(error, Overloaded) and stream.retry_after_s is not None:
+        error.retry_after_s = stream.retry_after_s
+    return error
 
 
 async def _rest_of(stream: EngineStream) -> bytes:

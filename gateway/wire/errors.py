@@ -13,6 +13,7 @@ import msgspec
 from contracts.errors import (
     Conflict,
     IdempotencyMismatch,
+    InsufficientQuota,
     LimitDetail,
     LimitError,
     RequestTooExpensive,
@@ -119,7 +120,8 @@ def headers_of(error: SlipstreamError) -> Headers:
         milliseconds = math.ceil(error.retry_after_s * 1e3)
         headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    if isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch) or _frees_late(error):
+    hopeless = isinstance(error, RequestTooExpensive | Conflict | IdempotencyMismatch)
+    if hopeless or _frees_late(error) or (isinstance(error, InsufficientQuota) and error.retry_after_s is None):
         headers.append((b"x-should-retry", b"false"))
     if status_of(error) == 401:
         headers.append((b"www-authenticate", b"Bearer"))

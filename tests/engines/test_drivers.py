@@ -194,6 +194,9 @@ SGLANG_PATHS = (
 
 
 REFUSED = "The engine found the request invalid."
+TELL = "Tell the operator, with this answer's x-request-id."
+NOT_SERVED = f"The model is misconfigured here: its engine does not serve it. {TELL}"
+NO_CREDIT = f"The engine's provider does not serve this deployment's account. {TELL}"
 
 
 def flat(message: str, code: int = 400) -> bytes:
@@ -219,9 +222,8 @@ def nested(message: str, code: Any = None) -> bytes:
         (429, "queue of 128 full at 10.0.0.3", Overloaded, "The engine is at its limit. Try again shortly."),
         (503, "x", Overloaded, "The engine is at its limit. Try again shortly."),
         (401, "Unauthorized", EngineFailed, "The engine does not accept the API key it is sent."),
-        (404, "The model `a` does not exist.", EngineFailed, "The engine answered: The model `a` does not exist."),
-        (404, "", EngineFailed, "The engine answered with status 404."),
-        (404, "no route on 10.0.0.3", EngineFailed, "The engine answered with status 404."),
+        (404, "The model `a` does not exist. Did you mean 'b'?", EngineFailed, NOT_SERVED),
+        (404, "", EngineFailed, NOT_SERVED),
         (400, 'can only concatenate str (not "list") to str', EngineRefused, REFUSED),
         (400, "'dict object' has no attribute 'content' None", EngineRefused, REFUSED),
         (400, "'NoneType' object is not iterable", EngineRefused, REFUSED),
@@ -235,6 +237,33 @@ def test_refusals_become_our_errors_without_internals(
     error = drivers.get(name).error(status, wrap(message))
     assert type(error) is kind
     assert error.message == text
+
+
+@every_driver
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (402, {"message": "Payment required."}),
+        (429, {"message": "You exceeded your current quota.", "code": "insufficient_quota"}),
+        (429, {"message": "You exceeded your current quota.", "type": "insufficient_quota"}),
+    ],
+)
+def test_a_provider_without_our_money_is_no_full_engine(name: str, status: int, error: dict[str, str]) -> None:
+    """A wait would not help the client, nor another replica the operator."""
+    found = drivers.get(name).error(status, msgspec.json.encode({"error": error}))
+    assert (type(found), found.message, found.retry_after_s) == (EngineFailed, NO_CREDIT, None)
+    assert found.detail == (
+        f"status {status}: {error['message']}; the account behind the pool's API key has no credit or quota left there"
+    )
+
+
+@every_driver
+def test_the_log_is_told_what_an_engine_that_does_not_know_the_model_says(name: str) -> None:
+    error = drivers.get(name).error(404, nested("The model 'a' does not exist. Did you mean 'b'?"))
+    assert str(error) == (
+        f"{NOT_SERVED} (status 404: The model 'a' does not exist. Did you mean 'b'?; compare the engine's /v1/models "
+        "with the model's name or engine_model)"
+    )
 
 
 @every_driver

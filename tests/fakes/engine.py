@@ -96,17 +96,19 @@ class Connection(asyncio.Protocol):
             self._apart_running = True
             self._loop.call_soon(self._write_one)
 
-    def answer(self, status: int, body: Any) -> None:
+    def answer(self, status: int, body: Any, retry_after: str = "") -> None:
         if self._transport.is_closing():
             return  # a waiter that has left
-        self._answer(status, b"application/json", msgspec.json.encode(body))
+        self._answer(status, b"application/json", msgspec.json.encode(body), retry_after)
 
     def answer_text(self, status: int, body: str) -> None:
         self._answer(status, b"text/plain; charset=utf-8", body.encode())
 
-    def _answer(self, status: int, kind: bytes, content: bytes) -> None:
-        head = b"HTTP/1.1 %d X\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (status, kind, len(content))
-        self._transport.write(head + content)
+    def _answer(self, status: int, kind: bytes, content: bytes, retry_after: str = "") -> None:
+        head = b"HTTP/1.1 %d X\r\ncontent-type: %b\r\ncontent-length: %d\r\n" % (status, kind, len(content))
+        if retry_after:
+            head += f"retry-after: {retry_after}\r\n".encode()
+        self._transport.write(head + b"\r\n" + content)
 
     def _write_one(self) -> None:
         self._transport.write(self._apart[:1])
@@ -135,7 +137,7 @@ class Connection(asyncio.Protocol):
         engine.record(record)
         if script.status != 200:
             record.finished = True
-            self.answer(script.status, _refusal(script.message, script.status))
+            self.answer(script.status, _refusal(script.message, script.status), retry_after=script.retry_after)
             engine.changed()
             return
         if not asked.stream:

@@ -40,6 +40,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: int = 200
     """Anything else: answer with this status and `message` instead of a stream."""
     message: str = "scripted refusal"
+    retry_after: str = ""
+    """The header of that answer; empty: it has none."""
     hang: bool = False
     """Take the request and say nothing."""
     hang_after_tokens: int = -1

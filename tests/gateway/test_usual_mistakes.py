@@ -101,8 +101,8 @@ async def test_a_model_that_is_not_there(platform: SlowPlatform) -> None:
 
 
 async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPlatform) -> None:
-    """The engine's own sentence, for it names the name."""
-    await platform.engine.control(status=404, message="The model `wide` does not exist.")
+    """Its sentence names its own names, which are not the customer's: it is told whom to tell."""
+    await platform.engine.control(status=404, message="The model 'wide' does not exist. Did you mean 'theirs'?")
     try:
         async with sdk(platform) as client:
             said = await said_of(
@@ -112,7 +112,10 @@ async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPla
             )
     finally:
         await platform.engine.control(reset=True)
-    assert said == "The engine answered: The model `wide` does not exist."
+    assert said == (
+        "The model is misconfigured here: its engine does not serve it. Tell the operator, with this answer's "
+        "x-request-id."
+    )
 
 
 @pytest.mark.parametrize(

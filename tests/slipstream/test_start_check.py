@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,15 +224,24 @@ def test_a_process_without_up_makes_its_data_folder_for_itself_alone(
     assert (data_folder / "router.token").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("database", ["away", "not migrated"])
-async def test_a_gateway_with_models_does_not_wait_for_the_database(
-    database: str, empty_postgres_url: str, data_folder: Path, tmp_path: Path
-) -> None:
+async def test_a_gateway_with_models_does_not_wait_for_the_database(data_folder: Path, tmp_path: Path) -> None:
     """Whoever starts it starts it again; its models would otherwise not be in force, and nobody would know."""
-    url = (
-        empty_postgres_url if database == "not migrated" else f"postgresql://nobody@127.0.0.1:{free_port()}/slipstream"
-    )
-    file = tmp_path / "s.toml"
-    file.write_text(f'[local]\ndatabase_url = "{url}"\n[gateway]\nport = {free_port()}\n{WITHOUT_ENGINES}')
-    ended = await asyncio.to_thread(run, "gateway", "--config", str(file), "--data", str(data_folder))
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/slipstream"
+    ended = await _gateway_on(url, WITHOUT_ENGINES, data_folder, tmp_path)
     assert (ended.returncode, "the desired state could not be written" in ended.stderr.splitlines()[-1]) == (2, True)
+
+
+@pytest.mark.parametrize("fleet", ["", WITHOUT_ENGINES], ids=["no models", "models"])
+async def test_a_gateway_on_a_database_without_tables_says_what_makes_them_and_nothing_else_of_it(
+    fleet: str, empty_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    ended = await _gateway_on(empty_postgres_url, fleet, data_folder, tmp_path)
+    said = ended.stderr.splitlines()[-1]
+    assert (ended.returncode, said.endswith("the database has no tables yet; run `slipstream migrate up`")) == (2, True)
+    assert "UndefinedTableError" not in ended.stderr
+
+
+async def _gateway_on(url: str, fleet: str, data: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    file = folder / "s.toml"
+    file.write_text(f'[local]\ndatabase_url = "{url}"\n[gateway]\nport = {free_port()}\n{fleet}')
+    return await asyncio.to_thread(run, "gateway", "--config", str(file), "--data", str(data))

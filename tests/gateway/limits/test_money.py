@@ -7,12 +7,13 @@ import uuid
 
 import pytest
 
-from contracts.errors import BudgetUnavailable, LimiterUnavailable, RequestTooExpensive
+from contracts.errors import BudgetUnavailable, InsufficientQuota, LimiterUnavailable, RequestTooExpensive
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Limits
 from gateway.limits.refusal import BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
+from gateway.wire.errors import headers_of
 from tests.gateway.limits.ledgers import Platform, die
 from tests.gateway.limits.store import AnyStore, Eventually, MakeLimiter, Store
 
@@ -59,10 +60,13 @@ async def test_only_what_is_free_passes_a_budget_of_nothing(store: AnyStore, mak
     platform = Platform(make_limiter, store.url)
     gateway = await platform.gateway()
     await platform.reserve(gateway, platform.budget(0), 0)
-    with pytest.raises(RequestTooExpensive) as caught:
+    with pytest.raises(InsufficientQuota, match=r"is 0 USD a month .*nothing that has a price is served") as caught:
         await platform.reserve(gateway, platform.budget(0), 1)
     assert caught.value.limit is not None
-    assert caught.value.limit.counter == "money_micro_per_month"
+    assert (caught.value.limit.counter, caught.value.limit.frees_in_ms) == ("money_micro_per_month", None)
+    assert headers_of(caught.value) == [(b"x-should-retry", b"false")]
+    with pytest.raises(RequestTooExpensive):
+        await platform.reserve(gateway, platform.budget(1), 2)
 
 
 async def test_waiting_for_the_running_or_for_the_month(store: AnyStore, make_limiter: MakeLimiter) -> None:

@@ -183,6 +183,23 @@ async def test_an_engine_that_fails_before_its_first_event_is_replaced(script: d
         assert faults == [script.get("status") not in (429, 503), False], "a full engine is not a broken one"
 
 
+@pytest.mark.parametrize(("asked_for", "told"), [("20", "20"), ("0", "1"), ("86400", "60"), ("soon", "1"), ("", "1")])
+async def test_a_full_engine_says_when_to_come_back_and_the_log_why_once_a_minute(
+    asked_for: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with harness(engines=1) as platform:
+        platform.script(status=429, message="Rate limit reached for requests.", retry_after=asked_for)
+        for _ in range(3):
+            client = Client()
+            await platform.serve(client, STREAM)
+            assert (client.answer.status, client.answer.json["error"]["code"]) == (503, "overloaded")
+            assert client.answer.headers["retry-after"] == told
+            assert "Rate limit" not in client.answer.json["error"]["message"], "it is not the client's limit"
+        (line,) = [record.getMessage() for record in caplog.records if "engine-0" in record.getMessage()]
+        assert line.startswith("pool pool: engine-0 refused request req_")
+        assert "(status 429: Rate limit reached for requests.); 0 more" in line
+
+
 async def test_when_every_engine_fails_the_first_failure_is_the_answer() -> None:
     async with harness() as platform:
         platform.script(die_after_tokens=0)

@@ -1,0 +1,44 @@
+"""Says in the log that engines refuse requests because they are full, or their provider's limit is reached.
+
+A customer is told to come back; only the operator can do something about it, and only if told what the engine said.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from contracts.errors import Overloaded
+from contracts.lease import Engine
+
+logger = logging.getLogger(__name__)
+
+LOG_EVERY_S = 60.0
+"""A pool that is full refuses many requests a second, all for the same reason."""
+
+
+class FullEngines:
+    """One line for each pool and minute. now: monotonic seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._logged_at: dict[str, float] = {}
+        self._since: dict[str, int] = {}
+        """Refusals that were not logged, by pool."""
+
+    def refused(self, request_id: str, engine: Engine, error: Overloaded) -> None:
+        """An engine refused a request. error: with what it said, as its detail."""
+        pool, now = engine.pool, self._now()
+        if pool in self._logged_at and now - self._logged_at[pool] < LOG_EVERY_S:
+            self._since[pool] = self._since.get(pool, 0) + 1
+            return
+        self._logged_at[pool] = now
+        logger.warning(
+            "pool %s: %s refused request %s: %s; %d more since the last such line",
+            pool,
+            engine.replica_id,
+            request_id,
+            error,
+            self._since.pop(pool, 0),
+        )
