@@ -64,7 +64,9 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     """The router's Prometheus metrics."""
     policy: str = "prefix"
-    """How a replica is chosen among those that could take the request: a file of router/policies/."""
+    """How a replica is chosen among those that could take the request. `prefix`: where it would begin to answer first,
+    counting what that costs the others; `least_load`: the fewest leases for its weight; `consistent_hash`: a session's
+    own while its load allows; `round_robin`: each in turn."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; beyond it they are refused at once, with 503 `overloaded`."""
     slos: tuple[SloClass, ...] = SLOS

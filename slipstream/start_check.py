@@ -15,7 +15,13 @@ from engines.http.keys import EngineKeys
 from engines.http.origin import Origin
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.admin.webhooks.queue import check_shares
+from gateway.auth import keyring
+from gateway.db.engine import checked
 from gateway.http.certificate import certificate_of
+from gateway.http.connections import trusted_networks
+from gateway.limits import valkey
+from router.policies import registry as policies
+from router.protocol.address import Address
 from slipstream import fleet
 from slipstream.settings import Settings
 
@@ -34,11 +40,15 @@ def check_fleet(settings: Settings) -> None:
 
 
 def check(settings: Settings) -> None:
-    """All that can be known without starting: fleet, tokenizers, engines' keys, certificate, model folders.
+    """What gateways, router and workers would refuse at their start, and what their settings name: tokenizers, engines'
+    keys, certificate, model folders. Whatever a process checks of its settings, it checks by what is called here.
 
     Raises ConfigError.
     """
     check_fleet(settings)
+    _check_addresses(settings)
+    policies.create(settings.router.policy)
+    keyring.check(settings.gateway.auth)
     check_shares(settings.gateway.admin.webhooks)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
@@ -63,7 +73,17 @@ def estimated(settings: Settings) -> str | None:
 
 def known_token(settings: Settings) -> str:
     """The deployment's token, or what stands for the one that the first start makes."""
-    return settings.token if settings.data.token_file.exists() else TOKEN_TO_BE_MADE
+    # os.path: a folder that cannot be looked into, or cannot be at all, is refused by whoever makes it
+    return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
+
+
+def _check_addresses(settings: Settings) -> None:
+    """What processes connect to, and whom they let carry many."""
+    checked(settings.database_url, "local.database_url")
+    checked(settings.migration_database_url, "local.migration_database_url")
+    valkey.Address(settings.valkey_url)
+    Address.parse(settings.gateway.router.address, "gateway.router.address")
+    trusted_networks(settings.gateway.connections.trusted_proxies)
 
 
 def _check_urls(pool: Pool) -> None:

@@ -50,15 +50,15 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     probe: also when an engine of the settings is not as they say.
     """
     progress = Progress(quiet=quiet)
+    # Before anything is made, so that the usual mistakes cost no time and leave nothing behind.
+    start_check.check(settings)
+    if probe and (faults := await engine_probe.probe(settings)):
+        raise ConfigError("; ".join(faults))
     data = settings.data
     data.prepare()
     lock = FolderLock(data.lock_file)
     lock.acquire()
     try:
-        # Before anything starts, so that the usual mistakes cost no time and leave nothing behind.
-        start_check.check(settings)
-        if probe and (faults := await engine_probe.probe(settings)):
-            raise ConfigError("; ".join(faults))
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         everything = Up(settings, data, progress)
         with listed(everything.targets, data.prometheus_targets):

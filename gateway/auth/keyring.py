@@ -37,6 +37,16 @@ from gateway.db.tables import KEYS_CHANNEL
 _log = logging.getLogger(__name__)
 
 
+def check(config: AuthConfig) -> None:
+    """Raises ConfigError for settings that contradict each other."""
+    if config.heartbeat_s >= config.trust_s:
+        raise ConfigError(
+            f"gateway.auth.heartbeat_s: {config.heartbeat_s} must be below gateway.auth.trust_s ({config.trust_s}), "
+            "or memory is never trusted; a quarter of it is a good choice",
+            param="gateway.auth.heartbeat_s",
+        )
+
+
 class Keyring:
     """Identifies callers. One per gateway process.
 
@@ -53,12 +63,7 @@ class Keyring:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        if config.heartbeat_s >= config.trust_s:
-            raise ConfigError(
-                f"auth.heartbeat_s: {config.heartbeat_s} must be below auth.trust_s ({config.trust_s}), "
-                "or memory is never trusted; a quarter of it is a good choice",
-                param="auth.heartbeat_s",
-            )
+        check(config)
         self._pepper = pepper
         self._config = config
         self._clock = clock

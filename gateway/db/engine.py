@@ -23,17 +23,20 @@ FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError
 """What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
 
 
-def checked(url: str) -> str:
-    """The URL itself, if it can name a PostgreSQL database; raises ConfigError, never with the password in it."""
+def checked(url: str, setting: str = "database url") -> str:
+    """The URL itself, if it can name a PostgreSQL database. setting: where it was given.
+
+    Raises ConfigError, never with the password in it.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
         raise ConfigError(
-            f"database url: {redacted(url)!r} is not a PostgreSQL URL; write postgresql://user@host:5432/name, "
+            f"{setting}: {redacted(url)!r} is not a PostgreSQL URL; write postgresql://user@host:5432/name, "
             "or postgresql://user@/name?host=/folder for a unix socket",
-            param="database",
+            param=setting,
         )
     if not parts.path.strip("/"):
-        raise ConfigError(f"database url: {redacted(url)!r} names no database; append /slipstream", param="database")
+        raise ConfigError(f"{setting}: {redacted(url)!r} names no database; append /slipstream", param=setting)
     return url
 
 

@@ -59,7 +59,7 @@ class Valkey:
     """
 
     def __init__(self, url: str, timeout_s: float, scripts: tuple[bytes, ...] = (), *, identify: bool = False) -> None:
-        self._address = _Address(url)
+        self._address = Address(url)
         self._timeout_s = timeout_s
         self._scripts = scripts
         self._identify = identify
@@ -251,16 +251,16 @@ class _Link(asyncio.Protocol):
             self._timer = self._loop.call_later(next_s, self._check_deadlines)
 
 
-class _Address:
-    """Where a URL points and what must be said first there."""
+class Address:
+    """Where a URL points and what must be said first there. Raises ConfigError for a URL that is none of Valkey's."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("unix", "redis", "rediss") or (parts.scheme == "unix" and not parts.path):
             raise ConfigError(
-                f"valkey_url: {_without_password(url)!r} is not an address; write unix:///path/to/valkey.sock or "
+                f"local.valkey_url: {_without_password(url)!r} is not an address; write unix:///path/to/valkey.sock or "
                 "redis://host:6379/0",
-                param="valkey_url",
+                param="local.valkey_url",
             )
         self._path = unquote(parts.path) if parts.scheme == "unix" else None
         self._host = parts.hostname or "127.0.0.1"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +23,9 @@ from contracts.errors import (
 MOST_QUOTED = 200
 """Characters of a client's own text that an error repeats."""
 NOT_PART = "is not part of this API."
+_ALIKE = 0.85
+"""Below it two names are as often two things: `min_tokens`, `max_tokens`."""
+_NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 RequestT = TypeVar("RequestT")
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -38,15 +42,16 @@ def decode(
     kind: type[RequestT],
     unsupported: Collection[str] = (),
     not_part: str = NOT_PART,
+    advice: Mapping[str, str] = _NO_ADVICE,
 ) -> RequestT:
-    """The body as the struct the decoder was made for. unsupported, not_part: as of `validation_error`.
+    """The body as the struct the decoder was made for. unsupported, not_part, advice: as of `validation_error`.
 
     Raises a RequestError that names the field.
     """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise validation_error(str(error), kind, unsupported, not_part) from None
+        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _syntax_error(str(error), body) from None
     except RecursionError:
@@ -67,14 +72,18 @@ def _syntax_error(text: str, body: bytes) -> InvalidJson:
 
 
 def validation_error(
-    text: str, kind: type, unsupported: Collection[str] = (), not_part: str = NOT_PART
+    text: str,
+    kind: type,
+    unsupported: Collection[str] = (),
+    not_part: str = NOT_PART,
+    advice: Mapping[str, str] = _NO_ADVICE,
 ) -> RequestError:
     """What msgspec says, as our error. kind: the struct that was decoded. unsupported: fields that the API has and this
-    deployment has not. not_part: said of all others that the struct lacks."""
+    deployment has not. not_part: said of all others that the struct lacks. advice: what to do instead, of some of both."""
     message, _, where = text.partition(" - at ")
     path = where.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(message):
-        return _unknown_field(unknown.group(1), path, kind, unsupported, not_part)
+        return _unknown_field(unknown.group(1), path, kind, unsupported, not_part, advice)
     if missing := _MISSING.fullmatch(message):
         name = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return MissingField(f"Missing required parameter: '{name}'.", param=name)
@@ -99,12 +108,20 @@ def shortened(text: str) -> str:
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
 
 
-def _unknown_field(name: str, path: str, kind: type, unsupported: Collection[str], not_part: str) -> RequestError:
+def _unknown_field(
+    name: str, path: str, kind: type, unsupported: Collection[str], not_part: str, advice: Mapping[str, str]
+) -> RequestError:
     # before anything is compared with it: looking for the nearest name is slow for a long one
     name = shortened(name)
     full = f"{path}.{name}" if path else name
     if not path and name in unsupported:
-        return UnsupportedField(f"Unsupported parameter: '{name}' is not available on this deployment.", param=name)
-    nearest = [] if path else difflib.get_close_matches(name, [field.name for field in msgspec.structs.fields(kind)], 1)
+        instead = f"; {advice[name]}" if name in advice else "."
+        return UnsupportedField(
+            f"Unsupported parameter: '{name}' is not available on this deployment{instead}", param=name
+        )
+    if not path and name in advice:
+        return UnknownField(f"Unknown parameter: '{name}' is not taken here; {advice[name]}", param=name)
+    known = [] if path else [field.name for field in msgspec.structs.fields(kind)]
+    nearest = difflib.get_close_matches(name, known, 1, _ALIKE)
     hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
     return UnknownField(f"Unknown parameter: '{full}' {not_part}{hint}", param=full)

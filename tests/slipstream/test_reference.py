@@ -10,6 +10,7 @@ import pytest
 
 from contracts import errors
 from router.config import SLOS
+from router.policies import registry
 from slipstream.reference import pages
 from tests.deployment import ROOT
 
@@ -36,6 +37,14 @@ def test_every_row_has_a_meaning(name: str) -> None:
     rows = [line for line in pages()[name].splitlines() if line.startswith("| `")]
     assert len(rows) > 20
     assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
+def test_the_policies_are_named_where_they_are_set() -> None:
+    with pytest.raises(errors.ConfigError, match="known: ") as refused:
+        registry.create("none of them")
+    (row,) = re.findall(r"^\| `router\.policy` \| .*", pages()["settings.md"], re.MULTILINE)
+    known = refused.value.message.partition("known: ")[2].split(", ")
+    assert [name for name in known if f"`{name}`" not in row] == []
 
 
 def test_every_error_that_is_raised_has_its_row() -> None:

@@ -135,6 +135,34 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.partition("replicas")[0],
         "pools.elsewhere.replicas: none, and models.elsewhere is to be served there",
     ),
+    "a policy there is not": (
+        lambda at: '[router]\npolicy = "prefixx"\n',
+        "router.policy: no policy named 'prefixx'; known: ",
+    ),
+    "a network there cannot be": (
+        lambda at: '[gateway.connections]\ntrusted_proxies = ["10.0.0.0/33"]\n',
+        "gateway.connections.trusted_proxies[0]: '10.0.0.0/33' does not appear to be an IPv4 or IPv6 network; give",
+    ),
+    "another database": (
+        lambda at: '[local]\ndatabase_url = "mysql://u:secret@db/slipstream"\n',
+        "local.database_url: 'mysql://u:***@db/slipstream' is not a PostgreSQL URL; write postgresql://user@host",
+    ),
+    "no name of a database": (
+        lambda at: '[local]\ndatabase_url = "postgresql://db/s"\nmigration_database_url = "postgresql://db"\n',
+        "local.migration_database_url: 'postgresql://db' names no database; append /slipstream",
+    ),
+    "another store": (
+        lambda at: '[local]\nvalkey_url = "http://x"\n',
+        "local.valkey_url: 'http://x' is not an address; write unix:///path/to/valkey.sock or redis://host:6379/0",
+    ),
+    "no address of a router": (
+        lambda at: '[gateway.router]\naddress = "nowhere"\n',
+        "gateway.router.address: 'nowhere' is no address of a router; use host:port",
+    ),
+    "trust that never holds": (
+        lambda at: "[gateway.auth]\nheartbeat_s = 5\ntrust_s = 2\n",
+        "gateway.auth.heartbeat_s: 5.0 must be below gateway.auth.trust_s (2.0)",
+    ),
     "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"vllm"'), NO_DRIVER),
 }
 
@@ -156,6 +184,7 @@ def test_what_up_would_refuse_config_check_refuses_with_the_same_sentence(fault:
     assert sorted(tmp_path.iterdir()) == before
     started = run("up", "--config", str(file), env=data)
     assert (started.returncode, started.stderr) == (2, checked.stderr)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("option", ["", "api_key_required = false", 'api_key_env = "THE_KEY"'])

@@ -72,7 +72,7 @@ def read_tools(
     """
     if not tools:
         if choice not in (None, "none", "auto"):
-            raise InvalidField("tool_choice needs tools.", param="tool_choice")
+            raise InvalidField("tool_choice: there are no tools to choose from; give tools too.", param="tool_choice")
         return None
     if style is None:
         raise UnsupportedField(

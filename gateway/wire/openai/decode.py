@@ -10,6 +10,7 @@ from contracts.errors import InvalidField, InvalidJson, RequestError
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode, shortened
+from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION
 from gateway.wire.openai.schema import (
     TOKEN_ID_TEXT,
     UNSUPPORTED_CHAT,
@@ -41,7 +42,7 @@ class Decoder:
 
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON)
+        request = decode(self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON, IN_CHAT)
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 message.annotations = None
@@ -51,7 +52,7 @@ class Decoder:
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON)
+        request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON, IN_COMPLETION)
         _require_token_ids(request)
         return request
 

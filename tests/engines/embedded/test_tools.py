@@ -253,7 +253,7 @@ def test_no_tool_is_called_when_none_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((None, "required", None, HERMES), InvalidField, "tool_choice needs tools"),
+        ((None, "required", None, HERMES), InvalidField, "tool_choice: there are no tools to choose from"),
         ((tools("add"), None, None, None), UnsupportedField, "no form for tool calls"),
         ((tools("add"), named("hi"), None, HERMES), InvalidField, "no tool is named 'hi'"),
         ((tools("add", "add"), None, None, HERMES), InvalidField, "same name"),

@@ -64,6 +64,51 @@ def test_what_openai_has_and_we_do_not_is_unsupported_not_unknown(decoder: Decod
 
 
 @pytest.mark.parametrize(
+    ("ask", "name", "instead"),
+    [
+        (chat, "prompt", "; it belongs to POST /v1/completions; here write 'messages', such as ["),
+        (completion, "messages", "; it belongs to POST /v1/chat/completions; here write 'prompt'."),
+        (completion, "tools", "; it belongs to POST /v1/chat/completions."),
+        (chat, "echo", "; it belongs to POST /v1/completions."),
+        (chat, "functions", "is not available on this deployment; write 'tools'."),
+        (chat, "function_call", "is not available on this deployment; write 'tool_choice'."),
+        (chat, "image", "; an image stands in a message's 'content', as a part such as {"),
+        (chat, "top_k", "; it belongs to an engine's own API; sampling is set here by 'temperature', 'top_p' and"),
+        (chat, "stop_token_ids", "; write the texts of these tokens in 'stop'."),
+        (completion, "max_new_tokens", "; write 'max_tokens'."),
+    ],
+)
+def test_what_clients_know_from_elsewhere_is_led_to_its_place(
+    decoder: Decoder, ask: Any, name: str, instead: str
+) -> None:
+    with pytest.raises((UnknownField, UnsupportedField)) as caught:
+        ask(decoder, **{name: "x"})
+    assert f"'{name}' is not" in caught.value.message
+    assert instead in caught.value.message
+    assert "Did you mean" not in caught.value.message
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("name", [*ENGINE_PRIVATE, "top_a", "min_tokens", "verbose", "models", "image_urls"])
+def test_nothing_of_another_meaning_is_proposed(decoder: Decoder, name: str) -> None:
+    for ask in (chat, completion):
+        with pytest.raises(UnknownField) as caught:
+            ask(decoder, **{name: 1})
+        meant = caught.value.message.partition("Did you mean '")[2].rstrip("'?")
+        assert meant in ("", "model")
+        assert (meant == "model") == (name == "models")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("temprature", "temperature"), ("max_token", "max_tokens"), ("sed", "seed"), ("logit_bais", "logit_bias")],
+)
+def test_a_slip_of_the_finger_is_named(decoder: Decoder, typed: str, meant: str) -> None:
+    with pytest.raises(UnknownField, match=rf"Did you mean '{meant}'\?$"):
+        chat(decoder, **{typed: 1})
+
+
+@pytest.mark.parametrize(
     ("body", "said"),
     [
         (b"", "empty"),

@@ -1,0 +1,77 @@
+"""Parameters that clients know from elsewhere: what to write here instead of each. Pure.
+
+A closed list: a name that only looks like one of ours is often another thing (`top_k`, `top_p`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.wire.openai.schema import ChatRequest, CompletionRequest
+
+CHAT_URL, COMPLETIONS_URL = "POST /v1/chat/completions", "POST /v1/completions"
+
+_SAMPLING = "it belongs to an engine's own API; sampling is set here by 'temperature', 'top_p' and the penalties."
+_LENGTH = "write 'max_tokens'."
+_SCHEMA = "write 'response_format' with type json_schema."
+_CHAT_ONLY = f"it belongs to {CHAT_URL}."
+_BOTH = {
+    "max_length": _LENGTH,
+    "max_new_tokens": _LENGTH,
+    "max_output_tokens": _LENGTH,
+    "min_p": _SAMPLING,
+    "n_predict": _LENGTH,
+    "num_predict": _LENGTH,
+    "repetition_penalty": "write 'frequency_penalty' or 'presence_penalty', whose scale is another.",
+    "stop_sequences": "write 'stop'.",
+    "stop_token_ids": "write the texts of these tokens in 'stop'.",
+    "top_a": _SAMPLING,
+    "top_k": _SAMPLING,
+    "typical_p": _SAMPLING,
+}
+_IMAGE = (
+    "an image stands in a message's 'content', as a part such as "
+    '{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.'
+)
+_MESSAGES = 'write \'messages\', such as [{"role": "user", "content": "…"}]'
+_CHAT = {
+    "function_call": "write 'tool_choice'.",
+    "functions": "write 'tools'.",
+    "guided_json": _SCHEMA,
+    "image": _IMAGE,
+    "image_url": _IMAGE,
+    "images": _IMAGE,
+    "input": f"{_MESSAGES}.",
+    "json_schema": _SCHEMA,
+    "prompt": f"it belongs to {COMPLETIONS_URL}; here {_MESSAGES}.",
+    "system": "write a first message with the role system.",
+    "thinking": "write 'reasoning_effort'.",
+}
+_COMPLETION = {
+    "function_call": _CHAT_ONLY,
+    "functions": f"it belongs to {CHAT_URL}, which calls it 'tools'.",
+    "image": f"images belong to {CHAT_URL}.",
+    "image_url": f"images belong to {CHAT_URL}.",
+    "images": f"images belong to {CHAT_URL}.",
+    "input": "write 'prompt'.",
+    "messages": f"it belongs to {CHAT_URL}; here write 'prompt'.",
+}
+
+
+def _only(of: type[msgspec.Struct], other: type[msgspec.Struct]) -> set[str]:
+    return set(of.__struct_fields__) - set(other.__struct_fields__)
+
+
+IN_CHAT = {
+    **_BOTH,
+    **{name: f"it belongs to {COMPLETIONS_URL}." for name in _only(CompletionRequest, ChatRequest)},
+    **_CHAT,
+}
+"""By the name in a body of a chat completion."""
+IN_COMPLETION = {
+    **_BOTH,
+    **{name: _CHAT_ONLY for name in _only(ChatRequest, CompletionRequest)},
+    "max_completion_tokens": _LENGTH,
+    **_COMPLETION,
+}
+"""By the name in a body of a completion."""
