@@ -78,7 +78,7 @@ def make_server(
         return await server.session.complete(params)
 
     @server.command(ACCEPTED)
-    async def accepted(completion_id: str, answered_ms: float) -> None:
-        await server.session.accepted(completion_id, answered_ms)
+    async def accepted(completion_id: str, characters: int, answered_ms: float) -> None:
+        await server.session.accepted(completion_id, characters, answered_ms)
 
     return server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from slipstream.lsp.newest import Newest
 
 ACCEPTED = "slipstream.completionAccepted"
 """The command that an editor runs once it has inserted a completion."""
+DAY_MS = 86_400_000
+"""The longest time that a gateway takes."""
 
 
 class Session:
@@ -80,13 +83,12 @@ class Session:
         self._newest.cancel(uri)
         self.documents.close(uri)
 
-    async def accepted(self, completion_id: str, answered_ms: float) -> None:
-        """The user took a completion that was given at that time; one that cannot be told is not worth a word."""
-        event = {"type": "select", "choice_index": 0, "elapsed_ms": round(_now_ms() - answered_ms)}
-        try:
+    async def accepted(self, completion_id: str, characters: int, answered_ms: float) -> None:
+        """The user took so much of a completion, given at that time; one that cannot be told is not worth a word."""
+        elapsed_ms = min(round(_now_ms() - answered_ms), DAY_MS)
+        event = {"type": "select", "choice_index": 0, "characters": characters, "elapsed_ms": elapsed_ms}
+        with contextlib.suppress(GatewayRefused):
             await self._gateway.report(completion_id, event)
-        except GatewayRefused:
-            return
 
     async def close(self) -> None:
         """Let the gateway's connections go."""
@@ -111,7 +113,8 @@ def _item(answer: Answer, place: types.Range, selected: str) -> types.InlineComp
     The text has LF in every document: editors insert their document's own line end, and Neovim writes a CR that it is
     given into the line.
     """
-    command = types.Command("Completion accepted", ACCEPTED, arguments=[answer.completion_id, _now_ms()])
+    arguments = [answer.completion_id, len(answer.text), _now_ms()]
+    command = types.Command("Completion accepted", ACCEPTED, arguments=arguments)
     return types.InlineCompletionItem(selected + answer.text, range=place, command=command)
 
 

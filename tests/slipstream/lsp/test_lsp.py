@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -277,17 +278,27 @@ async def test_acceptance_is_told_with_the_time_it_took() -> None:
     elapsed_ms = told.body.pop("elapsed_ms")
     assert isinstance(elapsed_ms, int)
     assert elapsed_ms >= 0
-    assert told.body == {"type": "select", "choice_index": 0}
+    assert told.body == {"type": "select", "choice_index": 0, "characters": len("return a + b")}
 
 
-async def test_acceptance_is_no_matter_to_the_user(coding: Deployment, engine: FakeEngineProcess) -> None:
+async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
+    coding: Deployment, engine: FakeEngineProcess
+) -> None:
     async with on(coding) as opened:
         assert opened.capabilities.execute_command_provider is not None
         assert opened.capabilities.execute_command_provider.commands == ("slipstream.completionAccepted",)
         opened.open(TEXT)
-        [item] = await opened.complete(*HERE)
+        await opened.complete(*HERE)
+        opened.type(*HERE, text=ANSWER[:6])
+        [item] = await opened.complete(HERE[0], HERE[1] + 6)
         await opened.accept(item)
         assert opened.messages.empty()
+    request_id = str(completion_id(item)).removeprefix("cmpl-")
+    async with coding.database() as database:
+        query = "SELECT type, characters FROM gateway.completion_events WHERE strpos(request_id, $1) > 0"
+        while not (rows := await database.fetch(query, request_id)):  # noqa: ASYNC110  gateways store them by rounds
+            await asyncio.sleep(0.02)
+    assert [tuple(row) for row in rows] == [("select", len(ANSWER) - 6)]
 
 
 async def test_the_key_comes_from_the_editor_and_is_taken_from_the_environment_else(
