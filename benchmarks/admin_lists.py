@@ -67,7 +67,7 @@ async def report(
     for operation in OPERATIONS:
         if operation.method != "GET" or operation.query is None or not issubclass(operation.query, PageQuery):
             continue
-        client = operator if operation.deployment else owner
+        client = operator if operation.operator_only else owner
         path = _path(operation, values)
         for name, query in (("first", ""), ("first 100", "?limit=100"), ("deep", await _deep(client, path))):
             if query is None:
