@@ -189,7 +189,7 @@ class AdminApi:
             async with recorded(call, call.principal.actor(call.request_id)):
                 if operation.body is not None:  # it may have been a minute on its way
                     call.principal = await confirm(call.connection, call.principal)
-                    call.principal.require(operation.permission, deployment=operation.deployment)
+                    call.principal.require(operation.permission, operator_only=operation.operator_only)
                 result = await operation.run(call, arguments)
                 body = b"" if operation.status == 204 else msgspec.json.encode(result)
                 if claim is not None:

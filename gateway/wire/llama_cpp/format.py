@@ -20,7 +20,7 @@ from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
 from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
 from gateway.wire.llama_cpp.several import SeveralCollector
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 INFILL_PATH, LLAMA_COMPLETION_PATH = "/infill", "/completion"
@@ -41,7 +41,7 @@ class _LlamaCppFormat:
     def headers(self, request_id: str) -> Headers:
         return [(b"x-request-id", request_id.encode())]
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         """llama.cpp has no limits and its clients read no counters; a refusal's `Retry-After` says when to come
         back."""
         return []

@@ -22,7 +22,7 @@ from gateway.wire.key_header import authorization_of
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -73,7 +73,7 @@ class FimFormat:
     def headers(self, request_id: str) -> Headers:
         return [(b"x-request-id", request_id.encode())]
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         """Mistral's clients read none."""
         return []
 

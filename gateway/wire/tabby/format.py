@@ -19,7 +19,7 @@ from gateway.wire.fill.transcoder import Answer, FillCollector
 from gateway.wire.format import EVENT_STREAM
 from gateway.wire.key_header import authorization_of
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateState
+from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.tabby.prepare import prepare_segments
 from gateway.wire.tabby.schema import SegmentsRequest
 from gateway.wire.usage_tracker import UsageTracker
@@ -49,7 +49,7 @@ class TabbyFormat:
     def headers(self, request_id: str) -> Headers:
         return [(b"x-request-id", request_id.encode())]
 
-    def rate_headers(self, state: RateState) -> Headers:
+    def rate_headers(self, state: RateLimitStatus) -> Headers:
         """Tabby has none."""
         return []
 
