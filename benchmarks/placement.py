@@ -1,6 +1,7 @@
 """Placement policies beside each other on a recorded trace at rising load, against modelled engines.
 
     python -m benchmarks.placement [--trace FILE] [--replicas 8] [--seeds 5] [--jobs 2] [--plot FILE.svg]
+        [--check]
 
 The trace (Mooncake's or Azure's format; default: half an hour of Mooncake conversations) is replayed faster and faster
 against replicas of a modelled 70B FP8 node (`--node`), whose true speeds differ by ± 30 % without any router being
@@ -38,6 +39,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.bounds import add_check, tell
 from engines.performance.catalog import node, nodes
 from engines.performance.engine import EngineLimits
 from engines.performance.roofline import Roofline
@@ -71,6 +73,8 @@ MODERATE = 0.6
 """Of the knee: where the hit rate is held against the bound's."""
 KNEE = 0.9
 """Up to our knee so much of what is offered is served as promised."""
+FURTHER = 1.3
+"""Times the load of the best of the others, up to which nine in ten requests are to be served as promised (ADR 12)."""
 BOUND = "bound"
 
 
@@ -97,6 +101,7 @@ def main() -> None:
     if arguments.plot is not None:
         arguments.plot.write_text(chart(f"{arguments.trace.stem} on {config.replicas} × {config.node}", rows))
     print(json.dumps(as_json(rows, bounds)))
+    tell(missed(rows), arguments.check)
 
 
 def parsed() -> argparse.Namespace:
@@ -110,6 +115,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--node", default="70b-fp8-8xh100", choices=sorted(nodes()))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--plot", type=Path)
+    add_check(parser)
     return parser.parse_args()
 
 
@@ -186,8 +192,7 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
         print(f"\nAgainst the best of {title}:")
         for load in loads:
             mine, theirs = ours[load].mean("goodput"), best[load].mean("goodput")
-            margin = ours[load].error("goodput") + best[load].error("goodput")
-            word = "wins" if mine > theirs + margin else "LOSES" if mine < theirs - margin else "ties"
+            word = "LOSES" if beats(best[load], ours[load]) else "wins" if beats(ours[load], best[load]) else "ties"
             word = word if len(ours[load].runs) > 1 else "(one seed)"
             ratio = f"{mine / theirs:6.2f} x" if theirs > 0.01 else "   (0)  "
             mark = "  <- knee" if load == knee else ""
@@ -198,11 +203,7 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
         print(f"  our knee: {own:g}, where {ours[own].kept:.0%} of ours are served as promised and of the best of the "
               f"others {best[own].kept:.0%}")  # fmt: skip
         for measure, kept in MEASURES.items():
-            most_loads = {
-                name: capacity([row for row in others if row.policy == name], kept)
-                for name in {r.policy for r in others}
-            }
-            name, theirs = max(most_loads.items(), key=lambda item: item[1])
+            name, theirs = furthest(others, kept)
             mine = capacity(list(ours.values()), kept)
             print(f"  nine in ten {measure} served as promised up to {mine:.2f} against {theirs:.2f} ({name}): "
                   f"{mine / theirs:.2f} x")  # fmt: skip
@@ -222,6 +223,37 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
             if champion is not None and better(champion.mean(field), ours[load].mean(field)) == champion.mean(field):
                 theirs, mine = champion.mean(field), ours[load].mean(field)
                 print(f"  behind at load {load:g}: {field} {mine:,.3g} against {theirs:,.3g} ({champion.policy})")
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """What ADR 12 promises and these runs do not show."""
+    ours = {row.load: row for row in rows if row.policy == OURS}
+    others = [row for row in rows if row.policy in OTHERS]
+    if not ours or not others:
+        return ["nothing shown: ours and at least one of the others must be run"]
+    found = [
+        f"load {row.load:g}: goodput {mine.mean('goodput'):.3f} against {row.mean('goodput'):.3f} of {row.policy}"
+        for row in others
+        if beats(row, mine := ours[row.load])
+    ]
+    requests = MEASURES["requests"]
+    own, (name, theirs) = capacity(list(ours.values()), requests), furthest(others, requests)
+    if not own >= FURTHER * theirs:
+        found.append(
+            f"nine in ten requests served as promised up to {own:.2f}, less than {FURTHER:g} x {theirs:.2f} ({name})"
+        )
+    return found
+
+
+def beats(one: Row, other: Row) -> bool:
+    """Its goodput is higher, by more than both intervals; of one seed there are none."""
+    return one.mean("goodput") > other.mean("goodput") + one.error("goodput") + other.error("goodput")
+
+
+def furthest(rows: Sequence[Row], kept: Callable[[Row], float]) -> tuple[str, float]:
+    """The policy with the highest `capacity`, and that."""
+    loads = {name: capacity([row for row in rows if row.policy == name], kept) for name in {r.policy for r in rows}}
+    return max(loads.items(), key=lambda item: item[1])
 
 
 def capacity(rows: Sequence[Row], kept: Callable[[Row], float]) -> float:

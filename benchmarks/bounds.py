@@ -1,0 +1,20 @@
+"""Bounds that the documentation promises: a benchmark tells which it missed, and with `--check` ends with an error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """The option `--check`."""
+    parser.add_argument("--check", action="store_true", help="end with an error when a promised bound is missed")
+
+
+def tell(missed: Sequence[str], check: bool) -> None:
+    """Name what was missed on stderr. Raises SystemExit with 1 if anything was and that is to be an error."""
+    for each in missed:
+        print(f"MISSED: {each}", file=sys.stderr)
+    if check and missed:
+        sys.exit(1)
