@@ -27,7 +27,7 @@ async def session(embedded: Deployment) -> AsyncIterator[aiohttp.ClientSession]:
 
 async def filled(client: openai.AsyncOpenAI, **fields: Any) -> str:
     answer = await client.completions.create(model=CODE, max_tokens=12, temperature=0, **fields)
-    return answer.choices[0].text
+    return str(answer.choices[0].text)
 
 
 async def test_a_gap_that_the_client_laid_out_is_the_same_gap(client: openai.AsyncOpenAI) -> None:
@@ -80,7 +80,7 @@ async def test_mistrals_shape_is_answered_whole_and_streamed_by_a_key_of_its_own
 async def test_what_a_stop_rule_ends_is_stopped_counted_and_complete(
     client: openai.AsyncOpenAI, session: aiohttp.ClientSession, embedded: Deployment, before: str, after: str
 ) -> None:
-    asked = {"model": CODE, "prompt": before, "suffix": after, "max_tokens": 120, "temperature": 0}
+    asked: dict[str, Any] = {"model": CODE, "prompt": before, "suffix": after, "max_tokens": 120, "temperature": 0}
     raw = (await client.completions.create(**asked)).choices[0].text
     wanted = cut(raw, StopRules(), after)
     assert len(wanted) < len(raw) // 2
