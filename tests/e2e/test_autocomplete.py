@@ -10,7 +10,9 @@ import msgspec
 import openai
 import pytest
 
+from gateway.wire.fill.stop_rules import StopRules
 from tests.deployment import Deployment
+from tests.gateway.wire.fill.naive_stop_rules import cut
 
 CODE = "slipstream-code"
 BEFORE, AFTER = "def add(a, b):\n    return ", "\n\n\nprint(add(1, 2))\n"
@@ -25,7 +27,7 @@ async def session(embedded: Deployment) -> AsyncIterator[aiohttp.ClientSession]:
 
 async def filled(client: openai.AsyncOpenAI, **fields: Any) -> str:
     answer = await client.completions.create(model=CODE, max_tokens=12, temperature=0, **fields)
-    return answer.choices[0].text
+    return str(answer.choices[0].text)
 
 
 async def test_a_gap_that_the_client_laid_out_is_the_same_gap(client: openai.AsyncOpenAI) -> None:
@@ -65,20 +67,33 @@ async def test_mistrals_shape_is_answered_whole_and_streamed_by_a_key_of_its_own
     assert chunks[-1]["usage"] == whole["usage"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import os\n" * 10, "\n"),  # the model begins to repeat itself
+        (
+            "def add(a, b):\n    total = a + b\n",
+            "\n    return total\n\n\ndef sub(a, b):\n    total = a - b\n    return total\n",
+        ),
+    ],
+)
 async def test_what_a_stop_rule_ends_is_stopped_counted_and_complete(
-    session: aiohttp.ClientSession, embedded: Deployment
+    client: openai.AsyncOpenAI, session: aiohttp.ClientSession, embedded: Deployment, before: str, after: str
 ) -> None:
-    """The model closes the bracket that stands behind the cursor, and goes on: the suffix begins on the next line."""
-    lines = "".join(f"    'key_{number}': {number},\n" for number in range(20))
-    body = {**FIM, "prompt": "TABLE = {\n" + lines, "suffix": "\n    'key_22': 22,\n}\n", "max_tokens": 200}
-    async with session.post("/v1/fim/completions", json=body) as response:
+    asked: dict[str, Any] = {"model": CODE, "prompt": before, "suffix": after, "max_tokens": 120, "temperature": 0}
+    raw = (await client.completions.create(**asked)).choices[0].text
+    wanted = cut(raw, StopRules(), after)
+    assert len(wanted) < len(raw) // 2
+    async with session.post("/v1/fim/completions", json=asked) as response:
         answer = await response.json()
+        assert response.status == 200, answer
         request_id = response.headers["x-request-id"]
 
-    assert "'key_22'" not in answer["choices"][0]["message"]["content"]
+    assert answer["choices"][0]["message"]["content"] == wanted
+    assert answer["choices"][0]["finish_reason"] == "stop"
     [row] = await embedded.ledger(request_id)
     assert (row["status"], row["finish"], row["billed"]) == (200, "complete", True)
-    assert row["completion_tokens"] == answer["usage"]["completion_tokens"]
+    assert row["completion_tokens"] == answer["usage"]["completion_tokens"] < 120
 
 
 async def test_the_old_engines_route_takes_the_model_from_its_path(embedded: Deployment) -> None:
