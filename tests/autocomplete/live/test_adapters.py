@@ -48,3 +48,9 @@ async def test_a_completion_with_a_suffix_is_streamed_to_the_end(platform: SlowP
     )
     assert answer == {"text": "".join(TEXTS), "finish_reason": "stop"}
     assert await asked_last(platform) == (PREFIX, SUFFIX)
+
+
+async def test_a_gap_is_streamed_as_mistral_streams_it(platform: SlowPlatform) -> None:
+    answer = await ask(platform, "fimStream", model="narrow", prompt=PREFIX, suffix=SUFFIX, max_tokens=64, stream=True)
+    assert answer == {"text": "".join(TEXTS), "finish_reason": "stop"}
+    assert await asked_last(platform) == (PREFIX, SUFFIX)
