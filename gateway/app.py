@@ -60,8 +60,8 @@ BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]
     TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
-SERVED = {**{path: "POST" for path in INFERENCE if path.startswith("/v1/")}, "/v1/models": "GET"}
-"""What clients of models ask for below a base URL, and how."""
+SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
+"""What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
 
 logger = logging.getLogger(__name__)
 
