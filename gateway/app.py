@@ -38,13 +38,15 @@ from gateway.serving.loop_shares import LoopShares
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
-from gateway.wire.llama_cpp.format import INFILL_PATH, LLAMA_COMPLETION_PATH, InfillFormat, LlamaCompletionFormat
+from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
+from gateway.wire.llama_cpp.openapi import INFILL_PATH, LLAMA_COMPLETION_PATH, LLAMA_CPP_OPERATIONS
 from gateway.wire.mistral.format import FimFormat
 from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
+from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
 
 INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]] = {
     CHAT_PATH: (ChatFormat, Scope.CHAT),
@@ -55,11 +57,11 @@ INFERENCE: Mapping[str, tuple[Callable[[RequestConfig], WireFormat[Any]], Scope]
 }
 """What each path of inference speaks, and what a key must be allowed for it."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
-    COMPLETION_PATH: (has_segments, TabbyFormat),
+    TABBY_PATH: (has_segments, TabbyFormat),
 }
 """Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
-SERVED = {**{path: "POST" for path in INFERENCE if path.startswith("/v1/")}, "/v1/models": "GET"}
-"""What clients of models ask for below a base URL, and how."""
+SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
+"""What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +98,9 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             CompletionEventsController,
             TabbyController,
             front_page,
-            document_route("/openapi.json", with_autocomplete(document([FIM_OPERATION]))),
+            document_route(
+                "/openapi.json", with_autocomplete(document([FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]))
+            ),
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),
         ],

@@ -39,7 +39,7 @@ _ALIKE = 0.8
 def unknown_url(method: str, path: str, served: Mapping[str, str]) -> NotFound:
     """The refusal, with the address that was meant where that can be told.
 
-    served: the methods of the paths that clients of models ask for; one that another's name ends with comes first.
+    served: the methods of the paths that clients of models ask for.
     """
     shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
     advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served)
@@ -52,18 +52,26 @@ def _advice(path: str, served: Mapping[str, str]) -> str:
         return f"{VERSION} is a base URL. {_all(served)}"
     if steps[0] == "admin":
         return f"The admin API is {ADMIN}; GET {ADMIN}/openapi.json describes it."
-    for meant, how in served.items():
-        if path.endswith(meant.removeprefix(VERSION)):
-            return (
-                f"Did you mean {how} {meant}? A client's base URL is this address and {VERSION}, no more and no less."
-            )
+    bare = path.removeprefix(VERSION)
+    if _versioned(path) and bare in served and not _versioned(bare):
+        return f"Did you mean {served[bare]} {bare}? Its clients' base URL is this address without {VERSION}."
+    if endings := [meant for meant in served if _versioned(meant) and path.endswith(meant.removeprefix(VERSION))]:
+        meant = max(endings, key=len)
+        return (
+            f"Did you mean {served[meant]} {meant}? A client's base URL is this address and {VERSION}, no more and no "
+            "less."
+        )
     if steps[0] in NOT_SERVED:
         return f"{NOT_SERVED[steps[0]]} not served here. {_all(served)}"
     known = {**served, **HEALTH}
     for guess in (path, f"{VERSION}/{'/'.join(steps)}"):
         if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
             return f"Did you mean {known[near[0]]} {near[0]}?"
-    return _all(served) if path.startswith(f"{VERSION}/") else "GET / says what this address serves."
+    return _all(served) if _versioned(path) else "GET / says what this address serves."
+
+
+def _versioned(path: str) -> bool:
+    return path.startswith(f"{VERSION}/")
 
 
 def _all(served: Mapping[str, str]) -> str:

@@ -1,8 +1,12 @@
-"""An endpoint as OpenAPI documents it, whichever API it belongs to."""
+"""An endpoint as OpenAPI documents it, whichever API it belongs to. Two APIs that share a path have one each."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from gateway.wire.errors import ErrorBody
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,5 +19,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     body: type
     """What decodes the request: its schema is the documented one."""
-    answer: type
+    answer: Any
     """The shape of an answer that is not streamed."""
+    error: type = ErrorBody
+    """The shape of a refusal."""

@@ -13,7 +13,9 @@ from gateway.auth.keys import ADMIN_PREFIX, mint
 from tests.gateway.slow_platform import SlowPlatform
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi"}]
-LIST = "Served: POST /v1/chat/completions, POST /v1/completions, GET /v1/models."
+LIST = (
+    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, GET /v1/models."
+)
 
 
 @asynccontextmanager

@@ -23,9 +23,6 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
-INFILL_PATH, LLAMA_COMPLETION_PATH = "/infill", "/completion"
-"""Not `/completions`, llama.cpp's other name: at this address it is what OpenAI's clients ask for by mistake."""
-
 
 class _LlamaCppFormat:
     """What both have in common."""

@@ -62,20 +62,21 @@ REFUSALS = {
 def document(others: Sequence[Operation] = ()) -> bytes:
     """The document as JSON. others: what other APIs add."""
     operations = (*OPERATIONS, *others)
-    bodies, answers = [operation.body for operation in operations], [operation.answer for operation in operations]
-    types = (ModelList, ModelEntry, ErrorBody, *bodies, *answers)
-    (models, model, error, *generating), components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
+    told = [part for operation in operations for part in (operation.body, operation.answer, operation.error)]
+    types = (ModelList, ModelEntry, ErrorBody, *told)
+    (models, model, error, *schemas), components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
+    generating: dict[str, dict[str, Any]] = {}
+    for number, operation in enumerate(operations):
+        documented = _generate(operation, *schemas[3 * number : 3 * number + 3])
+        same = generating.setdefault(operation.path, documented)
+        if same is not documented:
+            _add(same, documented)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {"title": "Slipstream", "version": "1", "description": DESCRIPTION},
             "paths": {
-                **{
-                    operation.path: {"post": _generate(operation, body, answer, error)}
-                    for operation, body, answer in zip(
-                        operations, generating[: len(operations)], generating[len(operations) :], strict=True
-                    )
-                },
+                **{path: {"post": documented} for path, documented in generating.items()},
                 "/v1/models": {"get": _operation("list_models", "The models the key may use.", models, error)},
                 "/v1/models/{model}": {
                     "get": {
@@ -106,6 +107,15 @@ def _generate(
     if "{model}" in operation.path:
         documented["parameters"] = [MODEL_PARAMETER]
     return documented
+
+
+def _add(documented: dict[str, Any], other: dict[str, Any]) -> None:
+    """Another API's requests and answers at the same path."""
+    documented["summary"] += f" {other['summary']}"
+    parts = [(one["requestBody"], one["responses"]["200"]) for one in (documented, other)]
+    for ours, theirs in zip(*parts, strict=True):
+        media, more = ours["content"]["application/json"], theirs["content"]["application/json"]
+        media["schema"] = {"anyOf": [media["schema"], more["schema"]]}
 
 
 def _operation(name: str, summary: str, answer: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:

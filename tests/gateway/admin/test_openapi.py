@@ -124,15 +124,16 @@ async def test_what_another_tenant_reads_too_is_found_out(people: People) -> Non
 @pytest.mark.parametrize("examples", [10, nightly(10_000)])
 async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
     document = await fetch(f"{platform.url}/openapi.json")
-    generating = {
-        "/v1/chat/completions", "/v1/completions", "/v1/engines/{model}/completions", "/v1/fim/completions",
-    }  # fmt: skip
+    generating = {"/v1/chat/completions", "/v1/completions", "/infill", "/completion"}
+    generating |= {"/v1/fim/completions", "/v1/engines/{model}/completions"}
     around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
     assert set(document["paths"]) == {*generating, *around, "/v1/models", "/v1/models/{model}"}
     for kind in (
         "ChatRequest",
         "CompletionRequest",
         "FimRequest",
+        "InfillRequest",
+        "LlamaCompletionRequest",
     ):  # otherwise nearly every request would end at the model's name
         document["components"]["schemas"][kind]["properties"]["model"] = {"enum": ["wide", "narrow", "none"]}
     sent = await asyncio.to_thread(fuzz, document, platform.url, platform.key, examples)

@@ -12,7 +12,9 @@ CHAT = "Did you mean POST /v1/chat/completions?"
 COMPLETIONS = "Did you mean POST /v1/completions?"
 MODELS = "Did you mean GET /v1/models?"
 BASE = "A client's base URL is this address and /v1, no more and no less."
-LIST = "Served: POST /v1/chat/completions, POST /v1/completions, GET /v1/models."
+LIST = (
+    "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, GET /v1/models."
+)
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
 
 
@@ -32,6 +34,9 @@ ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
         ("/chat/completion", CHAT),
         ("/v1/completion", COMPLETIONS),
         ("/v1/model", MODELS),
+        ("/v1/infill", "Did you mean POST /infill? Its clients' base URL is this address without /v1."),
+        ("/infil", "Did you mean POST /infill?"),
+        ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
         ("/health", "Did you mean GET /healthz?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
         ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
@@ -57,4 +62,4 @@ def test_a_long_path_is_not_repeated_whole() -> None:
 
 
 def test_nothing_that_is_served_is_named_as_not_served() -> None:
-    assert not [path for path in SERVED if path.split("/")[2] in NOT_SERVED]
+    assert not [path for path in SERVED if path.removeprefix("/v1").split("/")[1] in NOT_SERVED]
