@@ -6,6 +6,7 @@ counted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from itertools import islice
 
@@ -13,13 +14,15 @@ import asyncpg
 
 from contracts.background_task import BackgroundTask
 from gateway.autocomplete.event import Event, EventKey
-from gateway.db.engine import FAILURES
+from gateway.db.engine import FAILURES, borrow
 from gateway.observability.metrics import GatewayMetrics
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
 BATCH = 1_000
+WRITE_TIMEOUT_S = 5.0
+"""A database that hangs must not hold up the process's stop."""
 INSERT = """
     INSERT INTO gateway.completion_events AS stored
         (request_id, project_id, choice_index, view_id, type, organization_id, characters, elapsed_ms)
@@ -70,7 +73,8 @@ class EventStore:
             batch = sorted(islice(self._waiting.items(), BATCH))
             columns = zip(*((*key, *event) for key, event in batch), strict=True)
             try:
-                await self._pool.execute(INSERT, *(list(column) for column in columns))
+                async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
+                    await connection.execute(INSERT, *(list(column) for column in columns))
             except FAILURES as failure:
                 if not self._behind:
                     logger.warning("completion events wait for the database: %s", failure)

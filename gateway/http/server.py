@@ -7,6 +7,7 @@ end; the port is closed; who has connected says what it wants; idle connections 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -50,11 +51,12 @@ class HttpServer(uvicorn.Server):
         self._on_exit()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn's signal handler."""
-        first = not self.should_exit
-        super().handle_exit(sig, frame)
-        if first:
+        """uvicorn's signal handler. Its own remembers each signal and raises it again once it has served: the process
+        would end there, before the gateway's parts have written what they hold."""
+        if not self.should_exit:
             self.leave()
+        elif sig == signal.SIGINT:
+            self.force_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen. Signals are ours by now: none ends the process with connections in the socket's queue. Raises

@@ -6,6 +6,7 @@ oldest are dropped and counted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 
@@ -25,6 +26,7 @@ from contracts.errors import (
     WrongEndpoint,
 )
 from contracts.generation import Caller, TextPrompt
+from gateway.db.engine import FAILURES, borrow
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
@@ -37,6 +39,8 @@ MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
 """A flood of refusals must not push out the records of requests that were served."""
 BATCH = 1_000
+WRITE_TIMEOUT_S = 5.0
+"""A database that hangs must not hold up the process's stop."""
 TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
 """Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
 REASON_CHARACTERS = 500
@@ -125,8 +129,9 @@ class Traces:
             while queue:
                 batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
                 try:
-                    await self._pool.execute(INSERT, _encode(batch).decode())
-                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as failure:
+                    async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
+                        await connection.execute(INSERT, _encode(batch).decode())
+                except FAILURES as failure:
                     if not self._behind:
                         logger.warning("phase records wait for the database: %s", failure)
                     self._behind = True
