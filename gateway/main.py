@@ -75,7 +75,10 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
 
     certificate = certificate_of(config.tls)
     limits = fitting(config.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    listener = inherited_listener(os.environ, os.getpid(), config.port) or bind(config.host, config.port)
+    listener = inherited_listener(os.environ, os.getpid(), config.port)
+    if listener is None:
+        _refuse_strangers_port(config.host, config.port, place.journal_folder)
+        listener = bind(config.host, config.port)
     with contextlib.closing(listener):
         async with running_services(config, place) as services, contextlib.AsyncExitStack() as stack:
             table = ConnectionTable(limits, services.metrics)
@@ -113,6 +116,23 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
             _rest_garbage_collector()
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             await server.serve()
+
+
+def _refuse_strangers_port(host: str, port: int, journals: Path) -> None:
+    """The kernel deals connections out among all who share a port: beside another deployment's gateway, each would be
+    sent customers of the other's. Those who share knowingly are known by their journals, which lie in one folder.
+
+    Raises ConfigError when somebody listens on the port and no gateway of this deployment runs.
+    """
+    from gateway.http.listener import listened_on
+    from gateway.metering.journal.folder import written_now
+
+    if listened_on(host, port) and not written_now(journals):
+        raise ConfigError(
+            f"gateway.port: cannot listen on {host}:{port}: another program does, which may be another deployment's "
+            f"gateway (none of this one's runs, by {journals}); stop it, or choose another port",
+            param="gateway.port",
+        )
 
 
 async def _ready(services: Services) -> None:

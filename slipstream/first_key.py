@@ -46,7 +46,7 @@ async def _demo_key(call: AdminCall) -> str | None:
 
     # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
     named = await organizations_named(call.connection, ORGANIZATION)
-    organization_id = named[0] if named else await ensure_organization(call, ORGANIZATION)
+    organization_id = named[0] if named else (await ensure_organization(call, ORGANIZATION))[0]
     project_id, made = await ensure_project(call, organization_id, PROJECT)
     if not made:
         return None

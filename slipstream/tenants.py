@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -24,6 +26,11 @@ ORGANIZATIONS_NAMED = """
 SELECT id, id::text = lower($1) AS by_id FROM gateway.organizations WHERE id::text = lower($1) OR name = $1
  ORDER BY by_id DESC, created_at, id
 """
+NEWEST_ORGANIZATIONS = "SELECT id::text, name FROM gateway.organizations ORDER BY created_at DESC LIMIT 2000"
+NEWEST_PROJECTS = """
+SELECT id::text, name FROM gateway.projects WHERE organization_id = $1 ORDER BY created_at DESC LIMIT 2000
+"""
+"""Enough to guess what was meant."""
 PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
 MEMBER = """
 SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id = $1 AND lower(email) = lower($2))
@@ -34,8 +41,9 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
     """By id or name. Raises NotFound, and InvalidField when several have the name."""
     found = await organizations_named(connection, which)
     if not found:
+        meant = _meant(which, await connection.fetch(NEWEST_ORGANIZATIONS))
         raise NotFound(
-            f"organization {which!r}: none has this id or name; `{command('organizations list')}` shows them"
+            f"organization {which!r}: none has this id or name; {meant}`{command('organizations list')}` shows them"
         )
     return only("organization", which, found)
 
@@ -51,7 +59,9 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
     organization_id = await organization_named(connection, organization)
     found = await connection.fetch(PROJECTS, organization_id, which)
     if not found:
-        raise NotFound(f"project {which!r}: {organization} has none with this id or name")
+        meant = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
+        listed = command(f"projects list --organization {shlex.quote(organization)}")
+        raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
     return only("project", which, [row["id"] for row in found])
 
 
@@ -89,13 +99,30 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
     return found
 
 
-async def ensure_organization(call: AdminCall, which: str) -> UUID:
-    """By id or name, made when there is none. Of several callers at once one makes it and the others find it."""
+async def ensure_project_named(call: AdminCall, organization: str, which: str) -> tuple[UUID, list[str]]:
+    """A project by the names of both, each made when there is none; and a sentence for each that was made now.
+
+    Raises NotFound for an id that nobody has: it becomes no name.
+    """
+    organization_id, organization_made = await ensure_organization(call, organization)
+    project_id, project_made = await ensure_project(call, organization_id, which)
+    notes = []
+    if organization_made:
+        notes.append(f"organization {organization!r} made, without limits")
+    if project_made:
+        notes.append(f"project {which!r} of {organization!r} made, for all models and tiers, without limits of its own")
+    return project_id, notes
+
+
+async def ensure_organization(call: AdminCall, which: str) -> tuple[UUID, bool]:
+    """By id or name, made when there is none; and whether it was made now. Of several callers at once one makes it and
+    the others find it. Raises NotFound like `ensure_project_named`."""
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1869768546))", which)
     found = await organizations_named(call.connection, which)
     if found:
-        return only("organization", which, found)
-    return (await create_organization(call, converted({"name": which}, NewOrganization))).id
+        return only("organization", which, found), False
+    _require_name("organization", which)
+    return (await create_organization(call, converted({"name": which}, NewOrganization))).id, True
 
 
 async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> tuple[UUID, bool]:
@@ -106,6 +133,7 @@ async def ensure_project(call: AdminCall, organization_id: UUID, which: str) -> 
     found = await call.connection.fetch(PROJECTS, organization_id, which)
     if found:
         return only("project", which, [row["id"] for row in found]), False
+    _require_name("project", which)
     return (await create_project(call, organization_id, converted({"name": which}, NewProject))).id, True
 
 
@@ -144,3 +172,23 @@ def only(what: str, which: str, ids: list[UUID]) -> UUID:
             f"{what} {which!r}: {len(ids)} are called that; name one by its id: {', '.join(map(str, ids))}", param=what
         )
     return ids[0]
+
+
+def _meant(which: str, known: list[asyncpg.Record]) -> str:
+    """`did you mean 'acme'? `, or nothing. Who wrote an id is told an id."""
+    column = "id" if _is_id(which) else "name"
+    return "".join(f"did you mean {near!r}? " for near in get_close_matches(which, [row[column] for row in known], 1))
+
+
+def _require_name(what: str, which: str) -> None:
+    """Nobody calls a tenant by what looks like an id: it is one with a wrong digit, or of another database."""
+    if _is_id(which):
+        raise NotFound(f"{what} {which!r}: none has this id, and an id becomes no name")
+
+
+def _is_id(which: str) -> bool:
+    try:
+        UUID(which)
+    except ValueError:
+        return False
+    return True

@@ -68,8 +68,8 @@ class Deployment:
         return output.decode()
 
     async def make_key(self, *options: str) -> str:
-        """A new key's secret; options as of `slipstream keys create`."""
-        return key_in(await self.command("keys", "create", *options))
+        """A new key's secret, of an organization that may be new; options as of `slipstream keys create`."""
+        return key_in(await self.command("keys", "create", "--create-missing", *options))
 
     async def processes(self) -> dict[str, dict[str, Any]]:
         """What `slipstream status --json` says, by process name."""

@@ -9,6 +9,7 @@ closes nothing.
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import socket
 import struct
@@ -84,6 +85,18 @@ def bind(host: str, port: int) -> Listener:
         bound.close()
         raise _unavailable(host, port, error) from None
     return Listener(bound)
+
+
+def listened_on(host: str, port: int) -> bool:
+    """Whether somebody takes connections there, who may well be willing to share (SO_REUSEPORT). Connections that have
+    ended, and sockets that do not listen yet, do not count."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _unavailable(host: str, port: int, error: OSError) -> ConfigError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from contracts.errors import Conflict
+from contracts.errors import Conflict, NotFound
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ def keys() -> None:
 @keys.command()
 @deployment_options
 @click.option("--name", default="unnamed", show_default=True, help="What lists show.")
-@click.option("--organization", default="demo", show_default=True, help="Who pays, id or name; made when new.")
-@click.option("--project", default="default", show_default=True, help="Part of the organization; made when new.")
+@click.option("--organization", default="demo", show_default=True, help="Who pays, id or name.")
+@click.option("--project", default="default", show_default=True, help="Part of the organization, id or name.")
+@click.option("--create-missing", is_flag=True, help="Make the organization and the project where there is none.")
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--max-concurrency", type=click.IntRange(min=1), help="Requests at once. Default: no limit.")
@@ -35,6 +36,7 @@ def create(
     name: str,
     organization: str,
     project: str,
+    create_missing: bool,
     requests_per_minute: int | None,
     tokens_per_minute: int | None,
     max_concurrency: int | None,
@@ -45,7 +47,7 @@ def create(
     from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_limits
     from gateway.limits.levels import Level
     from slipstream.administration import administer, converted
-    from slipstream.tenants import ensure_organization, ensure_project
+    from slipstream.tenants import ensure_project_named, project_named
 
     expires_at = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
     body = converted({"name": name, "expires_at": expires_at}, NewKey)
@@ -56,15 +58,24 @@ def create(
     }
     limits = converted(given, NewLimits)
 
-    async def work(call: AdminCall) -> str:
-        organization_id = await ensure_organization(call, organization)
-        project_id, _ = await ensure_project(call, organization_id, project)
+    async def work(call: AdminCall) -> tuple[str, list[str]]:
+        notes: list[str] = []
+        if create_missing:
+            project_id, notes = await ensure_project_named(call, organization, project)
+        else:
+            try:
+                project_id = await project_named(call.connection, organization, project)
+            except NotFound as error:
+                raise NotFound(f"{error.message}; with --create-missing a name that is new is made") from None
         made: KeyWithSecret = await create_key(call, project_id, body)
         if limits != NewLimits():
             await put_limits(call, made.key.id, ALL_TIERS, limits, level=Level.KEY)
-        return made.secret
+        return made.secret, notes
 
-    print(administer(deployment, work))
+    secret, notes = administer(deployment, work)
+    for note in notes:
+        click.echo(note, err=True)
+    print(secret)
 
 
 @keys.command(name="list")

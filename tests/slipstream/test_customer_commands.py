@@ -36,7 +36,7 @@ async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     await store.seed(MODELS, (Pool("one", "sglang"),))
     await store.stop()
     shell = Shell(fresh_postgres_url, data_folder)
-    await shell.must("keys", "create", *ACME, "--project", "web", "--name", "ci")
+    await shell.must("keys", "create", "--create-missing", *ACME, "--project", "web", "--name", "ci")
     return shell
 
 

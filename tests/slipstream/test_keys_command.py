@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -43,10 +44,11 @@ def pepper(shell: Shell, data_folder: Path) -> bytes:
 async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
     shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    secret = await shell.must(
-        "keys", "create", "--name", "laptop", "--requests-per-minute", "60", "--max-concurrency", "2",
-        "--expires-days", "1",
+    said = await shell.must(
+        "keys", "create", "--create-missing", "--name", "laptop", "--requests-per-minute", "60",
+        "--max-concurrency", "2", "--expires-days", "1",
     )  # fmt: skip
+    secret = said.splitlines()[-1]
     row = await connection.fetchrow("SELECT * FROM gateway.api_keys")
     assert row is not None
     assert row["hash"] == hash_of(secret, pepper)
@@ -71,9 +73,13 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
 async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    await shell.must("keys", "create", "--organization", "acme", "--name", "first", "--tokens-per-minute", "5000")
-    await shell.must("keys", "create", "--organization", "acme", "--name", "second", "--expires-days", "1")
-    await shell.must("keys", "create", "--organization", "other", "--name", "third")
+    await shell.must(
+        "keys", "create", "--create-missing", "--organization", "acme", "--name", "first", "--tokens-per-minute", "5000"
+    )
+    await shell.must(
+        "keys", "create", "--create-missing", "--organization", "acme", "--name", "second", "--expires-days", "1"
+    )
+    await shell.must("keys", "create", "--create-missing", "--organization", "other", "--name", "third")
     await shell.must("keys", "revoke", "first")
     _, *lines = (await shell.must("keys", "list")).splitlines()
     assert [line.split()[2:6] for line in lines] == [
@@ -96,7 +102,7 @@ async def test_a_key_is_revoked_by_id_display_or_name(
     by: str, shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
     for name in ("mine", "other"):
-        await shell.must("keys", "create", "--name", name)
+        await shell.must("keys", "create", "--create-missing", "--name", name)
     key = await connection.fetchrow("SELECT id::text, display, name FROM gateway.api_keys WHERE name = 'mine'")
     assert key is not None
     assert "mine" in await shell.must("keys", "revoke", key[by])
@@ -110,7 +116,7 @@ async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
     for _ in range(2):
-        await shell.must("keys", "create", "--name", "twin")
+        await shell.must("keys", "create", "--create-missing", "--name", "twin")
     twins = [row[0] for row in await connection.fetch("SELECT id::text FROM gateway.api_keys ORDER BY created_at")]
     code, said = await shell.run("keys", "revoke", "twin")
     assert (code, await connection.fetchval(LIVE)) == (1, 2)
@@ -140,7 +146,7 @@ async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
 async def test_what_the_api_would_refuse_is_refused(
     options: tuple[str, ...], field: str, shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    code, said = await shell.run("keys", "create", *options)
+    code, said = await shell.run("keys", "create", "--create-missing", *options)
     assert code == 1
     assert f"'{field}'" in said
     assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 0
@@ -149,12 +155,48 @@ async def test_what_the_api_would_refuse_is_refused(
 async def test_commands_at_once_make_an_organization_and_a_project_once(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
-    await asyncio.gather(*(shell.must("keys", "create", "--organization", "acme") for _ in range(4)))
+    await asyncio.gather(
+        *(shell.must("keys", "create", "--create-missing", "--organization", "acme") for _ in range(4))
+    )
     assert await connection.fetchval("SELECT count(*) FROM gateway.organizations") == 1
     assert await connection.fetchval("SELECT count(*) FROM gateway.projects") == 1
     assert await connection.fetchval(LIVE) == 4
     actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log")]
     assert sorted(actions) == ["key.create"] * 4 + ["organization.create", "project.create"]
+
+
+async def test_a_key_is_made_for_who_is_there_and_a_name_that_is_not_is_refused_with_the_nearest(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    acme = await shell.must("organizations", "create", "acme")
+    await shell.must("projects", "create", "web", "--organization", "acme", "--tier", "chat")
+    assert (await shell.must("keys", "create", "--organization", acme, "--project", "web")).startswith("sk-slip-")
+    off_by_one = acme[:-1] + ("0" if acme[-1] != "0" else "1")
+    stranger = str(uuid4())
+    for options, said in (
+        (("--organization", "acmee"), "none has this id or name; did you mean 'acme'? `slipstream organizations list"),
+        (("--organization", off_by_one), f"did you mean '{acme}'? "),
+        (("--organization", "acme", "--project", "wbe"), "acme has none with this id or name; did you mean 'web'? `"),
+        (("--organization", "acme", "--project", "wbe"), "with --create-missing a name that is new is made"),
+        (("--organization", off_by_one, "--create-missing"), "none has this id, and an id becomes no name"),
+        (("--organization", "acme", "--project", stranger, "--create-missing"), "an id becomes no name"),
+        ((), "organization 'demo': none has this id or name; `slipstream organizations list"),
+    ):
+        code, told = await shell.run("keys", "create", *options)
+        assert (code, said in told) == (1, True), told
+    assert [row[0] for row in await connection.fetch("SELECT name FROM gateway.organizations")] == ["acme"]
+    assert [row[0] for row in await connection.fetch("SELECT name FROM gateway.projects")] == ["web"]
+    assert await connection.fetchval(LIVE) == 1
+
+
+async def test_what_create_missing_makes_is_said_beside_the_key(shell: Shell) -> None:
+    made = ("keys", "create", "--create-missing", "--organization", "acme", "--project", "web")
+    _, told = await shell.run(*made)
+    organization, project, secret = told.splitlines()
+    assert organization == "organization 'acme' made, without limits"
+    assert project == "project 'web' of 'acme' made, for all models and tiers, without limits of its own"
+    assert re.fullmatch(r"sk-slip-\w{38}", secret)
+    assert re.fullmatch(r"sk-slip-\w{38}", (await shell.run(*made))[1]), "the second time nothing is made"
 
 
 async def test_a_name_that_is_taken_is_a_sentence(shell: Shell) -> None:
@@ -169,7 +211,7 @@ async def test_a_key_is_rotated_by_id_display_or_name(
     by: str, shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any]
 ) -> None:
     for name in ("mine", "other"):
-        await shell.must("keys", "create", "--name", name)
+        await shell.must("keys", "create", "--create-missing", "--name", name)
     key = await connection.fetchrow("SELECT id::text, display, name FROM gateway.api_keys WHERE name = 'mine'")
     assert key is not None
     secret = await shell.must("keys", "rotate", key[by])
@@ -182,7 +224,7 @@ async def test_a_key_is_rotated_by_id_display_or_name(
 async def test_a_third_secret_is_refused_in_words_of_the_command_that_then_do(
     shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any]
 ) -> None:
-    await shell.must("keys", "create", "--name", "mine")
+    await shell.must("keys", "create", "--create-missing", "--name", "mine")
     second = await shell.must("keys", "rotate", "mine")
     code, said = await shell.run("keys", "rotate", "mine")
     assert code == 1

@@ -260,6 +260,23 @@ async def test_a_gateway_with_models_does_not_wait_for_the_database(data_folder:
     assert (ended.returncode, "the desired state could not be written" in ended.stderr.splitlines()[-1]) == (2, True)
 
 
+def test_a_gateway_does_not_share_the_port_of_another_deployments(data_folder: Path, tmp_path: Path) -> None:
+    """Each would be sent customers of the other's, who would be strangers half of the time."""
+    file = tmp_path / "s.toml"
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as a gateway's
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        file.write_text(f"{WITHOUT_ENGINES}[gateway]\nport = {port}\n")
+        refused = run("gateway", "--config", str(file), "--data", str(data_folder))
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].endswith(
+        f"gateway.port: cannot listen on 127.0.0.1:{port}: another program does, which may be another deployment's "
+        f"gateway (none of this one's runs, by {data_folder / 'journal'}); stop it, or choose another port"
+    )
+
+
 @pytest.mark.parametrize("fleet", ["", WITHOUT_ENGINES], ids=["no models", "models"])
 async def test_a_gateway_on_a_database_without_tables_says_what_makes_them_and_nothing_else_of_it(
     fleet: str, empty_postgres_url: str, data_folder: Path, tmp_path: Path

@@ -31,6 +31,17 @@ _DAMAGED = ".bad"
 _WATERMARK = struct.Struct("<QQI")
 
 
+def written_now(journals: Path) -> bool:
+    """Whether a gateway holds one of the journals in this folder now: one of this deployment runs, or ends."""
+    for file in journals.glob("*/lock"):
+        with contextlib.suppress(OSError), file.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for the moment until the file is closed
+            except BlockingIOError:
+                return True
+    return False
+
+
 class JournalFolder:
     """Paths and small files; knows nothing of records. Methods raise OSError unless they say otherwise."""
 
