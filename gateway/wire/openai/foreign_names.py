@@ -64,13 +64,13 @@ def _only(of: type[msgspec.Struct], other: type[msgspec.Struct]) -> set[str]:
 
 IN_CHAT = {
     **_BOTH,
-    **{name: f"it belongs to {COMPLETIONS_URL}." for name in _only(CompletionRequest, ChatRequest)},
+    **dict.fromkeys(_only(CompletionRequest, ChatRequest), f"it belongs to {COMPLETIONS_URL}."),
     **_CHAT,
 }
 """By the name in a body of a chat completion."""
 IN_COMPLETION = {
     **_BOTH,
-    **{name: _CHAT_ONLY for name in _only(ChatRequest, CompletionRequest)},
+    **dict.fromkeys(_only(ChatRequest, CompletionRequest), _CHAT_ONLY),
     "max_completion_tokens": _LENGTH,
     **_COMPLETION,
 }
