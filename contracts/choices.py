@@ -1,4 +1,5 @@
-"""The values that a field of a struct may have, where they are few: for whoever gave another one."""
+"""What a field of a struct may have, for whoever gave something else: its values where they are few, its pattern in
+words."""
 
 from __future__ import annotations
 
@@ -19,10 +20,33 @@ def choices(kind: Any, path: str) -> list[str]:
 
     kind: what is decoded. path: as msgspec tells it without its `$.`: `messages[0].role`, `[...]` for a key of a map.
     """
-    found = list(_alternatives(kind))
-    for step in _STEP.findall(path):
-        found = [inner for each in found for at in _inside(each, step) for inner in _alternatives(at)]
+    found = [each for annotation in _at(kind, path) for each in _alternatives(annotation)]
     return list(dict.fromkeys(value for each in found for value in _values(each)))
+
+
+def pattern_in_words(kind: Any, path: str) -> str:
+    """What the pattern of the text at `path` asks for: the `description` beside it, such as "an e-mail address"; empty
+    where there is none. kind, path: as of `choices`."""
+    metas = (meta for annotation in _at(kind, path) for meta in _metas(annotation))
+    return next((meta.description for meta in metas if meta.pattern and meta.description), "")
+
+
+def _at(kind: Any, path: str) -> list[Any]:
+    """The annotations at the end of a path."""
+    found = [kind]
+    for step in _STEP.findall(path):
+        found = [at for annotation in found for each in _alternatives(annotation) for at in _inside(each, step)]
+    return found
+
+
+def _metas(annotation: Any) -> Iterator[msgspec.Meta]:
+    """What bounds the types of an annotation."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from (meta for meta in annotation.__metadata__ if isinstance(meta, msgspec.Meta))
+    if origin in (Annotated, Union, types.UnionType):
+        for argument in get_args(annotation)[: 1 if origin is Annotated else None]:
+            yield from _metas(argument)
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,12 +17,17 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from contracts.choices import choices
+from contracts.choices import choices, pattern_in_words
 from contracts.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
 _RENAMED = "%s (%s) has been renamed: write %s; the old name will go"
+_TYPES = re.compile(r"`(object|array|str)`")
+_TYPE_NAMES = {"object": "a section", "array": "a list", "str": "text"}
+_ALIKE = 0.7
+"""Below it two names are hardly one mistyped."""
+_INDEX = re.compile(r"\[\d+\]")
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
@@ -32,15 +38,16 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     renamed: Mapping[str, str] | None = None,
     overrides_from: str = "command line",
+    instead: Mapping[str, str] | None = None,
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
 
     Later sources win. overrides_from: what messages call the last one. renamed: dotted names of earlier releases and
     what they are called now, `pools[].name` for a field of every entry of a list; an old name is taken with one
-    warning. Raises ConfigError, which names the field, the value and what is allowed, or a setting that is given by its
-    old name and its new one.
+    warning. instead: names that never were settings, dotted, and what to write. Raises ConfigError, which names the
+    field, the value and what is allowed, or a setting that is given by its old name and its new one.
     """
-    names = _Renames(renamed or {})
+    names, advice = _Renames(renamed or {}), instead or {}
     tree: dict[str, Any] = _read(path) if path is not None else {}
     for old, new in names.new_of.items():
         if _has(tree, new):
@@ -48,16 +55,17 @@ def load(
         if _has(tree, old):
             _put(tree, names.now(old, str(path)), _take(tree, old), source=str(path))
     names.in_lists(tree, str(path))
-    _reject_unknown(kind, tree, source=str(path), trail="")
+    _reject_unknown(kind, tree, source=str(path), trail="", advice=advice)
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX):
             dotted = name[len(PREFIX) :].lower().replace("__", ".")
+            _require_two_underscores(kind, name, dotted)
             _put(tree, names.now(dotted, name), _parse(text), source=name)
             names.in_lists(tree, name)
-            _reject_unknown(kind, tree, source=name, trail="")
+            _reject_unknown(kind, tree, source=name, trail="", advice=advice)
     for dotted, value in (overrides or {}).items():
         _put(tree, names.now(dotted, overrides_from), value, source=dotted)
-    _reject_unknown(kind, tree, source=overrides_from, trail="")
+    _reject_unknown(kind, tree, source=overrides_from, trail="", advice=advice)
     try:
         # strict=False: the environment only has text, "8000" must do for an int
         return msgspec.convert(tree, kind, strict=False)
@@ -66,6 +74,9 @@ def load(
         field = where.strip("`").removeprefix("$.") or "settings"
         allowed = choices(kind, field) if message.startswith("Invalid") else []
         value = _value_at(tree, field)
+        if "matching regex" in message and (wanted := pattern_in_words(kind, field)):
+            message = f"must be {wanted}"
+        message = _TYPES.sub(_as_the_reference_says, message)
         said = f"{value!r} is none of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
         raise ConfigError(f"{field}: {said}", param=field) from None
 
@@ -79,6 +90,11 @@ def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, m
             yield from fields(inner, f"{dotted}.")
         else:
             yield dotted, field
+
+
+def _as_the_reference_says(type_name: re.Match[str]) -> str:
+    """msgspec names types as JSON or Python does."""
+    return _TYPE_NAMES[type_name.group(1)]
 
 
 class _Renames:
@@ -167,12 +183,29 @@ def _put(tree: dict[str, Any], dotted: str, value: Any, source: str) -> None:
     tree[last] = value
 
 
-def _reject_unknown(kind: type[msgspec.Struct], tree: Mapping[str, Any], source: str, trail: str) -> None:
+def _require_two_underscores(kind: type[msgspec.Struct], variable: str, dotted: str) -> None:
+    """Raise ConfigError for a variable that would name a setting, had it two underscores where that has a dot."""
+    known = {name.replace(".", "_"): name for name, _ in fields(kind)}
+    meant = known.get(dotted.replace(".", "_"))
+    if meant is not None and meant.count(".") > dotted.count("."):
+        right = PREFIX + meant.upper().replace(".", "__")
+        raise ConfigError(
+            f"{variable}: unknown setting, did you mean {right}? Two underscores stand between a section and what is "
+            "in it",
+            param=meant,
+        )
+
+
+def _reject_unknown(
+    kind: type[msgspec.Struct], tree: Mapping[str, Any], source: str, trail: str, advice: Mapping[str, str]
+) -> None:
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name, value in tree.items():
         field = known.get(name)
         if field is None:
-            nearest = difflib.get_close_matches(name, known, n=1)
+            if (told := advice.get(_INDEX.sub("[]", f"{trail}{name}"))) is not None:
+                raise ConfigError(f"{trail}{name}: unknown setting ({source}); {told}", param=f"{trail}{name}")
+            nearest = difflib.get_close_matches(name, known, 1, _ALIKE)
             hint = f", did you mean {trail}{nearest[0]}?" if nearest else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"{trail}{name}: unknown setting ({source}){hint}", param=f"{trail}{name}")
         inner = _struct(field.type)
@@ -182,7 +215,7 @@ def _reject_unknown(kind: type[msgspec.Struct], tree: Mapping[str, Any], source:
         for index, entry in enumerate(entries):
             if isinstance(entry, Mapping):
                 step = f"{trail}{name}[{index}]." if isinstance(value, list) else f"{trail}{name}."
-                _reject_unknown(inner, entry, source, step)
+                _reject_unknown(inner, entry, source, step, advice)
 
 
 def _struct(annotation: Any) -> type[msgspec.Struct] | None:

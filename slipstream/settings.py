@@ -31,6 +31,12 @@ RENAMED = {
     "pools[].running_usage": "pools[].continuous_usage_stats",
 }
 """Settings of earlier releases, and what they are called now."""
+_KEY = (
+    "a secret never stands in the settings: give api_key_file, the absolute path of a file that holds the key, or "
+    "api_key_env, the NAME of an environment variable that does"
+)
+INSTEAD = {"pools[].api_key": _KEY, "pools[].replicas[].api_key": f"{_KEY}; both belong to the pool"}
+"""What people know from elsewhere and look for here."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -136,7 +142,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
     environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # a client's, no setting
-    loaded = settings.load(Settings, path, environ, overrides, RENAMED)
+    loaded = settings.load(Settings, path, environ, overrides, RENAMED, instead=INSTEAD)
     if loaded.local.migration_database_url and not loaded.local.database_url:
         raise ConfigError(
             "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "

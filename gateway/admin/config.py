@@ -44,7 +44,7 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest time one request may take, waiting for a connection included; after it the answer is 503."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536
     """Largest body taken."""
-    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = "USD"
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="a code of three capitals, such as EUR")] = "USD"
     """What all prices, budgets and invoices are in: an ISO 4217 code. It is shown and converts nothing: another one
     leaves every number as it was."""
     webhooks: WebhooksConfig = WebhooksConfig()

@@ -95,6 +95,7 @@ ABSENT = frozenset(
         "revoked_at",
         "rule",
         "valid_until",
+        "warning",
     }
 )
 """Fields that may be null, and are in these examples: nothing has ended, and all went well."""

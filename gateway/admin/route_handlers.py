@@ -33,7 +33,7 @@ REFUSALS = {
     413: "The body is too large.",
     503: "The database cannot be reached; try again.",
 }
-IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$")]
+IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$", description="printable ASCII")]
 TEXT = Annotated[str, Meta(min_length=1)]
 PATH = attrgetter("path")
 

@@ -16,10 +16,20 @@ ItemT = TypeVar("ItemT")
 # The look-ahead, and no class up to `$` alone: `$` also matches before a final newline.
 NO_CONTROL_CHARACTERS = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f])[\s\S]*$"
 
-Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_CONTROL_CHARACTERS)]
-Description = Annotated[str, Meta(max_length=1_000, pattern=NO_CONTROL_CHARACTERS)]
-Email = Annotated[str, Meta(min_length=3, max_length=254, pattern=r"^[!-?A-~]+@[!-?A-~]+$(?![\s\S])")]
-ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_CONTROL_CHARACTERS)]
+# Beside a pattern stands what it asks for, in the words of a refusal.
+PLAIN_TEXT = "text without control characters"
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
+Description = Annotated[str, Meta(max_length=1_000, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
+Email = Annotated[
+    str,
+    Meta(
+        min_length=3,
+        max_length=254,
+        pattern=r"^[!-?A-~]+@[!-?A-~]+$(?![\s\S])",
+        description="an e-mail address such as ada@acme.example",
+    ),
+]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_CONTROL_CHARACTERS, description=PLAIN_TEXT)]
 ModelNames = Annotated[list[ModelName], Meta(max_length=1_000)]
 Tiers = Annotated[list[Tier], Meta(max_length=len(Tier))]
 Moment = Annotated[datetime, Meta(tz=True)]

@@ -31,7 +31,9 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a gateway looks for reservations of its own in Valkey that it does not have any more, and ends them."""
     max_delayed_settlements: Annotated[int, msgspec.Meta(ge=100, le=1_000_000)] = 20_000
     """Settlements kept for a second try while Valkey is gone; beyond it the oldest is dropped, and counted."""
-    key_prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9:_-]{1,32}$")] = "slipstream"
+    key_prefix: Annotated[
+        str, msgspec.Meta(pattern=r"^[A-Za-z0-9:_-]{1,32}$", description="1 to 32 letters, digits, :, _ and -")
+    ] = "slipstream"
     """Begins every key in Valkey, so that deployments can share one."""
     budget_percents: tuple[Percent, ...] = (50, 80, 100)
     """Shares of a month's money that are reported when they are reached, each once a month; ascending."""

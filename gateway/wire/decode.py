@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from contracts.choices import choices
+from contracts.choices import choices, pattern_in_words
 from contracts.errors import (
     InvalidField,
     InvalidJson,
@@ -33,6 +33,8 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _TYPES = re.compile(r"`([^`]*)`")
+_NO_MOMENT = re.compile(r"^Invalid RFC3339|^Expected `datetime|timezone component")
+MOMENT_IN_WORDS = "a moment with its offset from UTC, such as 2026-11-22T09:30:00Z"
 _JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -79,7 +81,7 @@ def validation_error(
     advice: Mapping[str, str] = _NO_ADVICE,
 ) -> RequestError:
     """What msgspec says, as our error. kind: the struct that was decoded. unsupported: fields that the API has and this
-    deployment has not. not_part: said of all others that the struct lacks. advice: what to do instead, of some of both."""
+    deployment has not. not_part: said of all others that the struct lacks. advice: by name, of either, what to do."""
     message, _, where = text.partition(" - at ")
     path = where.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(message):
@@ -93,6 +95,10 @@ def validation_error(
         one = "" if len(allowed) == 1 else "one of: "
         given = shortened(value.group(1))
         return InvalidField(f"Invalid value for '{path}': {given}. It must be {one}{', '.join(allowed)}.", param=path)
+    if "matching regex" in message and (wanted := pattern_in_words(kind, path)):
+        return InvalidField(f"Invalid value for '{path}': it must be {wanted}.", param=path)
+    if _NO_MOMENT.search(message):
+        return InvalidField(f"Invalid value for '{path}': it must be {MOMENT_IN_WORDS}.", param=path)
     message = shortened(_TYPES.sub(_as_json_says, message))
     return InvalidField(f"Invalid value for '{path}': {message[0].lower()}{message[1:]}.", param=path)
 

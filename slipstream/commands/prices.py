@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +16,7 @@ from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.prices import ModelPrice
+    from gateway.admin.resources.prices import CreatedPrice, ModelPrice
 
 MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
@@ -96,18 +95,13 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
     fields = {name: _utc(value) if isinstance(value, datetime) else value for name, value in given.items()}
     body = converted({"model": model, **fields}, NewPrice)
 
-    async def work(call: AdminCall) -> tuple[ModelPrice, list[str]]:
-        return await create_price(call, body), [each.name for each in call.fleet.models]
+    async def work(call: AdminCall) -> CreatedPrice:
+        return await create_price(call, body)
 
-    price, served = administer(deployment, work)
+    price = administer(deployment, work)
     print(f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})")
-    if not price.served:
-        meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1))
-        print(
-            f"warning: this deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
-            f"The price waits for such a model; take it back: {command(f'prices end {price.version}')}",
-            file=sys.stderr,
-        )
+    if price.warning is not None:
+        print(f"warning: {price.warning} Take it back: {command(f'prices end {price.version}')}", file=sys.stderr)
 
 
 @prices.command()

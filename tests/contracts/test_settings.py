@@ -29,6 +29,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int = 1
     colour: Colour | None = None
     edge: Literal["sharp", "round"] = "sharp"
+    code: Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$", description="three capitals, such as EUR")] | None = None
 
 
 class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +61,12 @@ def test_file_then_environment_then_command_line(tmp_path: Path) -> None:
         ("[gateway]\nport = 70000\n", "gateway.port: Expected `int` <= 65535; got 70000"),
         ("[gateway]\nport = 'http'\n", "gateway.port"),
         ("[[items]]\nsize = 2\n", "items[0]"),
-        ("gateway = 3\n", "gateway"),
+        ("gateway = 3\n", "gateway: Expected a section, got `int`; got 3"),
+        ("items = 3\n", "items: Expected a list, got `int`; got 3"),
+        ("[[items]]\nname = 'a'\ncode = 'euro'\n", "items[0].code: must be three capitals, such as EUR; got 'euro'"),
+        ("[[items]]\nname = 'a'\nsecret = 'x'\n", "items[0].secret: unknown setting ("),
+        ("[[items]]\nname = 'a'\nsecret = 'x'\n", "; it stands in a file of its own"),
+        ("[gateway]\nparts = 1\n", "known: port, ratio"),
         ("[[items]]\nname = 'a'\ncolour = 'Red'\n", "items[0].colour: 'Red' is none of: red, blue"),
         ("[[items]]\nname = 'a'\nedge = 'Sharp'\n", "items[0].edge: 'Sharp' is none of: sharp, round"),
         ("[gateway\n", "not valid TOML"),
@@ -68,7 +74,7 @@ def test_file_then_environment_then_command_line(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(Whole, write(tmp_path, text), {})
+        load(Whole, write(tmp_path, text), {}, instead={"items[].secret": "it stands in a file of its own"})
     assert said in caught.value.message
     assert "\n" not in caught.value.message
 
@@ -76,6 +82,11 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, said: str) ->
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.prot: unknown setting \(SLIPSTREAM_GATEWAY__PROT\)"):
         load(Whole, None, {"SLIPSTREAM_GATEWAY__PROT": "1"})
+
+
+def test_a_variable_with_one_underscore_too_few_is_shown_with_two() -> None:
+    with pytest.raises(ConfigError, match=r"SLIPSTREAM_GATEWAY_PORT: .* did you mean SLIPSTREAM_GATEWAY__PORT"):
+        load(Whole, None, {"SLIPSTREAM_GATEWAY_PORT": "1"})
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:

@@ -137,8 +137,9 @@ async def test_a_price_is_set_in_the_currency_listed_and_ended_by_its_models_nam
 
 async def test_a_price_for_a_model_that_is_not_served_is_warned_of(shell: Shell) -> None:
     said = await shell.must("prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
-    assert "warning: this deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
+    assert "warning: This deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
     assert "did you mean 'slipstream-chat'?" in said
+    assert re.search(r"such a model\. Take it back: slipstream prices end \d+", said)
     listed = await shell.must("prices", "list")
     assert "slipstream-chatt (not served)" in listed
     assert "so free: slipstream-chat, slipstream-code" in listed

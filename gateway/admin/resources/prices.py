@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import asyncpg
@@ -44,6 +45,13 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class CreatedPrice(ModelPrice, frozen=True, kw_only=True):
+    """The price that was made. warning: what is probably wrong with it, null for nothing: a price may be set before
+    its model is served, so a name that is not served is taken and said to be none."""
+
+    warning: str | None
+
+
 class NewPrice(Body, frozen=True, kw_only=True):
     """valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
     and does so now unless given. A price that is in force then, and has no end, ends there.
@@ -78,8 +86,11 @@ async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
     return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
-async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
-    """Set a model's price from a moment on."""
+async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
+    """Set a model's price from a moment on.
+
+    A model that is not served is answered 201 too, with a `warning`.
+    """
     # One at a time: what is in force at the beginning is read before it is ended.
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", body.model)
     now = datetime.now(UTC)
@@ -119,7 +130,8 @@ async def create_price(call: AdminCall, body: NewPrice) -> ModelPrice:
         raise Conflict(f"The model {body.model!r} already has a price in that period; end it first.") from None
     before = None if ended is None else record_of(ModelPrice, ended)
     call.audit("price.create", price.version, organization_id=None, before=before, after=price)
-    return price
+    warning = None if price.served else _not_served(price.model, [model.name for model in call.fleet.models])
+    return CreatedPrice(**msgspec.structs.asdict(price), warning=warning)
 
 
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
@@ -160,6 +172,14 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
 def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
     served = prices.c.model == any_(literal([model.name for model in call.fleet.models], ARRAY(Text)))
     return columns_of(ModelPrice, prices, served=served, currency=literal(call.currency))
+
+
+def _not_served(model: str, served: list[str]) -> str:
+    meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1)) or "."
+    return (
+        f"This deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
+        "The price waits for such a model."
+    )
 
 
 def _require_notice(at: datetime, field: str) -> None:

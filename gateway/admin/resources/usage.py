@@ -13,9 +13,9 @@ from uuid import UUID
 from msgspec import Struct, field
 from sqlalchemy import BigInteger, ColumnElement, Table, func, literal, null, select
 
-from contracts.errors import InvalidField
+from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
-from gateway.admin.call import AdminCall, not_found
+from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
@@ -194,7 +194,7 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
     await call.require_organization(organization_id)
     period = month(month_name)
     if period is None:
-        raise not_found("month", month_name[:20])
+        raise NotFound(f"There is no month {month_name[:20]!r}; write it as 2026-11, of the years 2020 to 2099.")
     return await invoice_of(call.connection, organization_id, *period, call.currency)
 
 

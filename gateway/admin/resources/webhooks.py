@@ -24,7 +24,15 @@ from gateway.admin.webhooks.signature import new_secret
 
 MAX_WEBHOOKS = 20
 
-Url = Annotated[str, Meta(min_length=8, max_length=2_000, pattern=r"^https?://[!-~]+$(?![\s\S])")]
+Url = Annotated[
+    str,
+    Meta(
+        min_length=8,
+        max_length=2_000,
+        pattern=r"^https?://[!-~]+$(?![\s\S])",
+        description="a URL such as https://hooks.acme.example/slipstream, http or https",
+    ),
+]
 Events = Annotated[list[EventType], Meta(max_length=len(EventType))]
 
 

@@ -138,7 +138,9 @@ Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | To
 class FunctionDefinition(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A function the model may call; `parameters` is a JSON schema."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$", description="letters, digits, _ and -")
+    ]
     description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None

@@ -168,7 +168,8 @@ async def test_what_cannot_be_asked_is_refused_by_name(books: AttemptRecord, pat
 
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "1999-01", "x", "2026-11-01"])
 async def test_no_such_month(books: AttemptRecord, month: str) -> None:
-    assert (await books.client.ask("GET", f"{books.path}/invoices/{month}")).status == 404
+    answer = await books.client.ask("GET", f"{books.path}/invoices/{month}")
+    assert (answer.status, "write it as 2026-11" in answer.body["error"]["message"]) == (404, True)
 
 
 async def test_prices_follow_each_other(people: People) -> None:
