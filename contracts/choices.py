@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-_STEP = re.compile(r"\[[^]]*\]|[^.\[\]]+")
+_STEP = re.compile(r"\[[^][]*\]|[^.\[\]]+")
 
 
 def choices(kind: Any, path: str) -> list[str]:
@@ -20,8 +20,10 @@ def choices(kind: Any, path: str) -> list[str]:
     kind: what is decoded. path: as msgspec tells it without its `$.`: `messages[0].role`, `[...]` for a key of a map.
     """
     found = list(_alternatives(kind))
-    for step in _STEP.findall(path):
-        found = [inner for each in found for at in _inside(each, step) for inner in _alternatives(at)]
+    for step in _STEP.finditer(path):
+        if not found:
+            return []
+        found = [inner for each in found for at in _inside(each, step[0]) for inner in _alternatives(at)]
     return list(dict.fromkeys(value for each in found for value in _values(each)))
 
 

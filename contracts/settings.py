@@ -18,6 +18,7 @@ import msgspec
 
 from contracts.choices import choices
 from contracts.errors import ConfigError
+from contracts.misfit import sentence_and_path
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
@@ -62,8 +63,8 @@ def load(
         # strict=False: the environment only has text, "8000" must do for an int
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$.") or "settings"
+        message, field = sentence_and_path(str(error))
+        field = field or "settings"
         allowed = choices(kind, field) if message.startswith("Invalid") else []
         value = _value_at(tree, field)
         said = f"{value!r} is none of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
