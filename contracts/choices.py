@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-_STEP = re.compile(r"\[[^]]*\]|[^.\[\]]+")
+_STEP = re.compile(r"\[[^][]*\]|[^.\[\]]+")
 
 
 def choices(kind: Any, path: str) -> list[str]:
@@ -34,8 +34,10 @@ def pattern_in_words(kind: Any, path: str) -> str:
 def _at(kind: Any, path: str) -> list[Any]:
     """The annotations at the end of a path."""
     found = [kind]
-    for step in _STEP.findall(path):
-        found = [at for annotation in found for each in _alternatives(annotation) for at in _inside(each, step)]
+    for step in _STEP.finditer(path):
+        if not found:
+            return []
+        found = [at for annotation in found for each in _alternatives(annotation) for at in _inside(each, step[0])]
     return found
 
 

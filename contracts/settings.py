@@ -19,6 +19,7 @@ import msgspec
 
 from contracts.choices import choices, pattern_in_words
 from contracts.errors import ConfigError
+from contracts.misfit import sentence_and_path
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
@@ -70,8 +71,8 @@ def load(
         # strict=False: the environment only has text, "8000" must do for an int
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$.") or "settings"
+        message, field = sentence_and_path(str(error))
+        field = field or "settings"
         allowed = choices(kind, field) if message.startswith("Invalid") else []
         value = _value_at(tree, field)
         if "matching regex" in message and (wanted := pattern_in_words(kind, field)):

@@ -1,7 +1,8 @@
 """Reads what OpenAI-compatible engines answer: usage objects, and error bodies in either of their two shapes.
 
-An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths
-and validation dumps do not.
+An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths,
+addresses, keys and validation dumps do not. An engine quotes what a client wrote, so its words are the client's too:
+patterns see the beginning of them alone, and each gap and number they take is bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overlo
 from contracts.usage import Usage
 
 RETRY_AFTER_S = 1.0
+MAX_READ = 2_048
+"""Characters of an engine's message that are looked at."""
 MAX_SENTENCE = 400
 CLIENT_STATUSES = (400, 413, 422)
 CREDIT_HINT = "the account behind the pool's API key has no credit or quota left there"
@@ -23,33 +26,44 @@ NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_mo
 
 _TOO_LONG = (
     # SGLang: prompt alone
-    re.compile(r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+) tokens\)"),
+    re.compile(
+        r"input \((?P<prompt>\d{1,9}) tokens\) is longer than the model's context length "
+        r"\((?P<limit>\d{1,9}) tokens\)"
+    ),
     # SGLang: prompt and output
     re.compile(
-        r"maximum context length of (?P<limit>\d+) tokens\. .*?: (?P<prompt>\d+) tokens from the input messages"
-        r" and (?P<output>\d+) tokens for the completion"
+        r"maximum context length of (?P<limit>\d{1,9}) tokens\. .{0,200}?: (?P<prompt>\d{1,9}) tokens from the input "
+        r"messages and (?P<output>\d{1,9}) tokens for the completion"
     ),
     # vLLM: prompt and output; prompt alone
     re.compile(
-        r"maximum context length is (?P<limit>\d+) tokens.*?\((?P<prompt>\d+) in the (?:messages|prompt), "
-        r"(?P<output>\d+) in the completion\)"
+        r"maximum context length is (?P<limit>\d{1,9}) tokens.{0,200}?\((?P<prompt>\d{1,9}) in the "
+        r"(?:messages|prompt), (?P<output>\d{1,9}) in the completion\)"
     ),
     re.compile(
-        r"maximum (?:context|model) length (?:is|of) (?P<limit>\d+)(?: tokens)?.*? (?P<prompt>\d+) (?:input )?tokens"
+        r"maximum (?:context|model) length (?:is|of) (?P<limit>\d{1,9})\b(?: tokens)?.{0,200}? "
+        r"(?P<prompt>\d{1,9}) (?:input )?tokens"
     ),
     # the embedded engine speaks as the gateway does
     re.compile(
-        r"context is (?P<limit>\d+) tokens\. The prompt has (?P<prompt>\d+) tokens and (?P<output>\d+) are asked for"
+        r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
+        r"(?P<output>\d{1,9}) are asked for"
     ),
     # llama.cpp
-    re.compile(r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)"),
+    re.compile(
+        r"request \((?P<prompt>\d{1,9}) tokens\) exceeds the available context size \((?P<limit>\d{1,9}) tokens\)"
+    ),
 )
 _VALIDATION = re.compile(
-    r"'loc': \('body', '(?P<field>\w+)'.*?'msg': (?P<quote>['\"])(?P<said>.*?)(?P=quote)", re.DOTALL
+    r"'loc': \('body', '(?P<field>\w{1,100})'.{0,500}?'msg': (?P<quote>['\"])(?P<said>.{0,400}?)(?P=quote)", re.DOTALL
 )
 _INTERNAL = re.compile(
     # places of a program, a disk or a network
-    r"Traceback|File \"|\w\.py\b|(?:^|\s)/\w+/|0x[0-9a-f]{6,}|https?://|\b\d{1,3}(?:\.\d{1,3}){3}\b|\blocalhost\b"
+    r"Traceback|File \"|\w\.py\b|(?<![\w#])/[\w.-]+/|0x[0-9a-f]{6,}|://|\blocalhost\b"
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9A-Fa-f]{1,4}:){3}|\[[0-9A-Fa-f]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\]"
+    r"|\w\.(?:internal|local|svc|lan|corp)\b|[A-Za-z][\w-]*\.[\w.-]+:\d{2,5}\b|[A-Za-z][\w-]*:\d{4,5}\b"
+    # keys, and whose they are
+    r"|\b(?:sk|org|proj)-\w|\bhf_\w|\bBearer\s"
     # what Python and jinja2 say of their own objects: a chat template that fails under vLLM, for one
     r"|has no attribute|NoneType|<class '|can only concatenate"
     r"|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
@@ -60,6 +74,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What an error body says."""
 
     message: str
+    """Its first `MAX_READ` characters."""
     code: str
     """As text; engines send numbers, strings and null."""
     kind: str
@@ -71,17 +86,17 @@ def error_body(body: bytes) -> ErrorBody:
     """Both shapes: `{"error": {"message", …}}` and the flat `{"object": "error", "message", …}`; else all empty."""
     try:
         decoded = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ErrorBody("", "", "", None)
     if isinstance(decoded, dict) and "error" in decoded:
         decoded = decoded["error"]
     if isinstance(decoded, str):
-        return ErrorBody(decoded, "", "", None)
+        return ErrorBody(decoded[:MAX_READ], "", "", None)
     if not isinstance(decoded, dict):
         return ErrorBody("", "", "", None)
     message, code, kind, param = (decoded.get(name) for name in ("message", "code", "type", "param"))
     return ErrorBody(
-        message if isinstance(message, str) else "",
+        message[:MAX_READ] if isinstance(message, str) else "",
         "" if code is None else str(code),
         kind if isinstance(kind, str) else "",
         param if isinstance(param, str) else None,
@@ -95,7 +110,7 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
     if too_long is not None:
         return too_long
     if status in CLIENT_STATUSES:
-        return EngineRefused(sentence_of(said.message), param=said.param)
+        return EngineRefused(sentence_of(said.message), param=_safe(said.param or "") or None)
     # for the log: what is ours to mend
     detail = said.message[:MAX_SENTENCE]
     reason = f"status {status}: {detail or 'no reason given'}"
@@ -154,9 +169,8 @@ def context_too_long(message: str) -> ContextTooLong | None:
 def sentence_of(message: str) -> str:
     """One line that is safe to show to a client."""
     validation = _VALIDATION.search(message)
-    if validation is not None:
-        return f"{validation['field']}: {validation['said']}"[:MAX_SENTENCE]
-    return _safe(message) or "The engine found the request invalid."
+    sentence = message if validation is None else f"{validation['field']}: {validation['said']}"
+    return _safe(sentence) or "The engine found the request invalid."
 
 
 def _safe(message: str) -> str:

@@ -18,6 +18,7 @@ from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
 from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied
+from contracts.misfit import shortened
 from gateway.admin.moments import require_utc
 from gateway.admin.operation import takes_several
 from gateway.admin.principal import Principal
@@ -113,7 +114,7 @@ def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> N
     """Litestar's error as ours. Ids in a path are all it converts itself: what is no UUID names nothing."""
     problems: Any = error.extra
     name = problems[0]["key"]
-    return NotFound(f"There is no {_noun(name)} {request.path_params[name]!r}: ids are UUIDs.")
+    return NotFound(f"There is no {_noun(name)} {shortened(request.path_params[name])!r}: ids are UUIDs.")
 
 
 def _noun(parameter: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
+from contracts.misfit import sentence_and_path
 from gateway.limits.levels import Level, Levels, Limits, Rule
 
 _OF_SUBJECTS = "SELECT * FROM gateway.limits WHERE subject_id = ANY ($1::uuid[])"
@@ -101,8 +102,7 @@ def check(limits: Limits) -> None:
     try:
         msgspec.convert(msgspec.to_builtins(limits), Limits)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`")
+        reason, name = sentence_and_path(str(error))
         value = getattr(limits, name, None)
         raise InvalidField(
             f"{name}: {value} is out of range ({reason.rstrip('.')}); leave it out for no limit", param=name

@@ -19,17 +19,16 @@ from contracts.errors import (
     UnknownField,
     UnsupportedField,
 )
+from contracts.misfit import MOST_QUOTED, missing_field, sentence_and_path, shortened, unknown_field
 
-MOST_QUOTED = 200
-"""Characters of a client's own text that an error repeats."""
 NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 RequestT = TypeVar("RequestT")
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
+_MOST_READ = MOST_QUOTED + 100
+"""Characters of a sentence that patterns see: what is quoted of a client, and msgspec's words around it."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _TYPES = re.compile(r"`([^`]*)`")
@@ -82,36 +81,32 @@ def validation_error(
 ) -> RequestError:
     """What msgspec says, as our error. kind: the struct that was decoded. unsupported: fields that the API has and this
     deployment has not. not_part: said of all others that the struct lacks. advice: by name, of either, what to do."""
-    message, _, where = text.partition(" - at ")
-    path = where.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".")
-    if unknown := _UNKNOWN.fullmatch(message):
-        return _unknown_field(unknown.group(1), path, kind, unsupported, not_part, advice)
-    if missing := _MISSING.fullmatch(message):
-        name = f"{path}.{missing.group(1)}" if path else missing.group(1)
+    message, path = sentence_and_path(text)
+    if (unknown := unknown_field(message)) is not None:
+        return _unknown_field(unknown, shortened(path), kind, unsupported, not_part, advice)
+    if (missing := missing_field(message)) is not None:
+        name = shortened(f"{path}.{missing}" if path else missing)
         return MissingField(f"Missing required parameter: '{name}'.", param=name)
+    message = message[:_MOST_READ]
     if not path:
         return InvalidField(f"The body must be a JSON object: {_TYPES.sub(_as_json_says, message).lower()}.")
+    name = shortened(path)
     if (value := _NO_CHOICE.fullmatch(message)) and (allowed := choices(kind, path)):
         one = "" if len(allowed) == 1 else "one of: "
         given = shortened(value.group(1))
-        return InvalidField(f"Invalid value for '{path}': {given}. It must be {one}{', '.join(allowed)}.", param=path)
+        return InvalidField(f"Invalid value for '{name}': {given}. It must be {one}{', '.join(allowed)}.", param=name)
     if "matching regex" in message and (wanted := pattern_in_words(kind, path)):
-        return InvalidField(f"Invalid value for '{path}': it must be {wanted}.", param=path)
+        return InvalidField(f"Invalid value for '{name}': it must be {wanted}.", param=name)
     if _NO_MOMENT.search(message):
-        return InvalidField(f"Invalid value for '{path}': it must be {MOMENT_IN_WORDS}.", param=path)
+        return InvalidField(f"Invalid value for '{name}': it must be {MOMENT_IN_WORDS}.", param=name)
     message = shortened(_TYPES.sub(_as_json_says, message))
-    return InvalidField(f"Invalid value for '{path}': {message[0].lower()}{message[1:]}.", param=path)
+    return InvalidField(f"Invalid value for '{name}': {message[0].lower()}{message[1:]}.", param=name)
 
 
 def _as_json_says(types: re.Match[str]) -> str:
     """msgspec names types as Python does."""
     names = types.group(1).split(" | ")
     return " or ".join(_JSON_NAMES.get(name, name) for name in names)
-
-
-def shortened(text: str) -> str:
-    """A value of megabytes has no place in an error, a log line or a trace."""
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
 
 
 def _unknown_field(

@@ -187,3 +187,11 @@ def test_an_entry_with_both_names_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "[[entries]]\nlength = 1\nsize = 1\n")
     with pytest.raises(ConfigError, match=r"entries\[\]\.length: renamed to entries\[\]\.size, and both are given"):
         load(WithEntries, path, {}, {}, IN_ENTRIES)
+
+
+@pytest.mark.parametrize("text", ["round - at `$.whole", "round - at `$.items[0].edge`", "A - at `$." + "[" * 20_000])
+def test_a_value_that_holds_a_path_is_refused_by_its_own_name(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Whole, None, {"SLIPSTREAM_ITEMS": msgspec.json.encode([{"edge": text}]).decode()}, {})
+    assert caught.value.param == "items[0].edge"
+    assert caught.value.message.endswith("is none of: sharp, round")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from contracts.desired_state import Pool
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
+from engines.drivers import error_bodies
 from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
 from engines.drivers.error_bodies import event_error
@@ -228,6 +230,21 @@ def nested(message: str, code: Any = None) -> bytes:
         (400, "'dict object' has no attribute 'content' None", EngineRefused, REFUSED),
         (400, "'NoneType' object is not iterable", EngineRefused, REFUSED),
         (400, "worker at 10.0.0.3 refused", EngineRefused, REFUSED),
+        (400, "Cannot load adapter '/srv/models/acme-secret/adapter'", EngineRefused, REFUSED),
+        (400, "Cannot load adapter(~/acme-secret/adapter)", EngineRefused, REFUSED),
+        (400, "Upstream gpu-7.prod.internal:30000 refused the schema", EngineRefused, REFUSED),
+        (400, "Upstream gpu-7.prod.internal refused the schema", EngineRefused, REFUSED),
+        (400, "Upstream gpu-7:30000 refused the schema", EngineRefused, REFUSED),
+        (400, "peer [fd00:12::7]:30000 said no", EngineRefused, REFUSED),
+        (400, "peer [::1]:30000 said no", EngineRefused, REFUSED),
+        (400, "peer fd00:12:0:0::7 said no", EngineRefused, REFUSED),
+        (400, "tcp://gpu-7 said no", EngineRefused, REFUSED),
+        (400, "Incorrect API key sk-proj-abcdef", EngineRefused, REFUSED),
+        (400, "Rate limit reached for org-4711", EngineRefused, REFUSED),
+        (400, "{'loc': ('body', 'messages'), 'msg': 'File \"/opt/vllm/serving.py\", line 1'}", EngineRefused, REFUSED),
+        (400, "{'loc': ('body', 'messages'), 'msg': 'see http://10.0.0.7:8000', 'input': 3}", EngineRefused, REFUSED),
+        (400, "and/or text/plain; '#/definitions/a/b' is at 12:30:45", EngineRefused,
+         "and/or text/plain; '#/definitions/a/b' is at 12:30:45"),
         (500, "CUDA error at 0xdeadbeef", EngineFailed, "The engine answered with status 500."),
     ],
 )  # fmt: skip
@@ -298,6 +315,81 @@ def test_a_context_that_is_too_long_is_recognised(name: str, message: str, count
 @given(status=st.sampled_from([400, 404, 422, 429, 500, 503]), body=st.binary(max_size=40))
 def test_any_error_body_gives_an_error(name: str, status: int, body: bytes) -> None:
     assert drivers.get(name).error(status, body).message
+
+
+QUOTED_BY_AN_ENGINE = (
+    "'loc': ('body', 'a'", "'loc': ('body', 'a', 'msg': 'b", "maximum context length is 1 tokens ",
+    "maximum context length of 1 tokens. x", "maximum model length is 1", "maximum model length is 1 ", " 1", "/a",
+    "a.b", "input (", "1", "[:", "a-", "\n",
+)  # fmt: skip
+
+
+class Watched:
+    """A pattern that knows the longest text it was run on."""
+
+    longest = 0
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def search(self, text: str) -> re.Match[str] | None:
+        Watched.longest = max(Watched.longest, len(text))
+        return self._pattern.search(text)
+
+
+@pytest.mark.parametrize("text", QUOTED_BY_AN_ENGINE)
+@every_driver
+def test_patterns_see_only_the_beginning_of_what_an_engine_quotes(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may quote 64 kB of a client's; a pattern takes time for all pairs of places where it could begin and
+    end."""
+    monkeypatch.setattr(Watched, "longest", 0)
+    monkeypatch.setattr(error_bodies, "_TOO_LONG", tuple(map(Watched, error_bodies._TOO_LONG)))
+    for pattern in ("_VALIDATION", "_INTERNAL"):
+        monkeypatch.setattr(error_bodies, pattern, Watched(getattr(error_bodies, pattern)))
+    long = text * (60_000 // len(text))
+    for body in (flat(long), nested(long), msgspec.json.encode({"error": long})):
+        drivers.get(name).error(400, body)
+    assert 0 < Watched.longest <= error_bodies.MAX_READ
+
+
+def test_no_pattern_has_a_gap_without_an_end() -> None:
+    for pattern in (*error_bodies._TOO_LONG, error_bodies._VALIDATION):
+        assert re.search(r"[^\\][*+]", pattern.pattern) is None, pattern.pattern
+
+
+@every_driver
+@pytest.mark.parametrize(
+    "form",
+    [
+        "input ({} tokens) is longer than the model's context length (5 tokens)",
+        "the request (5 tokens) exceeds the available context size ({} tokens)",
+        "maximum model length is {} and there are 5 tokens",
+    ],
+)
+def test_a_number_of_five_thousand_digits_is_no_count(name: str, form: str) -> None:
+    """Python refuses to read one of more than 4,300."""
+    assert isinstance(drivers.get(name).error(400, flat(form.format("1" * 1_900))), EngineRefused)
+    assert isinstance(drivers.get(name).error(400, flat(form.format("1" * 5_000))), EngineRefused)
+
+
+@every_driver
+@pytest.mark.parametrize(
+    ("param", "told"),
+    [("temperature", "temperature"), ("", None), ("/srv/models/acme", None), ("a" * 401, None), ("a\nb", None)],
+)
+def test_a_param_is_told_where_a_sentence_would_be(name: str, param: str, told: str | None) -> None:
+    body = msgspec.json.encode({"error": {"message": "x", "param": param}})
+    error = drivers.get(name).error(400, body)
+    assert isinstance(error, EngineRefused)
+    assert error.param == told
+
+
+@every_driver
+@pytest.mark.parametrize("body", [b'{"error":"\xff"}', b"[" * 60_000, b'{"code":' + b"1" * 5_000 + b"}"])
+def test_a_body_that_is_no_error_body_says_nothing(name: str, body: bytes) -> None:
+    assert drivers.get(name).error(400, body).message == REFUSED
 
 
 def test_an_id_that_still_runs_is_not_the_clients_fault() -> None:

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.errors import EngineFailed, InternalError, InvalidField, InvalidJson, Overloaded, SlipstreamError
+from contracts.errors import (
+    EngineFailed,
+    InternalError,
+    InvalidField,
+    InvalidJson,
+    Overloaded,
+    RequestError,
+    SlipstreamError,
+)
 from engines.embedded.config import EngineConfig, GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.guide import Guide
@@ -93,6 +101,17 @@ async def test_a_bias_for_what_is_no_token_id_is_refused(name: str) -> None:
         await decoder.completion(body)
     assert caught.value.param == "logit_bias"
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    "text", ["A - at `$.messages", "A - at `$.messages`", "A - at `$." + "[" * 30_000, "x" * 2_000_000]
+)
+def test_a_path_that_the_client_wrote_is_no_path(text: str) -> None:
+    for field, value, param in (("tool_choice", text, "tool_choice"), (text, 1, text)):
+        with pytest.raises(RequestError) as caught:
+            decode_body(msgspec.json.encode({"model": "m", "messages": [{}], field: value}), ChatBody)
+        assert caught.value.param == (param if len(param) <= 200 else f"{param[:200]}…")
+        assert len(caught.value.message) < 500
 
 
 async def test_a_grammar_that_explodes_is_refused_before_its_first_token(compiler: GrammarCompiler) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from contracts.misfit import missing_field, sentence_and_path, shortened, unknown_field
 from engines.embedded.tools.choice import NamedChoice, Tool
 
 Count = Annotated[int, Meta(ge=1)]
@@ -129,14 +130,19 @@ def decode_body(data: bytes, kind: type[BodyT]) -> BodyT:
 
 
 def _field_error(message: str) -> RequestError:
-    sentence, _, where = message.partition(" - at ")
-    path = where.strip("`").removeprefix("$").removeprefix(".")
-    name = sentence.split("`")[1] if "`" in sentence else None
-    named = f"{path}.{name}" if path and name else name
-    if "unknown field" in sentence and named in OPENAI_ONLY:
-        return UnsupportedField(f"{named} is not supported by this engine.", param=named)
-    if "unknown field" in sentence:
+    sentence, path = sentence_and_path(message)
+    path = shortened(path)
+    if (unknown := unknown_field(sentence)) is not None:
+        named = _inside(path, unknown)
+        if named in OPENAI_ONLY:
+            return UnsupportedField(f"{named} is not supported by this engine.", param=named)
         return UnknownField(f"Unknown field: {named}. This engine does not have it.", param=named)
-    if "missing required field" in sentence:
+    if (missing := missing_field(sentence)) is not None:
+        named = _inside(path, missing)
         return MissingField(f"Missing field: {named}.", param=named)
-    return InvalidField(f"{path or 'body'}: {sentence}.", param=path or None)
+    return InvalidField(f"{path or 'body'}: {shortened(sentence)}.", param=path or None)
+
+
+def _inside(path: str, name: str) -> str:
+    name = shortened(name)
+    return f"{path}.{name}" if path else name

@@ -7,9 +7,10 @@ import re
 import msgspec
 
 from contracts.errors import InvalidField, InvalidJson, RequestError
+from contracts.misfit import shortened
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import decode, shortened
+from gateway.wire.decode import decode
 from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION
 from gateway.wire.openai.schema import (
     TOKEN_ID_TEXT,

@@ -197,3 +197,30 @@ def test_random_values_never_raise_anything_else(name: str, value: Any) -> None:
         Decoder().chat(body)
     except RequestError as error:
         assert error.message
+
+
+PATHS_OF_CLIENTS = (
+    "A - at `$.messages[0].content", "A - at `$.messages[0].content`", "A - at `$." + "[" * 30_000, "[0]" * 30_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*PATHS_OF_CLIENTS, *(text + "B" * 2_000_000 for text in PATHS_OF_CLIENTS)])
+def test_a_path_that_the_client_wrote_is_no_path(decoder: Decoder, text: str) -> None:
+    for more, param in (
+        ({"service_tier": text}, "service_tier"),
+        ({"messages": [*MESSAGES, {"role": text, "content": "x"}]}, "messages[1].role"),
+        ({"response_format": {"type": text}}, "response_format.type"),
+        ({"tool_choice": text}, "tool_choice"),
+        ({text: 1}, text if len(text) <= 200 else f"{text[:200]}…"),
+        ({"a\nb": 1}, "a\nb"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            chat(decoder, **more)
+        assert caught.value.param == param
+        assert len(caught.value.message) < 1_000
+
+
+def test_what_is_allowed_is_still_told_of_a_value_that_holds_a_path(decoder: Decoder) -> None:
+    with pytest.raises(InvalidField, match=r"It must be one of: auto, default\.") as caught:
+        chat(decoder, service_tier="A - at `$.messages[0].role`")
+    assert "'A - at `$.messages[0].role`'" in caught.value.message

@@ -1,0 +1,55 @@
+"""What msgspec says of a value that does not fit its type, taken apart: a sentence and the path of the field.
+
+msgspec quotes what it was given without escaping it, so a sentence may hold whatever a client wrote: another path, or
+megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+
+MOST_QUOTED = 200
+"""Characters of a client's own text that an error repeats."""
+MOST_PATH = 1_000
+"""Characters of a path that is believed. Paths are made of the names that types declare, so ours are far shorter; a
+longer one is a client's text."""
+_UNKNOWN, _MISSING = "Object contains unknown field `", "Object missing required field `"
+_AT = " - at `"
+_WHERE = re.compile(r" - at `(?:key` in `)?\$((?:\.[^`.\[\]]+|\[(?:\d+|\.\.\.)\])*)`")
+
+
+def sentence_and_path(said: str) -> tuple[str, str]:
+    """The sentence without its ` - at …`, and the path without its `$.`: `messages[0].role`, `[...]` for any key of a
+    map. The path is "" for the whole value.
+
+    said: the text of a ValidationError. Only its very end is a path: what a client wrote stands before it, or is the
+    name of an unknown field at the top, which has no path. Such a name that holds "` - at `$.…" cannot be told from a
+    path; whoever sends it is told that path.
+    """
+    at = said.rfind(_AT)
+    if at < 0 or len(said) - at > MOST_PATH:
+        return said, ""
+    where, sentence = _WHERE.fullmatch(said, at), said[:at]
+    # `x - at `$.y` is one name: the backtick that ends it is not the path's
+    if where is None or (sentence.startswith(_UNKNOWN) and not sentence.endswith("`")):
+        return said, ""
+    return sentence, where[1].removeprefix(".")
+
+
+def unknown_field(sentence: str) -> str | None:
+    """The name of the field that a struct lacks, as long as the client made it; None where that is not the matter."""
+    return _quoted(sentence, _UNKNOWN)
+
+
+def missing_field(sentence: str) -> str | None:
+    """The name of the field that was not given; None where that is not the matter."""
+    return _quoted(sentence, _MISSING)
+
+
+def _quoted(sentence: str, opening: str) -> str | None:
+    return sentence[len(opening) : -1] if sentence.startswith(opening) else None
+
+
+def shortened(text: str) -> str:
+    """A value of megabytes has no place in an error, a log line or a trace."""
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
