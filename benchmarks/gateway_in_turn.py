@@ -1,0 +1,151 @@
+"""What a gateway's request and token cost, against another commit's, both up at once and asked in turn.
+
+`python -m benchmarks.gateway_in_turn CHECKOUT [--rounds 18] [--requests 400] [--streams 60]`, where CHECKOUT is a tree
+of the other commit with a `.venv` that runs it. Client and fake engines are this tree's on both sides, so only what is
+between them differs; what the machine does besides falls on both. CPU is each gateway process' own, by nanoseconds
+from /proc/PID/task/*/schedstat. The last line is JSON: this tree's cost over the other's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
+from tests.deployment import START_S, fake_fleet, free_port, key_in, plain_environment
+from tests.fakes.process import FakeEngineProcess, fake_engine
+
+PROMPT = "Write a short poem about the sea and the wind, please."
+LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
+WARM_UP = 800
+HERE = Path(__file__).parents[1]
+
+
+class Side:
+    """One checkout's deployment."""
+
+    def __init__(self, engine: FakeEngineProcess, gateway_pid: int, client: Client) -> None:
+        self._engine = engine
+        self._pid = gateway_pid
+        self._client = client
+        self.request_us: list[float] = []
+        self.token_us: list[float] = []
+
+    def cpu_us(self) -> float:
+        """Of the gateway so far, all threads."""
+        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
+
+    async def ask(self, requests: int) -> None:
+        """One-token streams, eight at a time."""
+        await self._engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
+        before = self.cpu_us()
+        await closed_loop(self._client, requests, 8)
+        self.request_us.append((self.cpu_us() - before) / requests)
+
+    async def stream(self, streams: int) -> None:
+        """So many streams at once."""
+        await self._engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
+        before = self.cpu_us()
+        await paced(self._client, streams, 1)
+        self.token_us.append((self.cpu_us() - before) / (streams * TOKENS))
+
+
+@contextlib.asynccontextmanager
+async def side(checkout: Path) -> AsyncIterator[Side]:
+    """A deployment of that tree in front of a fake engine, and a key with limits."""
+    python = sys.executable if checkout == HERE else str(checkout / ".venv" / "bin" / "python")
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(fake_engine(token=TOKEN))
+        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="slip-up-", ignore_cleanup_errors=True))
+        for name in ("token", "engine.metrics.token"):
+            (Path(data) / name).write_text(TOKEN)
+            (Path(data) / name).chmod(0o600)
+
+        async def command(*arguments: str, **environment: str) -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
+                python, "-m", "slipstream", *arguments, "--data", data, cwd=checkout,
+                env=plain_environment() | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+
+        async def output(*arguments: str) -> str:
+            process = await command(*arguments)
+            text = (await process.communicate())[0].decode()
+            if process.returncode:
+                raise RuntimeError(f"{checkout}: slipstream {' '.join(arguments)}: {text}")
+            return text
+
+        port, said = free_port(), ""
+        up = await command("up", "--port", str(port), **fake_fleet(engine.url))
+        assert up.stdout is not None
+        client: Client | None = None
+        try:
+            async with asyncio.timeout(START_S):
+                while "Slipstream is up" not in said:
+                    line = (await up.stdout.readline()).decode()
+                    if not line:
+                        raise RuntimeError(f"{checkout}: slipstream up ended: {said}")
+                    said += line
+            key = key_in(await output("keys", "create", *LIMITS))
+            processes = msgspec.json.decode(await output("status", "--json"))["processes"]
+            pid = next(int(each["pid"]) for each in processes if each["name"] == "gateway-1")
+            client = Client(f"http://127.0.0.1:{port}", key, "fake", [PROMPT])
+            yield Side(engine, pid, client)
+        finally:
+            if client is not None:
+                await client.close()
+            if up.returncode is None:
+                up.send_signal(signal.SIGTERM)
+            await up.wait()
+
+
+async def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", type=Path, help="a working tree of the other commit, with its .venv")
+    parser.add_argument("--rounds", type=int, default=18)
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--streams", type=int, default=60)
+    arguments = parser.parse_args()
+    async with side(arguments.checkout.resolve()) as other, side(HERE) as ours:
+        for each in (other, ours):
+            await each.ask(WARM_UP)
+            await each.stream(arguments.streams)
+            each.request_us.clear()
+            each.token_us.clear()
+        for turn in range(arguments.rounds):
+            sides = (other, ours) if turn % 2 else (ours, other)
+            for each in sides:
+                await each.ask(arguments.requests)
+            for each in sides:
+                await each.stream(arguments.streams)
+    for name, theirs, mine in (
+        ("request", other.request_us, ours.request_us),
+        ("paced token", other.token_us, ours.token_us),
+    ):
+        spread = f"{min(theirs):.0f} to {max(theirs):.0f} us, {min(mine):.0f} to {max(mine):.0f} here"
+        print(
+            f"{name:<12} {statistics.median(theirs):8.1f} us there, {statistics.median(mine):8.1f} us here ({spread})"
+        )
+    line = {
+        "request_ratio": round(sum(ours.request_us) / sum(other.request_us), 3),
+        "token_ratio": round(sum(ours.token_us) / sum(other.token_us), 3),
+        "rounds": arguments.rounds,
+        "load": round(os.getloadavg()[0], 1),
+    }
+    print(msgspec.json.encode(line).decode())
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
