@@ -33,6 +33,9 @@ def parse(prompt: str) -> Gap | None:
 
 def _parse(prompt: str, family: Family) -> Gap | None:
     prefix_mark, suffix_mark, middle_mark = _written(family)
+    first = (prefix_mark, suffix_mark, *family.files, *([family.repository] if family.repository else []))
+    if not prompt.startswith(first):  # before a long text is searched through
+        return None
     marks = (prefix_mark, suffix_mark, *([middle_mark] if middle_mark else []))
     if any(prompt.count(mark) != 1 for mark in marks):
         return None
@@ -71,7 +74,7 @@ def _files(head: str, family: Family) -> tuple[Snippet, ...] | None:
     """What stood before the gap, file by file; None: text that does not belong there."""
     if family.repository and head.startswith(family.repository):
         head = head.removeprefix(family.repository).partition("\n")[2]
-    if not head.strip():
+    if not head:
         return ()
     if not head.startswith(family.files):
         return None

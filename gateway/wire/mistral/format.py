@@ -43,7 +43,7 @@ class FimFormat:
         return decode(self._decoder, body, FimRequest)
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        """As `prepare_fill`."""
+        """The gap without snippets: this API knows none. Raises a RequestError that names the field."""
         if asked.min_tokens:
             raise UnsupportedField(
                 f"'min_tokens' is {asked.min_tokens}; no least length can be asked for here. Leave it out, or give 0.",
