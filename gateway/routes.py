@@ -58,8 +58,9 @@ class ModelsController(Controller):
         """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        model = services.catalog.find(name.removeprefix("/"), key.may_use).model
-        key.require_model(model, services.catalog.models)
+        asked = name.removeprefix("/")
+        model = services.catalog.find(asked, key.may_use).model
+        key.require_model(model, asked, services.catalog.models)
         return _model(model)
 
 

@@ -42,13 +42,16 @@ class KeyRecord(msgspec.Struct, frozen=True):
         """Whether the project has access to the model and its tier."""
         return (self.models is None or model.name in self.models) and (self.tiers is None or model.tier in self.tiers)
 
-    def require_model(self, model: Model, models: Iterable[Model]) -> None:
-        """Raises ModelForbidden, which names what is missing, and those of `models` that may be used instead."""
+    def require_model(self, model: Model, asked: str, models: Iterable[Model]) -> None:
+        """Raises ModelForbidden, which names what is missing, and those of `models` that may be used instead.
+
+        asked: the name that was asked for; what an alias stands for is not told to those who may not use it.
+        """
         if self.may_use(model):
             return
-        what = f"model '{model.name}'"
+        what = f"model '{asked}'"
         if self.models is None or model.name in self.models:
-            what = f"tier '{model.tier.value}', which model '{model.name}' belongs to"
+            what = f"tier '{model.tier.value}', which model '{asked}' belongs to"
         usable = ", ".join(other.name for other in models if self.may_use(other)) or "none"
         raise ModelForbidden(
             f"Project {self.caller.project_id} does not have access to {what}. It may use: {usable}.", param="model"

@@ -18,6 +18,13 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: tuple[Pool, ...]
 
 
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A document as far as it has to be known to rename fields in it."""
+
+    models: Any
+    pools: list[dict[str, Any]]
+
+
 def encode(models: tuple[Model, ...], pools: tuple[Pool, ...]) -> str:
     """The document of a row."""
     return msgspec.json.encode(_Document(models, pools)).decode()
@@ -26,12 +33,12 @@ def encode(models: tuple[Model, ...], pools: tuple[Pool, ...]) -> str:
 def decode(version: int, document: str) -> DesiredState:
     """The state a row holds. Raises ConfigError for a document that this release cannot read."""
     try:
-        written = msgspec.json.decode(document, type=dict[str, Any])
-        for pool in written.get("pools", ()):
+        written = msgspec.json.decode(document, type=_Written)
+        for pool in written.pools:
             for old, new in _RENAMED.items():
                 if old in pool:
                     pool[new] = pool.pop(old)
-        content = msgspec.convert(written, _Document)
+        content = msgspec.convert(msgspec.structs.asdict(written), _Document)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"desired state, version {version}: {error}; was it written by a newer release? Upgrade this instance, "

@@ -121,7 +121,7 @@ class InferenceEndpoint(Generic[AskedT]):
                     del body  # what was asked has it all once more
                     arrival.model = asked.model or None
                     target = services.catalog.find(asked.model, key.may_use)
-                    key.require_model(target.model, services.catalog.models)
+                    key.require_model(target.model, asked.model, services.catalog.models)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
                     prepare = arrival.wire_format.prepare

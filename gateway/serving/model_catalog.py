@@ -15,6 +15,7 @@ from contracts.desired_state import DesiredState, Model
 from contracts.errors import ConfigError, ModelNotFound
 from contracts.generation import Tier
 from contracts.lease import Engine
+from contracts.misfit import shortened
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, Driver, strictest
 from engines.tokenizer.config import TokenizingConfig
@@ -95,7 +96,7 @@ class ModelCatalog:
             return self._for_editors(may_use)
         target = self._targets.get(name)
         if target is None:
-            names = self.names(may_use)
+            names, name = self.names(may_use), shortened(name)
             near = difflib.get_close_matches(name, names, 1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             available = ", ".join(names) or "none yet"

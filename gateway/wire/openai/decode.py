@@ -13,6 +13,7 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
 from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION
 from gateway.wire.openai.schema import (
+    MAX_MODEL_NAME,
     TOKEN_ID_TEXT,
     UNSUPPORTED_CHAT,
     AssistantMessage,
@@ -67,7 +68,8 @@ class Decoder:
                 "out here.",
                 param="model",
             )
-        request.model = model
+        # a URL holds 64 kB; no model that can be asked for in a body has a name that is cut here
+        request.model = model if len(model) <= MAX_MODEL_NAME else shortened(model)
         return request
 
     def _require_plain_arguments(self, request: ChatRequest) -> None:

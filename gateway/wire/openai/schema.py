@@ -33,6 +33,8 @@ Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
+MAX_MODEL_NAME = 256
+"""Characters."""
 TOKEN_ID_TEXT = "^[0-9]{1,10}$"
 LogitBias = Annotated[
     dict[str, Bias],
@@ -199,7 +201,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Fields both endpoints share."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    model: Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_NAME)]
     max_tokens: Positive | None = None
     n: Choices | None = None
     temperature: Temperature | None = None
@@ -248,7 +250,7 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
 class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/engines/{model}/completions, as OpenAI's first clients and Copilot's old plugin send it."""
 
-    model: Annotated[str, Meta(max_length=256)] = ""
+    model: Annotated[str, Meta(max_length=MAX_MODEL_NAME)] = ""
     """The path's is meant; another one here is refused."""
     nwo: Tag | None = None
     """Of Copilot's plugin, a repository's name: taken, without effect."""

@@ -90,7 +90,7 @@ async def test_a_project_uses_the_models_and_tiers_it_was_given(tenant: Tenant) 
         status, error, request_id = await tenant.ask(name)
         assert (status, error["code"], error["param"]) == (403, "model_access_denied", "model")
         assert error["type"] == "invalid_request_error"
-        assert "does not have access to model 'wide'" in error["message"]
+        assert f"does not have access to model '{name}'" in error["message"]
         assert error["message"].endswith(". It may use: narrow.")
         assert tenant.project["id"] in error["message"]
     status, error, _ = await tenant.ask("wid")

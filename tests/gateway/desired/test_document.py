@@ -25,7 +25,17 @@ def test_a_pools_field_is_read_by_its_name_in_earlier_releases() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"models":[],"pools":[{"name":"a","driver":"b","unknown":1}]}', '{"models":[]}', "[]"]
+    "text",
+    [
+        '{"models":[],"pools":[{"name":"a","driver":"b","unknown":1}]}',
+        '{"models":[],"pools":[],"unknown":1}',
+        '{"models":[],"pools":[1]}',
+        '{"models":[],"pools":["running_usage"]}',
+        '{"models":[],"pools":null}',
+        '{"models":null,"pools":[]}',
+        '{"models":[]}',
+        "[]",
+    ],
 )
 def test_what_this_release_cannot_read_is_a_configuration_error(text: str) -> None:
     with pytest.raises(ConfigError, match="desired state, version 3: "):

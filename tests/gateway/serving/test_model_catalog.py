@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool
-from contracts.errors import ConfigError, ModelNotFound
-from contracts.generation import Tier
+from contracts.errors import ConfigError, ModelForbidden, ModelNotFound
+from contracts.generation import Caller, Tier
 from contracts.lease import Engine
 from engines.drivers import registry as drivers
 from engines.drivers.base import Capabilities, strictest
+from gateway.auth.key_record import KeyRecord
+from gateway.limits.levels import Levels
 from gateway.serving.model_catalog import ModelCatalog
 
 
@@ -93,6 +96,41 @@ async def test_a_model_that_is_not_there_is_answered_with_those_that_may_be_used
     )
     with pytest.raises(ModelNotFound, match=r"does not exist\. Available: none yet\.$"):
         catalog.find("llama-70", lambda _: False)
+
+
+async def test_a_name_of_any_length_is_compared_and_repeated_in_part(
+    catalog: ModelCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL may hold 64 kB of it."""
+    compared: list[str] = []
+
+    def nothing_near(name: str, *_: object) -> list[str]:
+        compared.append(name)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", nothing_near)
+    await catalog.load(state(Pool("own", "sglang")))
+    with pytest.raises(ModelNotFound) as missing:
+        catalog.find("m" * 58_000, everything)
+    [name] = compared
+    assert len(name) <= 256
+    assert missing.value.message == f"The model '{name}' does not exist. Available: m."
+
+
+def test_a_model_that_may_not_be_used_is_refused_by_the_name_asked_for() -> None:
+    """What stands behind an alias is nobody's business who may not use it."""
+    secret = Model("secret-70b", Tier.CHAT, "own", 4_096, aliases=("smart",))
+    open_to_all = Model("open", Tier.AUTOCOMPLETE, "own", 4_096)
+    for key in (
+        KeyRecord(Caller("org", "project", "key"), Levels(), models=frozenset({"open"})),
+        KeyRecord(Caller("org", "project", "key"), Levels(), tiers=frozenset({Tier.AUTOCOMPLETE})),
+    ):
+        with pytest.raises(ModelForbidden) as refused:
+            key.require_model(secret, "smart", (secret, open_to_all))
+        assert "model 'smart'" in refused.value.message
+        assert refused.value.message.endswith("It may use: open.")
+        assert "secret" not in refused.value.message
+        key.require_model(open_to_all, "open", ())
 
 
 async def test_chat_models_are_those_with_a_template_or_of_the_tier(catalog: ModelCatalog) -> None:

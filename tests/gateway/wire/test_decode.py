@@ -224,3 +224,9 @@ def test_what_is_allowed_is_still_told_of_a_value_that_holds_a_path(decoder: Dec
     with pytest.raises(InvalidField, match=r"It must be one of: auto, default\.") as caught:
         chat(decoder, service_tier="A - at `$.messages[0].role`")
     assert "'A - at `$.messages[0].role`'" in caught.value.message
+
+
+def test_a_paths_model_is_no_longer_than_a_bodys_may_be(decoder: Decoder) -> None:
+    body = msgspec.json.encode({"prompt": "x"})
+    assert decoder.engine_completion(body, "m" * 256).model == "m" * 256
+    assert len(decoder.engine_completion(body, "m" * 58_000).model) < 256
