@@ -43,7 +43,6 @@ class FimFormat:
         return decode(self._decoder, body, FimRequest)
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
-        """As `prepare_fill`."""
         if asked.min_tokens:
             raise UnsupportedField(
                 f"'min_tokens' is {asked.min_tokens}; no least length can be asked for here. Leave it out, or give 0.",
