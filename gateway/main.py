@@ -125,9 +125,9 @@ def _refuse_strangers_port(host: str, port: int, journals: Path) -> None:
     Raises ConfigError when somebody listens on the port and no gateway of this deployment runs.
     """
     from gateway.http.listener import listened_on
-    from gateway.metering.journal.folder import written_now
+    from gateway.metering.journal.folder import writers
 
-    if listened_on(host, port) and not written_now(journals):
+    if listened_on(host, port) and not writers(journals):
         raise ConfigError(
             f"gateway.port: cannot listen on {host}:{port}: another program does, which may be another deployment's "
             f"gateway (none of this one's runs, by {journals}); stop it, or choose another port",

@@ -26,7 +26,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise ConfigError(
             f"the database {redacted(settings.database_url)} cannot be reached ({error}); is Slipstream up on this "
-            f"data folder? ({command('status')})"
+            f"data folder? ({command('status')}){_elsewhere(settings)}"
         ) from None
     try:
         yield connection
@@ -44,3 +44,10 @@ async def ownership_warning(settings: Settings) -> str | None:
 
     async with connected(settings) as connection:
         return OWNED if await may_alter(connection) else None
+
+
+def _elsewhere(settings: Settings) -> str:
+    """What helps where the embedded database was tried because nothing named another."""
+    if settings.local.database_url:
+        return ""
+    return "; if its processes were started one by one, name their settings with --config"

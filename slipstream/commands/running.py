@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -17,6 +17,9 @@ from slipstream.commands.options import (
     running_settings,
 )
 from slipstream.table import table
+
+if TYPE_CHECKING:
+    from infra.local.folders import DataFolder
 
 DOWN_TIMEOUT_S = 120.0
 
@@ -56,7 +59,7 @@ def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
                 row = f"{process.name:<24}{process.state:<20}{pid:>8}{process.restarts:>10}{uptime:>10}  {process.url}"
                 print(f"  {row.rstrip()}")
         elif replicas is None:
-            print(f"nothing runs on {folder.path}", file=sys.stderr)
+            print(_without_supervisor(folder, deployment), file=sys.stderr)
         rows = [(replica.id, replica.pool, replica.state, replica.url) for replica in replicas or ()]
         for line in table(("engine", "pool", "state", "url"), rows) if replicas is not None else ():
             print(f"  {line}")
@@ -75,24 +78,56 @@ def down(deployment: Deployment) -> None:
     """
     folder = load_settings(deployment.config_file, local__data=deployment.data).data
     if not folder.lock_file.exists():
-        print(f"{folder.path} holds no deployment of `slipstream up`; name its folder with --data", file=sys.stderr)
+        print(_nothing_to_stop(folder, deployment), file=sys.stderr)
         sys.exit(1)
-    if not asyncio.run(_stop(folder.control_socket, folder.lock_file)):
+    if not asyncio.run(_stop(folder)):
         print(f"still stopping after {DOWN_TIMEOUT_S:g} s; see {folder.logs}", file=sys.stderr)
         sys.exit(1)
 
 
-async def _stop(control_socket: Path, lock_file: Path) -> bool:
+def _without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
+    """What is known of a data folder on which neither `up` nor a router answers."""
+    if not folder.path.is_dir():
+        return f"there is no folder {folder.path}; name the deployment's with --data"
+    gateways = _gateways(folder)
+    said = f"`slipstream up` does not run on {folder.path}, " + (
+        f"but {gateways}" if gateways else "nor does a gateway"
+    )
+    if deployment.config_file is not None:
+        return f"{said}; the router does not answer"
+    return f"{said}; a router or worker that was started by itself is found by its settings: name them with --config"
+
+
+def _nothing_to_stop(folder: DataFolder, deployment: Deployment) -> str:
+    if not folder.path.is_dir():
+        return f"there is no folder {folder.path}; name the deployment's with --data"
+    said = f"{folder.path} holds no deployment of `slipstream up`"
+    if deployment.data is None:
+        said += "; name its folder with --data"
+    gateways = _gateways(folder)
+    return f"{said}; processes that were started one by one end on SIGTERM{f': {gateways}' if gateways else ''}"
+
+
+def _gateways(folder: DataFolder) -> str:
+    from gateway.metering.journal.folder import writers
+
+    return ", ".join(f"gateway {instance} (pid {pid})" for instance, pid in writers(folder.journal).items())
+
+
+async def _stop(folder: DataFolder) -> bool:
     """Ask, then wait until the supervisor has let go of the folder."""
     from infra.local.control import ask
     from infra.local.lock import held
 
-    if await ask(control_socket, "stop") is None and not held(lock_file):
-        print(f"nothing runs on {lock_file.parent}")
+    if await ask(folder.control_socket, "stop") is None and not held(folder.lock_file):
+        gateways = _gateways(folder)
+        print(
+            f"nothing of `slipstream up` runs on {folder.path}" + (f"; on SIGTERM end {gateways}" if gateways else "")
+        )
         return True
     try:
         async with asyncio.timeout(DOWN_TIMEOUT_S):
-            while held(lock_file):  # noqa: ASYNC110  another process's lock: there is nothing to wait on but itself
+            while held(folder.lock_file):  # noqa: ASYNC110  another process's lock: there is nothing to wait on but itself
                 await asyncio.sleep(0.05)
     except TimeoutError:
         return False

@@ -105,7 +105,9 @@ async def test_every_process_of_the_page_starts_alone_works_and_stops(operator: 
     await _until(everything[0], lambda: _answers(f"{gateway}/readyz"))
     async with receiver() as server:
         key = (
-            await operator.paste(f"slipstream keys create --create-missing --organization acme --project web {CONFIG}")
+            await operator.paste(
+                _told(f"slipstream keys create --create-missing --organization acme --project web {CONFIG}")
+            )
         ).strip()
         webhooks = f"slipstream webhooks create {server.url} --organization acme {CONFIG}"
         await operator.paste(_told(webhooks))

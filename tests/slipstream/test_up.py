@@ -324,7 +324,8 @@ def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     assert run("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
     down = run("down", *data)
     assert down.returncode == 1
-    assert down.stderr == f"{tmp_path / 'd'} holds no deployment of `slipstream up`; name its folder with --data\n"
+    assert down.stderr == f"there is no folder {tmp_path / 'd'}; name the deployment's with --data\n"
+    assert run("status", *data).stderr == down.stderr
     assert f"is Slipstream up on this data folder? (slipstream status --data {tmp_path / 'd'})" in _one_line(
         run("keys", "list", *data)
     )

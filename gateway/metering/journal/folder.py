@@ -31,15 +31,17 @@ _DAMAGED = ".bad"
 _WATERMARK = struct.Struct("<QQI")
 
 
-def written_now(journals: Path) -> bool:
-    """Whether a gateway holds one of the journals in this folder now: one of this deployment runs, or ends."""
-    for file in journals.glob("*/lock"):
-        with contextlib.suppress(OSError), file.open("rb") as lock:
+def writers(journals: Path) -> dict[str, str]:
+    """The gateways of this deployment that run, by the journals in this folder that are held now: instance to process
+    id, `unknown` where a full disk kept it from being noted."""
+    found = {}
+    for file in sorted(journals.glob("*/lock")):
+        with contextlib.suppress(OSError), file.open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for the moment until the file is closed
             except BlockingIOError:
-                return True
-    return False
+                found[file.parent.name] = lock.read().strip() or "unknown"
+    return found
 
 
 class JournalFolder:

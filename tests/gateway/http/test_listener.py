@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 
 from gateway.http.listener import bind, listened_on
 from gateway.metering.journal.disk import Disk
-from gateway.metering.journal.folder import JournalFolder, written_now
+from gateway.metering.journal.folder import JournalFolder, writers
 
 
 def test_a_port_counts_from_its_first_listener_to_its_last_and_not_while_connections_fade() -> None:
@@ -32,14 +33,14 @@ def test_a_port_counts_from_its_first_listener_to_its_last_and_not_while_connect
 
 
 def test_a_deployments_gateways_are_known_by_the_journals_they_hold(tmp_path: Path) -> None:
-    assert not written_now(tmp_path / "journal")
+    assert not writers(tmp_path / "journal")
     folders = [JournalFolder(tmp_path / "journal" / name, Disk()) for name in "01"]
     for folder in folders:
         folder.lock(timeout_s=0)
-    assert written_now(tmp_path / "journal")
+    assert writers(tmp_path / "journal") == {"0": str(os.getpid()), "1": str(os.getpid())}
     folders[0].unlock()
-    assert written_now(tmp_path / "journal")
+    assert writers(tmp_path / "journal") == {"1": str(os.getpid())}
     folders[1].unlock()
-    assert not written_now(tmp_path / "journal")
+    assert not writers(tmp_path / "journal")
     folders[0].lock(timeout_s=0)
     folders[0].unlock()
