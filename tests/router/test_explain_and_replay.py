@@ -76,7 +76,8 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     explanation = await asyncio.to_thread(run, router_commands.router, ["explain", "req_l1"])
     assert f"> {lease.engine.replica_id}" in explanation.stdout
     assert "regret" in explanation.stdout
-    assert "regret: by how much" in explanation.stderr
+    for word in ("regret: by how much", "blocks: parts of the prompt", "objective: time to first token"):
+        assert word in explanation.stderr
     table = await asyncio.to_thread(run, fleet_commands.fleet, [])
     assert "headroom" in table.stdout
     for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
