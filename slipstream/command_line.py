@@ -1,7 +1,7 @@
 """The root of the command line: an option that there is not is answered with one that may be meant, or with its place.
 
-click proposes whatever is somewhat alike (`--help` for `--email`), and does not know that a command takes the same thing
-without an option.
+click proposes whatever is somewhat alike (`--help` for `--email`), and does not know that a command takes the same
+thing without an option.
 """
 
 from __future__ import annotations
