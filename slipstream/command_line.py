@@ -26,16 +26,17 @@ class CommandLine(click.Group):
 
 
 def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
-    """The same error, proposing only what is nearly the same name; for the name of an argument, how that is given."""
+    """The error to tell, with only what is nearly the same name; for the name of an argument, how that is given."""
     name = error.option_name.lstrip("-")
-    error.possibilities = [
+    if error.ctx is not None:
+        for argument in error.ctx.command.params:
+            if isinstance(argument, click.Argument) and argument.name == name.replace("-", "_"):
+                metavar = argument.make_metavar(error.ctx)
+                message = f"{error.message} {metavar} is given without an option's name."
+                return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
+    alike = [
         option
         for option in error.possibilities or ()
         if SequenceMatcher(None, name, option.lstrip("-")).ratio() >= ALIKE
     ]
-    command = error.ctx.command if error.ctx is not None else None
-    for argument in command.params if command is not None else ():
-        if isinstance(argument, click.Argument) and argument.name == name.replace("-", "_"):
-            error.message = f"{error.message} {argument.make_metavar(error.ctx)} is given without an option's name."  # type: ignore[arg-type]
-            error.possibilities = []
-    return error
+    return click.NoSuchOption(error.option_name, error.message, alike, error.ctx)
