@@ -18,7 +18,7 @@ from contracts.errors import (
     MethodNotAllowed,
     SlipstreamError,
 )
-from gateway.admin.controllers import PREFIX, admin_operations
+from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
 from gateway.admin.openapi import admin_document
 from gateway.admin.request import refusal_of
 from gateway.auth.scopes import Scope
@@ -62,6 +62,8 @@ BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]
 """Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
 SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
 """What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
+ADMINISTERED = frozenset(each.path for each in OPERATIONS)
+"""Paths of the admin API, below its own."""
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +128,7 @@ def _translated(request: Request[Any, Any, Any], error: Exception, max_body_byte
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return unknown_url(request.method, request.url.path, SERVED)
+            return unknown_url(request.method, request.url.path, SERVED, ADMINISTERED)
         if error.status_code == 405:
             return _wrong_method(request, error)
         if error.status_code == 413:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from router.core.record import Record
 
 LEGEND = (
+    "blocks: parts of the prompt by which prefixes are compared, of 64 tokens, or of 256 bytes where a gateway has no\n"
+    "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length\n"
     "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
     "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
     "regret: by how much the first token came later than the best other replica was predicted to bring it; what the\n"

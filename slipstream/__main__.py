@@ -7,6 +7,7 @@ import sys
 import click
 
 from contracts.errors import ConfigError, SlipstreamError
+from slipstream.command_line import CommandLine
 from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
 from slipstream.commands.autocomplete import autocomplete
@@ -32,7 +33,7 @@ from slipstream.commands.usage import usage
 from slipstream.commands.webhooks import webhooks
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="slipstream")
 def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""

@@ -34,7 +34,7 @@ def render(
         if model.tier is tier
     ]
     if key is not None:
-        lines.append(_line("your key", key, 'tenant "demo"; shown once, stored hashed'))
+        lines.append(_line("your key", key, 'organization "demo"; shown once, stored hashed'))
     elif key_held:
         lines.append(_line("your key", "as shown at the first start", f"make another: {make_key}"))
     else:

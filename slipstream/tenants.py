@@ -85,7 +85,7 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Tabl
     )
     if not found:
         raise NotFound(
-            f"{what} {which!r}: none has this id, display form or name; `{command(f'{what}s list')}` shows them"
+            f"{what} {which!r}: none has this id, sk-slip-… or name; `{command(f'{what}s list')}` shows them"
         )
     live: list[UUID] = [row["id"] for row in found if row["live"]]
     return only(what, which, live or [found[0]["id"]])

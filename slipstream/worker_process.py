@@ -7,12 +7,14 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler
+from celery.exceptions import SecurityWarning
 from celery.worker import state
 
 from contracts.errors import ServiceError, SlipstreamError, in_words
@@ -52,15 +54,20 @@ class WorkerProcess:
         signals.worker_ready.connect(self._begin, weak=False)
         signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
         # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
-        worker = self._app.Worker(
-            queues=list(queues),
-            pool="solo",
-            concurrency=1,
-            without_gossip=True,
-            without_mingle=True,
-            without_heartbeat=True,
-            quiet=True,  # its banner is printed, not logged: where the log's disk is full, that ends the start
-        )
+        with warnings.catch_warnings():
+            # to root it recommends an option of its own command; who runs us is for units and containers to say
+            warnings.filterwarnings("ignore", "You're running the worker with superuser privileges", SecurityWarning)
+            worker = self._app.Worker(
+                queues=list(queues),
+                pool="solo",
+                concurrency=1,
+                without_gossip=True,
+                without_mingle=True,
+                without_heartbeat=True,
+                quiet=True,  # its banner is printed, not logged: where the log's disk is full, that ends the start
+            )
+        if os.geteuid() == 0:
+            logger.warning("worker: it runs as root, and needs none of root's rights; give it an account of its own")
         try:
             worker.start()
         finally:

@@ -102,7 +102,10 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
     seen: set[str] = set()
     for name, text in connection.query_params.multi_items():
         if name not in kind.__struct_fields__:
-            raise validation_error(f"Object contains unknown field `{name}`", kind)
+            known = ", ".join(kind.__struct_fields__) or "none"
+            raise validation_error(
+                f"Object contains unknown field `{name}`", kind, not_part=f"is not known here; there are: {known}."
+            )
         if not _storable(text):
             raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)
         if name in seen and not takes_several(kind, name):

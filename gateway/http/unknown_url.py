@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from contracts.errors import NotFound
 
@@ -36,22 +36,27 @@ MOST_COMPARED = 200
 _ALIKE = 0.8
 
 
-def unknown_url(method: str, path: str, served: Mapping[str, str]) -> NotFound:
+def unknown_url(
+    method: str, path: str, served: Mapping[str, str], administered: Collection[str] = frozenset()
+) -> NotFound:
     """The refusal, with the address that was meant where that can be told.
 
-    served: the methods of the paths that clients of models ask for.
+    served: the methods of the paths that clients of models ask for. administered: the admin API's paths below its own,
+    `{name}` for what varies.
     """
     shown = path if len(path) <= MOST_COMPARED else f"{path[:MOST_COMPARED]}…"
-    advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served)
+    advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served, administered)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
 
 
-def _advice(path: str, served: Mapping[str, str]) -> str:
+def _advice(path: str, served: Mapping[str, str], administered: Collection[str]) -> str:
     steps = [step for step in path.split("/") if step not in ("", VERSION[1:])]
     if not steps:
         return f"{VERSION} is a base URL. {_all(served)}"
     if steps[0] == "admin":
-        return f"The admin API is {ADMIN}; GET {ADMIN}/openapi.json describes it."
+        meant = _meant_of_administration(steps[1:], administered)
+        said = f"Did you mean {ADMIN}{meant}?" if meant else f"The admin API is {ADMIN};"
+        return f"{said} GET {ADMIN}/openapi.json describes it."
     bare = path.removeprefix(VERSION)
     if _versioned(path) and bare in served and not _versioned(bare):
         return f"Did you mean {served[bare]} {bare}? Its clients' base URL is this address without {VERSION}."
@@ -68,6 +73,17 @@ def _advice(path: str, served: Mapping[str, str]) -> str:
         if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
             return f"Did you mean {known[near[0]]} {near[0]}?"
     return _all(served) if _versioned(path) else "GET / says what this address serves."
+
+
+def _meant_of_administration(steps: list[str], administered: Collection[str]) -> str:
+    """The path with its mistyped steps put right, where that leads somewhere; else empty."""
+    words = {step for path in administered for step in path.split("/") if step and not step.startswith("{")}
+    mended = [(difflib.get_close_matches(step, words, 1, _ALIKE) or [step])[0] for step in steps]
+    for path in administered:
+        known = path.strip("/").split("/")
+        if len(known) == len(mended) and all(a.startswith("{") or a == b for a, b in zip(known, mended, strict=True)):
+            return "/" + "/".join(mended)
+    return ""
 
 
 def _versioned(path: str) -> bool:

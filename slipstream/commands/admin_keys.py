@@ -81,7 +81,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @deployment_options
 @click.argument("which")
 def revoke(deployment: Deployment, which: str) -> None:
-    """Revoke the admin key WHICH (its id, its display form or its name), for good and at once."""
+    """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.admin_keys import AdminKey, revoke_admin_key
     from slipstream.administration import administer

@@ -111,7 +111,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @deployment_options
 @click.argument("which")
 def revoke(deployment: Deployment, which: str) -> None:
-    """Revoke the key WHICH (its id, its display form or its name), for good, everywhere within a second."""
+    """Revoke the key WHICH (its id, its sk-slip-… as in the list, or its name), for good, everywhere within 1 s."""
     from gateway.admin.resources.keys import revoke_key
     from slipstream.administration import administer
     from slipstream.tenants import key_named
@@ -131,8 +131,8 @@ def revoke(deployment: Deployment, which: str) -> None:
 @click.option("--end-previous", is_flag=True, help="End the secret of an earlier rotation that still opens.")
 @click.argument("which")
 def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, which: str) -> None:
-    """Give the key WHICH (its id, its display form or its name) a new secret and print it; the old one opens until
-    the end of the overlap."""
+    """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one
+    opens until the end of the overlap."""
     from gateway.admin.key_resource import Rotation
     from gateway.admin.resources.keys import KEYS, rotate_key
     from slipstream.administration import administer

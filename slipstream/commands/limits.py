@@ -49,7 +49,7 @@ class Amount(click.ParamType[object]):
 def subject_options(function: Function) -> Function:
     """`--organization`, `--project`, `--key`: whose limits."""
     for option in (
-        click.option("--key", help="A key's own limits: its id, its display form or its name."),
+        click.option("--key", help="A key's own limits: its id, its sk-slip-… as `keys list` shows it, or its name."),
         click.option("--project", help="A project's limits: id or name."),
         click.option("--organization", default="demo", show_default=True, help="Id or name."),
     ):

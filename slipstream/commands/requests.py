@@ -46,7 +46,7 @@ def requests() -> None:
 @deployment_options
 @organization_option
 @click.option("--project", help="Only this one's: id or name.")
-@click.option("--key", help="Only this one's: its id, its display form or its name.")
+@click.option("--key", help="Only this one's: its id, its sk-slip-… as `keys list` shows it, or its name.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only these, as 429.")
 @click.option("--error-code", help="Only these, as insufficient_quota.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)

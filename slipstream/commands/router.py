@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     """Say why REQUEST_ID was placed where it was, or refused, and how that turned out.
 
     The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
-    counted from 0, as in the ledger.
+    counted from 0, as in the ledger. Exit code 1 when no decision about it is remembered.
     """
     from contracts.request_id import request_id_of
     from router.control.client import ControlClient
@@ -64,7 +65,9 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
         return
-    click.echo(told(records))
+    click.echo(told(records), err=not records)
+    if not records:
+        sys.exit(1)
     if any(record.candidates for record in records):
         click.echo(LEGEND, err=True)
 

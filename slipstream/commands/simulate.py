@@ -45,7 +45,8 @@ PEAK_HOURS = (20.5, 21.5)
     multiple=True,
     metavar="NAME",
     help="Give it several times: ours, smg, smg_events, dynamo, round_robin, least_load, consistent_hash, or "
-    "core:POLICY, ours with another of its policies.  [default: ours, smg, dynamo, least_load]",
+    "core:POLICY, ours with another of its policies. smg is Shepherd Model Gateway's rule, dynamo NVIDIA Dynamo's."
+    "  [default: ours, smg, dynamo, least_load]",
 )
 @click.option(
     "--load", "loads", default="1,2,3", show_default=True, metavar="RATES", help="Requests per second and replica."

@@ -76,13 +76,17 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     explanation = await asyncio.to_thread(run, router_commands.router, ["explain", "req_l1"])
     assert f"> {lease.engine.replica_id}" in explanation.stdout
     assert "regret" in explanation.stdout
-    assert "regret: by how much" in explanation.stderr
+    for word in ("regret: by how much", "blocks: parts of the prompt", "objective: time to first token"):
+        assert word in explanation.stderr
     table = await asyncio.to_thread(run, fleet_commands.fleet, [])
     assert "headroom" in table.stdout
     for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
         assert column in table.stderr
     for command, arguments in ((router_commands.router, ["explain", "req_l1"]), (fleet_commands.fleet, [])):
         assert not (await asyncio.to_thread(run, command, [*arguments, "--json"])).stderr
+    unknown = await asyncio.to_thread(run, router_commands.router, ["explain", "nonsense"])
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "no decision about this request on record" in unknown.stderr
 
 
 async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connect) -> None:

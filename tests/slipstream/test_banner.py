@@ -30,7 +30,7 @@ def test_the_first_start_shows_everything_once() -> None:
         "Slipstream is up                      http://127.0.0.1:8000      (Ctrl-C stops it)",
         "  chat           slipstream-chat      embedded engine, 1 replica, 2,048 tokens",
         "  autocomplete   slipstream-code      embedded engine, 1 replica, 2,048 tokens",
-        '  your key       sk-slip-abc          tenant "demo"; shown once, stored hashed',
+        '  your key       sk-slip-abc          organization "demo"; shown once, stored hashed',
     ]
     assert lines[4].startswith("  try            curl -N http://127.0.0.1:8000/v1/chat/completions -H ")
     assert len(lines) == 5

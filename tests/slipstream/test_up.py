@@ -88,7 +88,7 @@ async def _kept(data: Path) -> int:
 async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deployment: Deployment) -> None:
     first_block = deployment.up()
     assert first_block[0].startswith("Slipstream is up")
-    assert 'tenant "demo"; shown once, stored hashed' in first_block[2]
+    assert 'organization "demo"; shown once, stored hashed' in first_block[2]
     before = deployment.processes()
     assert set(before) == EXPECTED
     assert {process.state for process in before.values()} == {"ready"}

@@ -40,6 +40,15 @@ async def test_a_moment_is_told_by_example(people: People, value: object) -> Non
     assert (answer.status, answer.body["error"]["message"]) == (400, f"Invalid value for 'valid_from': {MOMENT}")
 
 
+async def test_a_parameter_there_is_not_is_answered_with_those_there_are(people: People) -> None:
+    operator = await people.operator()
+    answer = await operator.ask("GET", f"/organizations/{UUID(int=0)}/requests?decision=refused")
+    message = answer.body["error"]["message"]
+    assert (answer.status, answer.body["error"]["param"]) == (400, "decision")
+    assert message.startswith("Unknown parameter: 'decision' is not known here; there are: limit, cursor, ")
+    assert "error_code" in message
+
+
 async def test_a_price_of_a_model_that_is_not_served_is_made_and_warned_of(people: People) -> None:
     operator = await people.operator()
     served = (await operator.ask("GET", "/me")).status

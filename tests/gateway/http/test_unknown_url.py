@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contracts.errors import NotFound
-from gateway.app import SERVED
+from gateway.app import ADMINISTERED, SERVED
 from gateway.http.unknown_url import MOST_COMPARED, NOT_SERVED, unknown_url
 
 CHAT = "Did you mean POST /v1/chat/completions?"
@@ -16,6 +16,25 @@ LIST = (
     "Served: POST /v1/chat/completions, POST /v1/completions, POST /v1/fim/completions, POST /infill, GET /v1/models."
 )
 ADMIN = "The admin API is /admin/v1; GET /admin/v1/openapi.json describes it."
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/admin/v1/organization", "/organizations"),
+        ("/admin/v1/organization/0193/project", "/organizations/0193/projects"),
+        ("/admin/organizations", "/organizations"),
+        ("/admin/v1/price/7", "/prices/7"),
+        ("/admin/v1/organizations/0193/webhook", "/organizations/0193/webhooks"),
+        ("/admin/v1/nothing/like/it", ""),
+        ("/admin/v1/organizations/0193/nothing/more", ""),
+        ("/admin", ""),
+    ],
+)
+def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) -> None:
+    message = unknown_url("GET", path, SERVED, ADMINISTERED).message
+    said = f"Did you mean /admin/v1{meant}? GET /admin/v1/openapi.json describes it." if meant else ADMIN
+    assert message == f"Unknown request URL: GET {path}. {said}"
 
 
 @pytest.mark.parametrize(
