@@ -73,7 +73,7 @@ class Gateway:
         self._url = url
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=KEPT_S),
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers={"user-agent": "slipstream-lsp"} | ({"authorization": f"Bearer {key}"} if key else {}),
             timeout=aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S),
         )
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
-from contracts.generation import Caller
+from contracts.generation import Caller, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
@@ -54,6 +54,7 @@ class _OpenAiFormat:
             generation.include_usage,
             seen=usage,
             read_error=read_error,
+            counts_characters=generation.tier is Tier.AUTOCOMPLETE,
         )
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:

@@ -18,7 +18,7 @@ from contracts.errors import SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ReadError, decoded, error_in, has_text
+from gateway.wire.chunk import ReadError, decoded, error_in, has_text, texts_in, texts_of
 from gateway.wire.usage_tracker import UsageTracker
 
 ENGINE_PRIVATE = b',"matched_stop":null'
@@ -36,8 +36,6 @@ class Relay:
 
     satisfied = False
     """Clients get all that the engine writes."""
-    characters = None
-    """Counting them would mean to decode every event."""
     __slots__ = (
         "_choices",
         "_finished_choices",
@@ -51,6 +49,7 @@ class Relay:
         "_running",
         "_splitter",
         "_usage",
+        "characters",
         "created",
         "done",
         "error",
@@ -69,8 +68,10 @@ class Relay:
         *,
         seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
+        counts_characters: bool = False,
     ) -> None:
-        """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`."""
+        """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
+        counts_characters: at the price of reading the text of every event."""
         self._id = response_id
         self._model = model
         self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
@@ -84,6 +85,7 @@ class Relay:
         self._read_error = read_error
         self._running: bytes | None = None
         """The running usage of the event that was rewritten last."""
+        self.characters: int | None = 0 if counts_characters else None
         self.created = 0
         self.events = 0
         self.text_seen = False
@@ -135,6 +137,8 @@ class Relay:
             return self._unusual(payload)
         self.events += 1
         self._usage.passed(payload, self._running)
+        if self.characters is not None:
+            self.characters += sum(len(text) for index, text in texts_in(payload) if index == 0)
         if not self.text_seen:
             self.text_seen = has_text(msgspec.json.decode(payload))
         return b"data: " + rewritten + b"\n\n"
@@ -189,6 +193,8 @@ class Relay:
         choices = chunk.get("choices") or []
         self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
         self.text_seen = self.text_seen or has_text(chunk)
+        if self.characters is not None:
+            self.characters += sum(len(text) for index, text in texts_of(chunk) if index == 0)
         if not choices:
             return b""  # the usage event: ours is made in `finish`
         event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))

@@ -298,7 +298,11 @@ async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
         query = "SELECT type, characters FROM gateway.completion_events WHERE strpos(request_id, $1) > 0"
         while not (rows := await database.fetch(query, request_id)):  # noqa: ASYNC110  gateways store them by rounds
             await asyncio.sleep(0.02)
+        query = "SELECT client FROM gateway.request_traces WHERE strpos(request_id, $1) > 0"
+        while not (client := await database.fetchval(query, request_id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     assert [tuple(row) for row in rows] == [("select", len(ANSWER) - 6)]
+    assert client == "slipstream-lsp"
 
 
 async def test_the_key_comes_from_the_editor_and_is_taken_from_the_environment_else(

@@ -376,3 +376,18 @@ def test_usage_that_cannot_be_read_is_no_usage() -> None:
     relay.feed(sse(chunk("a")))
     relay.feed(sse(chunk("b", usage={"prompt_tokens": "many"})))
     assert relay.usage is None
+
+
+@pytest.mark.parametrize("running_usage", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_characters_are_counted_where_it_is_asked_and_as_a_whole_answers(running_usage: bool, size: int) -> None:
+    stream = engine_stream(running_usage, role_first=True)
+    counting, plain = Relay(OURS, MODEL, 1, False, counts_characters=True), Relay(OURS, MODEL, 1, False)
+    whole = Collector(OURS, MODEL, 1)
+    for at in range(0, len(stream), size):
+        piece = stream[at : at + size]
+        assert counting.feed(piece) == plain.feed(piece)
+        whole.feed(piece)
+    assert counting.characters == whole.characters
+    assert counting.characters
+    assert plain.characters is None
