@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -79,6 +80,9 @@ def test_a_worker_whose_servers_are_away_leaves_when_told(
     _until(worker, lambda: b"Cannot connect to redis" in (tmp_path / "worker.log").read_bytes())
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(LEAVE_S) == 0
+    log = (tmp_path / "worker.log").read_bytes()
+    assert b"--uid" not in log  # an option of Celery's command, not of ours
+    assert (b"it runs as root" in log) == (os.geteuid() == 0)
 
 
 def test_a_worker_whose_valkey_refuses_to_write_waits_for_it(
