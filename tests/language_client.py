@@ -28,7 +28,7 @@ class Editor:
         self.uri = ""
         self._version = 0
 
-    def open(self, text: str, uri: str = "file:///work/a.py", language: str = "python") -> None:
+    def open(self, text: str, uri: str = "file:///project/a.py", language: str = "python") -> None:
         """Show a document."""
         self.uri, self._version = uri, 1
         item = types.TextDocumentItem(uri, language, self._version, text)

@@ -181,7 +181,7 @@ async def test_a_document_that_is_closed_or_unknown_has_no_completions(
     coding: Deployment, engine: FakeEngineProcess
 ) -> None:
     async with on(coding) as opened:
-        opened.uri = "file:///work/never-opened.py"
+        opened.uri = "file:///project/never-opened.py"
         assert await opened.complete(0, 0) == []
         opened.open(TEXT)
         document = types.TextDocumentIdentifier(opened.uri)
