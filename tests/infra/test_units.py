@@ -93,3 +93,8 @@ def test_compose_runs_commands_there_are_on_files_there_are(tmp_path: Path) -> N
 def test_the_image_copies_what_there_is() -> None:
     for line in re.findall(r"^COPY (?!--from)(.*)$", (COMPOSE / "Dockerfile").read_text(), re.M):
         assert (ROOT / line.split()[0]).exists(), line
+
+
+def test_the_passwords_beside_the_compose_file_go_into_no_commit_and_no_image() -> None:
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert "**/.env" in (ROOT / ".dockerignore").read_text().splitlines()
