@@ -1,7 +1,7 @@
 """Runs the editors' own clients under node.
 
 They are npm packages, pinned with their hashes in `package-lock.json`: `npm ci --ignore-scripts` in this folder.
-Without node or them the tests skip and say so, unless `SLIPSTREAM_TEST_NODE=required`, as in CI.
+Without node or them the tests skip and say so, unless `TEST_NODE=required`, as in CI.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ def require_node() -> str:
     if missing is None:
         assert node is not None
         return node
-    if os.environ.get("SLIPSTREAM_TEST_NODE") == "required":
+    if os.environ.get("TEST_NODE") == "required":
         pytest.fail(f"live clients: {missing} is missing")
     pytest.skip(f"LIVE CLIENTS NOT TESTED: {missing} is missing")

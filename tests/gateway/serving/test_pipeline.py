@@ -65,7 +65,7 @@ async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(as
 
 
 def _requests_in_memory() -> list[object]:
-    return [found for found in gc.get_objects() if isinstance(found, InferenceRequest | StreamForwarder)]
+    return [found for found in gc.get_objects() if type(found) in (InferenceRequest, StreamForwarder)]
 
 
 async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event() -> None:
