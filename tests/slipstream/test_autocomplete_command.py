@@ -20,7 +20,7 @@ ACME = ("--organization", "acme")
 async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     """With an organization `acme` that made completions in 130 languages' names, and took half of the first's."""
     shell = Shell(fresh_postgres_url, data_folder)
-    await shell.must("keys", "create", *ACME, "--project", "web", "--name", "ci")
+    await shell.must("keys", "create", "--create-missing", *ACME, "--project", "web", "--name", "ci")
     connection = await asyncpg.connect(fresh_postgres_url)
     ids = [mint(time.time() - 60) for _ in range(130)]
     await connection.execute(
