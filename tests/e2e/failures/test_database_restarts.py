@@ -169,7 +169,9 @@ async def test_without_valkey_limited_keys_are_refused_or_held_to_a_local_share(
             assert total(samples, "slipstream_limits_unavailable_total", handled="local") >= 3
 
         async def counted_again() -> bool:
-            return total(await scrape(trial), "slipstream_limits_mode") == 0
+            async with fresh_connections() as client:
+                samples = samples_in(await client.get(local_metrics_url))
+            return total(await scrape(trial), "slipstream_limits_mode") == total(samples, "slipstream_limits_mode") == 0
 
         await until(counted_again)
         for _ in range(6):
