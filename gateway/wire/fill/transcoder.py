@@ -37,8 +37,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time in seconds, as the engine told it; 0: it did not."""
 
 
-class Framing(Protocol):
-    """How one request's answer is written."""
+class WholeFraming(Protocol):
+    """How one request's answer is written that is not streamed."""
+
+    def whole(self, answer: Answer) -> bytes:
+        """The body."""
+        ...
+
+
+class StreamFraming(Protocol):
+    """How one request's streamed answer is written."""
 
     def frame(self, text: str) -> bytes:
         """An event of a stream. text: never empty."""
@@ -48,24 +56,18 @@ class Framing(Protocol):
         """What ends a stream, behind all text."""
         ...
 
-    def whole(self, answer: Answer) -> bytes:
-        """The body of an answer that is not streamed."""
-        ...
-
 
 class _Transcoder:
     """What both have in common: one attempt's text."""
 
     def __init__(
         self,
-        framing: Framing,
         filled: Filled,
         usage: UsageTracker,
         read_error: ReadError,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """filled: `Prepared.details`. usage, read_error: as of `WireFormat.relay`. clock: seconds."""
-        self._framing = framing
         self._filled = filled
         self._usage = usage
         self._read_error = read_error
@@ -150,6 +152,17 @@ class _Transcoder:
 class FillRelay(_Transcoder):
     """A streamed answer."""
 
+    def __init__(
+        self,
+        framing: StreamFraming,
+        filled: Filled,
+        usage: UsageTracker,
+        read_error: ReadError,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(filled, usage, read_error, clock)
+        self._framing = framing
+
     def feed(self, data: bytes) -> bytes:
         """The events that may be sent at once."""
         text = self._read(data)
@@ -163,6 +176,17 @@ class FillRelay(_Transcoder):
 
 class FillCollector(_Transcoder):
     """An answer that is sent whole."""
+
+    def __init__(
+        self,
+        framing: WholeFraming,
+        filled: Filled,
+        usage: UsageTracker,
+        read_error: ReadError,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(filled, usage, read_error, clock)
+        self._framing = framing
 
     def feed(self, data: bytes) -> bytes:
         """Takes the engine's bytes; never has anything to send before the end."""

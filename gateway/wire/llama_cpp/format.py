@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from contracts.errors import SlipstreamError
 from contracts.generation import Caller
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.errors import Headers, status_of
+from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
-from gateway.wire.format import EVENT_STREAM, Transcoder
-from gateway.wire.key_header import authorization_of
+from gateway.wire.format import Transcoder
 from gateway.wire.llama_cpp.answer import Framing, Wanted
 from gateway.wire.llama_cpp.decode import Decoder
 from gateway.wire.llama_cpp.errors import error_body
@@ -20,28 +17,14 @@ from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
 from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
 from gateway.wire.llama_cpp.several import SeveralCollector
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class _LlamaCppFormat:
+class _LlamaCppFormat(FillFormat):
     """What both have in common."""
-
-    stream_headers = EVENT_STREAM
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = Decoder()
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
-
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """llama.cpp has no limits and its clients read no counters; a refusal's `Retry-After` says when to come
-        back."""
-        return []
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         filled, wanted = _details(prepared)
@@ -55,20 +38,12 @@ class _LlamaCppFormat:
         framing = Framing(prepared.generation, wanted, truncated=filled.truncated)
         return FillCollector(framing, filled, usage, read_error)
 
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
     def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
         return error_body(error)
 
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """As the last event, with `data:` before it like all others."""
-        return b"data: " + error_body(error) + b"\n\n"
-
 
 def _details(prepared: Prepared) -> tuple[Filled, Wanted]:
-    filled = prepared.details
-    assert isinstance(filled, Filled)
+    filled = filled_of(prepared)
     assert isinstance(filled.details, Wanted)
     return filled, filled.details
 

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import msgspec
 
-from contracts.errors import SlipstreamError, UnsupportedField
+from contracts.errors import UnsupportedField
 from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
-from gateway.wire.errors import Headers, body_of, status_of
+from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.prepare import prepare_fill
-from gateway.wire.fill.request import Filled, FillRequest
+from gateway.wire.fill.request import FillRequest
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
-from gateway.wire.format import EVENT_STREAM
-from gateway.wire.key_header import authorization_of
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class FimFormat:
+class FimFormat(FillFormat):
     """POST /v1/fim/completions."""
 
     name = "fim"
-    stream_headers = EVENT_STREAM
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = msgspec.json.Decoder(FimRequest)
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
 
     def decode(self, body: bytes) -> FimRequest:
         """Raises a RequestError that names the field."""
@@ -70,35 +62,12 @@ class FimFormat:
         generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
         return msgspec.structs.replace(prepared, generation=generation)
 
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """Mistral's clients read none."""
-        return []
-
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillRelay:
-        return FillRelay(_framing(request_id, prepared), _filled(prepared), usage, read_error)
+        return FillRelay(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        return FillCollector(_framing(request_id, prepared), _filled(prepared), usage, read_error)
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        """Clients of this shape read the status and show the text; people read OpenAI's JSON."""
-        return body_of(error)
-
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        """No [DONE] follows it."""
-        return b"data: " + body_of(error) + b"\n\n"
+        return FillCollector(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
 
 
 def _framing(request_id: str, prepared: Prepared) -> FimFraming:
     return FimFraming(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.model, int(time.time()))
-
-
-def _filled(prepared: Prepared) -> Filled:
-    assert isinstance(prepared.details, Filled)
-    return prepared.details

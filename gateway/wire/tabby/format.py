@@ -3,39 +3,28 @@ answer is one that both read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from contracts.errors import SlipstreamError
 from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
-from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.fill.request import Filled
+from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.transcoder import Answer, FillCollector
-from gateway.wire.format import EVENT_STREAM
-from gateway.wire.key_header import authorization_of
 from gateway.wire.prepared import Prepared, Target
-from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.tabby.prepare import prepare_segments
 from gateway.wire.tabby.schema import SegmentsRequest
 from gateway.wire.usage_tracker import UsageTracker
 
 
-class TabbyFormat:
+class TabbyFormat(FillFormat):
     """POST /v1/completions with `segments`. Never streamed."""
 
     name = "tabby"
-    stream_headers = EVENT_STREAM
 
     def __init__(self, config: RequestConfig) -> None:
         self._decoder = msgspec.json.Decoder(SegmentsRequest)
-
-    def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
-        return authorization_of(headers)
 
     def decode(self, body: bytes) -> SegmentsRequest:
         """Raises a RequestError that names the field."""
@@ -46,32 +35,13 @@ class TabbyFormat:
     ) -> Prepared:
         return await prepare_segments(asked, request_id, caller, salt, target)
 
-    def headers(self, request_id: str) -> Headers:
-        return [(b"x-request-id", request_id.encode())]
-
-    def rate_headers(self, state: RateLimitStatus) -> Headers:
-        """Tabby has none."""
-        return []
-
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
         """Nothing asks for it: `stream` is no field of a request."""
         return self.collect(request_id, prepared, usage, read_error)
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        filled = prepared.details
-        assert isinstance(filled, Filled)
         framing = _Framing(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.model)
-        return FillCollector(framing, filled, usage, read_error)
-
-    def error_status(self, error: SlipstreamError) -> int:
-        return status_of(error)
-
-    def error_body(self, error: SlipstreamError, request_id: str) -> bytes:
-        """Agents read the status alone; people read OpenAI's JSON."""
-        return body_of(error)
-
-    def error_event(self, error: SlipstreamError, request_id: str) -> bytes:
-        return b"data: " + body_of(error) + b"\n\n"
+        return FillCollector(framing, filled_of(prepared), usage, read_error)
 
 
 class _Framing:
@@ -80,12 +50,6 @@ class _Framing:
     def __init__(self, answer_id: str, model: str) -> None:
         self._id = answer_id
         self._model = model
-
-    def frame(self, text: str) -> bytes:
-        raise NotImplementedError
-
-    def last(self, answer: Answer) -> bytes:
-        raise NotImplementedError
 
     def whole(self, answer: Answer) -> bytes:
         usage = answer.usage
