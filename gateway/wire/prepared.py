@@ -10,6 +10,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.prefix import PrefixChain, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.gap import Gap
 from gateway.wire.language import known_language
 
 
@@ -53,6 +54,11 @@ class Prepared(msgspec.Struct, frozen=True):
     """Of the code that is completed, as `known_language` names it; None where the client does not say."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
+    gap: Gap | None = None
+    """What is to be filled; None: nothing is. It is not what the model is shown, which may be less."""
+    rules: msgspec.Struct | None = None
+    """By which the format ends a gap's answer though the model goes on; equal ones end equal texts alike. None: by
+    none, for the client wants what the model writes."""
 
 
 def prepared(
@@ -68,6 +74,8 @@ def prepared(
     session: str = "",
     language: str = "",
     details: object = None,
+    gap: Gap | None = None,
+    rules: msgspec.Struct | None = None,
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price. language: as the client names it."""
     model = target.model
@@ -84,7 +92,8 @@ def prepared(
     )
     chain = of_generation(generation, counted.ids)
     named = known_language(language)
-    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, named, details)
+    tokens = counted.tokens, counted.exact, counted.bound
+    return Prepared(generation, *tokens, session, chain, named, details, gap, rules)
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:

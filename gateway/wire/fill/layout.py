@@ -16,8 +16,8 @@ from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
 from gateway.wire.fill.related import as_text, has_files, within
-from gateway.wire.fill.request import Snippet
 from gateway.wire.fill.window import LOOKED_AT, Window, window
+from gateway.wire.gap import Gap, Snippet
 from gateway.wire.prepared import Counted, Target, estimate
 from gateway.wire.text_prompt import counted_texts
 
@@ -25,16 +25,6 @@ SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
 LEAST_TOKENS = 4
 """Of text that a window must have room for, its marks not counted."""
-
-
-class Gap(msgspec.Struct, frozen=True):
-    r"""What is to be filled; line ends are `\n` where the model is to see them as such."""
-
-    prefix: str
-    suffix: str
-    snippets: tuple[Snippet, ...] = ()
-    path: str = ""
-    language: str = ""
 
 
 class LaidOut(msgspec.Struct, frozen=True):

@@ -6,8 +6,9 @@ The model is shown `\n` line ends whatever the file has; the transcoders give th
 from __future__ import annotations
 
 from contracts.generation import Caller, Sampling
-from gateway.wire.fill.layout import Gap, lay_out
-from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.fill.layout import lay_out
+from gateway.wire.fill.request import Filled, FillRequest
+from gateway.wire.gap import Gap, Snippet
 from gateway.wire.language import language_of_path
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 
@@ -58,6 +59,8 @@ async def prepare_fill(
         session=asked.session,
         language=asked.language or language_of_path(asked.path),
         details=filled,
+        gap=gap,
+        rules=asked.rules,
     )
 
 

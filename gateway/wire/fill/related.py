@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engines.tokenizer.fill import FillTemplate
-from gateway.wire.fill.request import Snippet
 from gateway.wire.fill.window import LOOKED_AT, Counts
+from gateway.wire.gap import Snippet
 
 HASH = "python ruby perl r shell shellscript bash sh zsh yaml yml toml make makefile dockerfile elixir py rb pl ex"
 DASHES = "lua sql haskell hs ada elm"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from engines.tokenizer.fill import FAMILIES, Family
-from gateway.wire.fill.request import Snippet
+from gateway.wire.gap import Snippet
 
 BEGINNINGS = ("<s>", "<|endoftext|>", "<bos>", "<｜begin▁of▁sentence｜>")
 """Begin-of-text tokens as clients write them; the tokenizer puts its own."""

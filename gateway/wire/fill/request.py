@@ -5,13 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.wire.fill.stop_rules import StopRules
-
-
-class Snippet(msgspec.Struct, frozen=True):
-    """Text of another file, or of another place in this one, that may help."""
-
-    path: str
-    text: str
+from gateway.wire.gap import Snippet
 
 
 class FillRequest(msgspec.Struct, frozen=True, kw_only=True):

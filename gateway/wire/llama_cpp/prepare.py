@@ -7,8 +7,9 @@ import msgspec
 from contracts.generation import Caller, Sampling, TextPrompt
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.rendered import parse
-from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.fill.stop_rules import StopRules
+from gateway.wire.gap import Snippet
 from gateway.wire.llama_cpp.answer import Wanted
 from gateway.wire.llama_cpp.decode import choices, predict
 from gateway.wire.llama_cpp.schema import Common, InfillRequest, LlamaCompletionRequest

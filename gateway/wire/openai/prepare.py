@@ -14,8 +14,9 @@ import msgspec
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
-from gateway.wire.fill.layout import Gap, lay_out
+from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import parse
+from gateway.wire.gap import Gap
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
     MAX_PROMPTS,
@@ -110,6 +111,7 @@ async def prepare_completion(
         stream=bool(request.stream),
         include_usage=_include_usage(request),
         session=request.user or "",
+        gap=gap,
     )
 
 

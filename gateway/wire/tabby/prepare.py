@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contracts.generation import Caller
 from gateway.wire.fill.prepare import prepare_fill
-from gateway.wire.fill.request import FillRequest, Snippet
+from gateway.wire.fill.request import FillRequest
+from gateway.wire.gap import Snippet
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.tabby.schema import Segments, SegmentsRequest
 

@@ -16,7 +16,8 @@ from contracts.generation import TextPrompt
 from engines.tokenizer.fill import FAMILIES, FillTemplate
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
-from gateway.wire.fill.request import Filled, FillRequest, Snippet
+from gateway.wire.fill.request import Filled, FillRequest
+from gateway.wire.gap import Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
 

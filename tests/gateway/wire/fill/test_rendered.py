@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from gateway.wire.fill.rendered import parse
-from gateway.wire.fill.request import Snippet
+from gateway.wire.gap import Snippet
 
 RENDERED = {
     "qwen": "<|fim_prefix|>{p}<|fim_suffix|>{s}<|fim_middle|>",

@@ -1,0 +1,25 @@
+"""What is to be filled, as far as it is not the format's own: what one request's gap has to do with another's is
+decided by it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    """Text of another file, or of another place in this one, that may help."""
+
+    path: str
+    text: str
+
+
+class Gap(msgspec.Struct, frozen=True):
+    r"""A place in a file; line ends are `\n` where the model is to see them as such."""
+
+    prefix: str
+    """All text before the cursor that the client sent."""
+    suffix: str
+    """All text behind it."""
+    snippets: tuple[Snippet, ...] = ()
+    path: str = ""
+    language: str = ""
