@@ -53,6 +53,12 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """Class: where a pool is full, a higher one goes first and a lower one is shed first."""
     share: float = 1.0
     """The tenant's weight among tenants that wait: twice the share, twice the tokens."""
+    affinity: bytes = b""
+    """Opaque: what the request belongs with, such as the file it completes. Asks with the same one have the same place
+    on the ring of replicas; empty: their session has, or how their prompts begin."""
+    idle_replica: str = ""
+    """For work that nobody waits for: only this replica will do, and only while it serves nobody. Such an ask never
+    waits, and its refusal counts as nobody's."""
 
 
 class Lease(msgspec.Struct, frozen=True):

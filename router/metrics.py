@@ -16,6 +16,7 @@ from router.core.decisions import Decision, Granted, ProbeGeneration, Refused
 from router.core.dispatcher import Dispatcher
 from router.core.fleet import Fleet
 from router.core.pool import PoolState
+from router.core.reasons import Reason
 from router.core.replica import Health, Replica
 from router.core.shed_rate import ShedRates
 
@@ -88,7 +89,7 @@ class RouterMetrics:
         if isinstance(decision, Granted):
             self.grants.labels(decision.lease.engine.replica_id).inc()
             self.queue_seconds.observe(decision.lease.queued_s)
-        elif isinstance(decision, Refused):
+        elif isinstance(decision, Refused) and decision.cause is not Reason.NOT_IDLE:
             self.sheds.labels(decision.code, decision.cause.value).inc()
         elif isinstance(decision, ProbeGeneration):
             self.generation_probes.labels(decision.replica_id).inc()

@@ -162,6 +162,7 @@ class Attempt:
             prefix_hashes=prepared.chain.hashes,
             excluded_replicas=self.failed_on,
             session_id=f"{organization_id}:{prepared.session}" if prepared.session else "",
+            affinity=prepared.file,
         )
 
     def placed(self, engine: Engine) -> Placed:

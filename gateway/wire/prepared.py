@@ -48,6 +48,10 @@ class Prepared(msgspec.Struct, frozen=True):
     """The most that the engine can count for all prompts: what is reserved of budgets."""
     session: str = ""
     """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
+    file: bytes = b""
+    """Which file a gap is in, as `gateway.wire.fill.file_identity` has it; empty: no gap, or nothing names it."""
+    warm_up: bool = False
+    """Only the prompt is wanted in an engine's cache: nobody has typed."""
     chain: PrefixChain = PrefixChain("bytes", b"")
     """What the router knows the prompt by."""
     language: str | None = None
@@ -72,6 +76,8 @@ def prepared(
     stream: bool,
     include_usage: bool = False,
     session: str = "",
+    file: bytes = b"",
+    warm_up: bool = False,
     language: str = "",
     details: object = None,
     gap: Gap | None = None,
@@ -91,9 +97,20 @@ def prepared(
         cache_salt=salt,
     )
     chain = of_generation(generation, counted.ids)
-    named = known_language(language)
-    tokens = counted.tokens, counted.exact, counted.bound
-    return Prepared(generation, *tokens, session, chain, named, details, gap, rules)
+    return Prepared(
+        generation,
+        counted.tokens,
+        counted.exact,
+        counted.bound,
+        session=session,
+        file=file,
+        warm_up=warm_up,
+        chain=chain,
+        language=known_language(language),
+        details=details,
+        gap=gap,
+        rules=rules,
+    )
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:

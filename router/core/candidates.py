@@ -90,6 +90,9 @@ class PlacementContext:
             return False
         if replica.id in ask.excluded_replicas:
             return False
+        if ask.idle_replica and (replica.id != ask.idle_replica or replica.leases or replica.foreign):
+            self.why = Reason.NOT_IDLE
+            return False
         if replica.id in self._away:
             self.why = Reason.AVOIDED
             return False

@@ -271,7 +271,7 @@ class Dispatcher:
             if pool is not None:
                 pool.avoidance.answered(_organization_of(live), replica.id)
         if pool is not None:
-            if live.lease is not None and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
+            if live.lease is not None and live.pool and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 pool.wait_estimator.ended(now - live.since)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:

@@ -55,7 +55,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         if pool.token_teachers.admits(ask.organization_id):
             pool.latency_model.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
-    if end.finish is Finish.COMPLETE:
+    if end.finish is Finish.COMPLETE and not ask.idle_replica:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
         pool.ended_well()
     pool.predicted_cached_tokens += live.prompt_tokens - live.uncached_tokens

@@ -52,6 +52,9 @@ class Placer:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
         pool = self.fleet.pool_for(waiting)
+        if ask.idle_replica:
+            self._place_idle(pool, waiting, now, out)
+            return
         slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
         if slo is not None:
             waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
@@ -76,6 +79,14 @@ class Placer:
             if waiting.tpot_slo_s and waiting.pool:
                 self._shed_load(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
+
+    def _place_idle(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
+        """Work that nobody waits for: granted beside nobody, or refused without having been asked for."""
+        if len(pool.queue) or not self._place(pool, waiting, now, out):
+            connection, ask = waiting.session.connection, waiting.ask
+            if connection is not None:
+                reason = f"{ask.model}: {Reason.NOT_IDLE.sentence}."
+                out.append(Refused(connection, ask.lease_id, Overloaded.code, reason, None, Reason.NOT_IDLE))
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
         """Places may have come free: grant them to those whose turn it is."""
@@ -199,7 +210,7 @@ class Placer:
             running=replica.decoding,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
-            pool=pool.name,
+            pool="" if ask.idle_replica else pool.name,
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
@@ -209,13 +220,15 @@ class Placer:
         pool.index.hold(replica.slot, context.match)
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        pool.queue.charge(tenant, waiting.length_class, candidate.uncached_tokens, context.growth_tokens)
-        pool.queue.served(tenant)
+        if not ask.idle_replica:
+            pool.queue.charge(tenant, waiting.length_class, candidate.uncached_tokens, context.growth_tokens)
+            pool.queue.served(tenant)
         self.hold(session, live, now)
         pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
-        pool.owe(work_s, waiting.tpot_slo_s, pool.queue.over_share(tenant), now)
-        self.sheds.granted(ask.tier.value)
-        pool.served.count(waiting.length, True)
+        if not ask.idle_replica:
+            pool.owe(work_s, waiting.tpot_slo_s, pool.queue.over_share(tenant), now)
+            self.sheds.granted(ask.tier.value)
+            pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
         return True
 

@@ -30,6 +30,8 @@ class Reason(Enum):
     TTFT = "ttft", "no engine would begin to answer in time"
     TPOT = "tpot", "running streams would wait too long for their next token"
 
+    NOT_IDLE = "not_idle", "the replica has other work, and nobody waits for this"
+
     # what refused it before its deadline
     QUEUE_FULL = "queue_full", "every place is taken and the queue is full"
     TURN_TOO_LATE = "turn_too_late", "its turn would come after its deadline"

@@ -16,11 +16,14 @@ from router.core.replica import Replica
 POINTS = 64
 """Per replica of average weight."""
 KEY_BLOCKS = 4
-"""Blocks of the prompt that make the key where there is no session: about what conversations of one kind share."""
+"""Blocks of the prompt that make the key where nothing is named: about what conversations of one kind share."""
 
 
 def affinity_key(ask: LeaseRequest) -> int:
-    """Where on the ring an ask belongs: by its session, else by how its prompt begins, else by its own id."""
+    """Where on the ring an ask belongs: by what it names itself, else by its session, else by how its prompt begins,
+    else by its own id."""
+    if ask.affinity:
+        return xxhash.xxh3_64_intdigest(ask.affinity)
     if ask.session_id:
         return xxhash.xxh3_64_intdigest(ask.session_id.encode())
     hashes = ask.prefix_hashes

@@ -59,7 +59,7 @@ class LiveLease(msgspec.Struct):
     observed_s: float = 0.0
     """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
     pool: str = ""
-    """Whose queue counts it for its tenant; empty: none, or one that is gone."""
+    """Whose queue counts it for its tenant; empty: none, nobody waits for it, or one that is gone."""
     length_class: int = 0
     tpot_slo_s: float = 0.0
     """Promised time per token; 0: none."""

@@ -51,6 +51,8 @@ def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
             session_id=ask.session_id,
             priority=ask.priority,
             share=ask.share,
+            affinity=ask.affinity,
+            idle_replica=ask.idle_replica,
         )
     )
 
@@ -76,6 +78,8 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
         session_id=message.session_id,
         priority=message.priority,
         share=message.share or 1.0,
+        affinity=message.affinity,
+        idle_replica=message.idle_replica,
     )
 
 

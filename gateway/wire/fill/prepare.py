@@ -6,6 +6,7 @@ The model is shown `\n` line ends whatever the file has; the transcoders give th
 from __future__ import annotations
 
 from contracts.generation import Caller, Sampling
+from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.gap import Gap, Snippet
@@ -57,6 +58,8 @@ async def prepare_fill(
         stream=asked.stream,
         include_usage=asked.include_usage,
         session=asked.session,
+        file=file_identity(salt, asked.session, asked.path, asked.prefix),
+        warm_up=asked.warm_up,
         language=asked.language or language_of_path(asked.path),
         details=filled,
         gap=gap,

@@ -62,7 +62,9 @@ async def _continued(
         max_tokens, temperature=asked.temperature, top_p=asked.top_p, seed=asked.seed, stop=_stops(asked)
     )
     stream = bool(asked.stream)
-    return prepared(counted, sampling, request_id, caller, salt, target, stream=stream, details=filled)
+    return prepared(
+        counted, sampling, request_id, caller, salt, target, stream=stream, warm_up=filled.warm_up, details=filled
+    )
 
 
 def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...]) -> FillRequest:

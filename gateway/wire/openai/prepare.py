@@ -14,6 +14,7 @@ import msgspec
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
+from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import parse
 from gateway.wire.gap import Gap
@@ -111,6 +112,7 @@ async def prepare_completion(
         stream=bool(request.stream),
         include_usage=_include_usage(request),
         session=request.user or "",
+        file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         gap=gap,
     )
 

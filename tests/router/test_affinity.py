@@ -1,0 +1,119 @@
+"""Requests of one file go to one replica whatever their prompts begin with, and nobody's work to one that is idle."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from contracts.prefix import chain_tokens, root
+from router.core.decisions import Granted
+from router.core.reasons import Reason
+from router.core.ring import affinity_key
+from router.protocol import messages
+from tests.router.core_driver import Core, refused
+from tests.router.fakes import ask, fleet
+
+REPLICAS = ("r1", "r2", "r3", "r4")
+
+
+def prompt(dice: random.Random, tokens: int = 1_024) -> bytes:
+    """The chain of a prompt that nobody has seen."""
+    return chain_tokens(root("m"), [dice.randrange(1_000) for _ in range(tokens)]).hashes
+
+
+def test_what_an_ask_names_comes_before_its_session_and_its_prompt() -> None:
+    plain = ask("a")
+    named = msgspec.structs.replace(plain, affinity=b"file")
+    dice = random.Random(1)
+    for session in ("", "one", "other"):
+        other = msgspec.structs.replace(named, session_id=session, prefix_hashes=prompt(dice), lease_id="b")
+        assert affinity_key(other) == affinity_key(named)
+    assert len({affinity_key(one) for one in (plain, named, msgspec.structs.replace(plain, affinity=b"g"))}) == 3
+
+
+def test_it_crosses_the_line() -> None:
+    one = msgspec.structs.replace(ask("a"), affinity=bytes(range(16)), idle_replica="r1")
+    message = messages.acquire(one, one.deadline_s)
+    assert messages.ask_of(message.acquire) == one
+    assert messages.ask_of(messages.acquire(ask("b"), 1).acquire).affinity == b"", "as a gateway of before asks"
+
+
+def places(policy: str, *, named: bool) -> dict[int, Counter[str]]:
+    """Where 20 files' prompts went, ten of each and none like another."""
+    core, dice = Core(fleet(replicas=REPLICAS, max_concurrency=64), policy), random.Random(7)
+    found: dict[int, Counter[str]] = {}
+    for number in range(200):
+        file = number % 20
+        fields = {"prefix_hashes": prompt(dice), "prefix_kind": "tokens", "prompt_tokens": 1_024}
+        where = core.placed(f"l{number}", affinity=b"file %d" % file if named else b"", **fields)
+        core.over(f"l{number}", 1_024)
+        found.setdefault(file, Counter())[where] += 1
+    return found
+
+
+@pytest.mark.parametrize("policy", ["prefix", "consistent_hash"])
+def test_a_files_requests_stay_together_though_their_prompts_have_nothing_in_common(policy: str) -> None:
+    together = places(policy, named=True)
+    assert all(len(seen) == 1 for seen in together.values())
+    assert len({next(iter(seen)) for seen in together.values()}) > 1, "the files are spread"
+    assert all(len(seen) > 1 for seen in places(policy, named=False).values()), "without a name they wander"
+
+
+def test_its_place_is_left_while_its_replica_is_full() -> None:
+    core = Core(fleet(replicas=REPLICAS, max_concurrency=2))
+    where = [core.placed(f"l{number}", affinity=b"file") for number in range(8)]
+    assert Counter(where) == dict.fromkeys(REPLICAS, 2)
+
+
+def test_work_that_nobody_waits_for_goes_to_its_idle_replica_only() -> None:
+    core = Core(fleet(replicas=REPLICAS))
+    assert core.placed("warm", idle_replica="r3", affinity=b"elsewhere") == "r3"
+    (no,) = refused(core.ask("second", idle_replica="r3"))
+    assert (no.lease_id, no.cause, no.retry_after_s) == ("second", Reason.NOT_IDLE, None)
+    core.over("warm")
+    busy = core.placed("a")
+    assert refused(core.ask("third", idle_replica=busy))
+    other = next(one for one in REPLICAS if one != busy)
+    assert core.placed("fourth", idle_replica=other) == other
+    assert refused(core.ask("fifth", idle_replica="gone"))
+
+
+def test_it_gives_way_to_those_who_wait() -> None:
+    core = Core(fleet(replicas=("r1", "r2"), max_concurrency=1, r2=0.0))
+    core.placed("a")
+    assert not core.ask("b"), "waits"
+    core.polled("r2")
+    assert refused(core.ask("warm", idle_replica="r2"))
+
+
+def test_it_is_on_nobodys_account() -> None:
+    core = Core(fleet(replicas=("r1", "r2")))
+    pool = core.core.fleet.pools["pool"]
+    core.placed("real", organization_id="o")
+    core.over("real")
+    tenant = pool.queue.tenant("o")
+    before = tenant.counter, pool.outputs.expected("m", "o", 1_000), pool.debt_s, core.core.placer.sheds.asks.copy()
+    core.placed("warm", organization_id="o", idle_replica="r1", prompt_tokens=2_000)
+    assert pool.queue.held_tokens == 0
+    assert refused(core.ask("no", organization_id="o", idle_replica="r1"))
+    core.began("warm", 0.1)
+    core.over("warm", 2_000, 1)
+    after = tenant.counter, pool.outputs.expected("m", "o", 1_000), pool.debt_s, core.core.placer.sheds.asks.copy()
+    assert after == before
+    assert core.core.placer.sheds.refusals.get("chat", 0) == 0
+
+
+def test_what_it_computed_is_known_to_be_there() -> None:
+    core, dice = Core(fleet(replicas=REPLICAS)), random.Random(3)
+    fields = {"prefix_hashes": prompt(dice), "prefix_kind": "tokens", "prompt_tokens": 1_024}
+    for replica in ("r2", "r4"):
+        core.placed(f"warm-{replica}", idle_replica=replica, **fields)
+        core.over(f"warm-{replica}", 1_024, 1)
+        (next_one,) = core.ask(f"next-{replica}", **fields)
+        assert isinstance(next_one, Granted)
+        assert next_one.lease.engine.replica_id == replica
+        core.over(f"next-{replica}", 1_024, cached=1_000)
+        fields = {**fields, "prefix_hashes": prompt(dice)}
