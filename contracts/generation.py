@@ -63,6 +63,11 @@ class Sampling(msgspec.Struct, frozen=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+    """Tokens before which no end token or stop id may end a text; only for dialects that can keep it. Stop texts end it
+    nevertheless."""
+    stop_ids: tuple[int, ...] = ()
+    """Token ids that end a text, beside the model's own end tokens; only for dialects that take them."""
     logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
     """Number of alternatives per position; 0 is the chosen token alone; None is off."""

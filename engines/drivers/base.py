@@ -36,6 +36,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     tools_in_prompt: ToolsInPrompt = "all"
     """Which of a request's tools are put into the prompt. callable: none where `tool_choice` is "none"; chosen: none
     likewise, and only the one that it names."""
+    stop_ids: bool = True
+    """A request may name token ids that end its text."""
+    min_tokens: bool = True
+    """A request may say how many tokens a text has at least."""
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
     prompts, and nobody may learn it, by a count or by a price."""

@@ -31,6 +31,8 @@ class OpenAIDriver(Driver):
             token_prompts=False,
             literal_text=False,
             usage_by_id=False,
+            stop_ids=False,
+            min_tokens=False,
             salted_cache=cache_salt,
         )
 

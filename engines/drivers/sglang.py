@@ -55,6 +55,10 @@ class SGLangDriver(Driver):
         # told once, at the end, where tokens were guessed ahead
         body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
+        if generation.sampling.min_tokens:
+            body["min_tokens"] = generation.sampling.min_tokens
+        if generation.sampling.stop_ids:
+            body["stop_token_ids"] = generation.sampling.stop_ids
         if generation.priority:
             body["priority"] = generation.priority
         if generation.cache_salt:

@@ -26,6 +26,8 @@ class Sampling(msgspec.Struct, frozen=True):
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     """Ids that end the text, the model's own end tokens included unless they are to be ignored."""
+    min_tokens: int = 0
+    """None of `stop_ids` is picked before so many tokens are generated."""
     logprobs: int | None = None
     """Alternatives reported per token; 0: the chosen token alone; None: off."""
     score_prompt: bool = False

@@ -101,6 +101,8 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
         before = sequence
         if sequence.bias is not None:
             logits[row] += sequence.bias.to(logits.device)
+        if sequence.end_ids and not sequence.may_end(ahead):
+            logits[row, sequence.end_ids] = -torch.inf
         if (counts := sequence.counts_after(ahead)) is not None:
             sampling = sequence.sampling
             penalty = sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)

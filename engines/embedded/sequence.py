@@ -114,7 +114,10 @@ class Sequence:
                 self.bias[id_] = value
 
         greedy = sampling.temperature == 0 or sampling.top_k == 1
-        adjusted = self.bias is not None or self.counts is not None or self.guide is not None
+        ids = sorted(sampling.stop_ids) if sampling.min_tokens else []
+        self.end_ids = [id_ for id_ in ids if 0 <= id_ < vocabulary]
+        """What may not be picked before `min_tokens`."""
+        adjusted = bool(self.bias is not None or self.counts is not None or self.guide is not None or self.end_ids)
         self.greedy_only = greedy and not adjusted and sampling.logprobs is None
         """The likeliest token is all that is wanted of its logits."""
 
@@ -213,8 +216,9 @@ class Sequence:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether its drafts may branch: not where what may follow depends on the branch, by a penalty or a grammar."""
-        return self.counts is None and self.guide is None
+        """Whether its drafts may branch: not where what may follow depends on the branch, by a penalty, a grammar or
+        how many tokens there are."""
+        return self.counts is None and self.guide is None and not self.end_ids
 
     def count_drafts(self, accepted: int) -> None:
         """Its drafts were checked."""
@@ -228,6 +232,10 @@ class Sequence:
         if not self.draft_checks:
             return None
         return Speculated(self.draft_checks, self.drafts_checked, self.drafts_accepted)
+
+    def may_end(self, ahead: int) -> bool:
+        """Whether an end id may be picked behind the first `ahead` drafts."""
+        return self.completion_tokens + ahead >= self.sampling.min_tokens
 
     def counts_after(self, ahead: int) -> Tensor | None:
         """`counts` as they are if the first `ahead` drafts are right."""

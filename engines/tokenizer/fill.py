@@ -9,6 +9,9 @@ line after the middle token, as the beginning of what it continues, so that a ke
 prompt (EFIM, arXiv 2505.21889, by whole lines). A model that did not would take it for its own output. Nobody
 configures it for a pool: the folder that has the weights says it, as it does with the order.
 
+A completion ends at any of its family's marks and at the tokens its models put behind one (`ends`), whatever end
+tokens the model's own files name: a base model's do not name them all.
+
 Text of other files stands before all of it, each file behind the family's own token, as Qwen and StarCoder learnt
 repositories; Codestral learnt a line of text before each. Where a family has neither, it is written as comments.
 """
@@ -42,21 +45,28 @@ class Family(msgspec.Struct, frozen=True):
     """What stands before all of them."""
     file_line: str = ""
     """Text instead of a token: the line before each file."""
+    ends: tuple[str, ...] = ()
+    """What its models write behind a completion, beside the marks above; what a tokenizer lacks is passed over."""
 
 
 FAMILIES = (
-    Family(  # Slipstream, Qwen2.5-Coder, CodeGemma
+    Family(  # Slipstream, Qwen2.5-Coder, CodeGemma, Granite 4
         "<|fim_prefix|>",
         "<|fim_suffix|>",
         "<|fim_middle|>",
         files=("<|file_sep|>", "<|file_separator|>"),
         repository="<|repo_name|>",
+        ends=("<|endoftext|>", "<|fim_pad|>", "<|im_end|>"),
     ),
-    Family("<fim_prefix>", "<fim_suffix>", "<fim_middle>", files=("<file_sep>",)),  # StarCoder, StableCode, Granite
-    Family("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
-    Family("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
-    Family("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    Family("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    Family(  # StarCoder, StableCode, Granite
+        "<fim_prefix>", "<fim_suffix>", "<fim_middle>", files=("<file_sep>",), ends=("<|endoftext|>", "<fim_pad>")
+    ),
+    Family("<fim-prefix>", "<fim-suffix>", "<fim-middle>", ends=("<|endoftext|>", "<fim-pad>")),  # SantaCoder
+    Family(  # DeepSeek-Coder
+        "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", ends=("<｜end▁of▁sentence｜>", "<|EOT|>")
+    ),
+    Family("▁<PRE>", "▁<SUF>", "▁<MID>", ends=("▁<EOT>",)),  # CodeLlama
+    Family("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", ends=("<|endoftext|>",)),  # GLM
     # Codestral: the text after [PREFIX] is continued
     Family("[PREFIX]", "[SUFFIX]", None, order="spm", file_line="+++++ {path}\n"),
 )
@@ -77,6 +87,12 @@ class FillTemplate(msgspec.Struct, frozen=True):
     """What stands before each file, in front of its path; empty: files are part of the prefix."""
     file_line: str = ""
     """Before each file where it is part of the prefix, with `{path}`; empty: no way that the weights know."""
+    end_ids: tuple[int, ...] = ()
+    """Ids that end a completion, beside the tokenizer's `end_ids`."""
+    end_texts: tuple[str, ...] = ()
+    """Texts of these ids, for an engine that takes no ids."""
+    end_lines: tuple[str, ...] = ()
+    """Texts that end a completion and are no tokens."""
 
     def fill(
         self, leading: Sequence[int], prefix: str, suffix: str, encode: Callable[[str], Sequence[int]]
@@ -130,6 +146,9 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
         names = [name for name in (family.prefix, family.suffix, family.middle) if name is not None]
         if all(name in control.by_text for name in names):
             prefix_id, suffix_id, *middle_ids = (control.by_text[name].id for name in names)
+            marks = (*names, *family.files, *([family.repository] if family.repository else ()), *family.ends)
+            ends = {name: control.by_text[name].id for name in marks if name in control.by_text}
+            file_mark = family.file_line.partition("{path}")[0]
             return FillTemplate(
                 prefix_id,
                 suffix_id,
@@ -139,6 +158,9 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
                 repository_ids=_ids(control, (family.repository,)),
                 file_ids=_ids(control, family.files),
                 file_line=family.file_line,
+                end_ids=tuple(ends.values()),
+                end_texts=tuple(name.removeprefix("▁") for name in ends),
+                end_lines=(f"\n{file_mark}",) if file_mark else (),
             )
     return None
 

@@ -19,7 +19,7 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
 from engines.drivers.error_bodies import event_error
 
-SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details"}
+SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details", "min_tokens", "stop_token_ids"}
 EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
 CHAT_FIELDS = {
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logprobs",
@@ -61,6 +61,8 @@ samplings = st.builds(
     frequency_penalty=st.none() | unit,
     presence_penalty=st.none() | unit,
     stop=st.lists(words, max_size=2).map(tuple),
+    min_tokens=st.integers(0, 3),
+    stop_ids=st.lists(st.integers(0, 9), max_size=2).map(tuple),
     logit_bias=st.none() | st.just({"5": 1.0}),
     logprobs=st.none() | st.integers(0, 5),
 )
@@ -123,6 +125,8 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
     assert tuple(body.get("stop", ())) == sampling.stop
     assert body.get("logit_bias") == sampling.logit_bias
     if "rid" in EXTRAS[name]:
+        assert body.get("min_tokens", 0) == sampling.min_tokens
+        assert tuple(body.get("stop_token_ids", ())) == sampling.stop_ids
         assert body["rid"] == "req_1"
         assert body.get("priority", 0) == asked.priority
         assert body.get("cache_salt", "") == asked.cache_salt

@@ -54,7 +54,8 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     n: Count | None = None
-    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=32)] | None = None
+    """What a client may give, and what the gateway adds for a model's family."""
     seed: int | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
@@ -76,6 +77,8 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     min_p: Share | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    """No id ends the text before it has so many tokens; stop texts do."""
     speculation: bool | None = None
     """Ours: false checks no guesses for this request; the text is the same either way."""
     return_spec_tokens_details: bool | None = None

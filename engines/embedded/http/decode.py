@@ -171,6 +171,7 @@ class Decoder:
             logit_bias=self._logit_bias(body.logit_bias),
             stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
             stop_ids=end_ids | frozenset(body.stop_token_ids or ()),
+            min_tokens=_min_tokens(body, asked, room),
             logprobs=asked.logprobs,
             score_prompt=asked.score_prompt,
         )
@@ -202,6 +203,15 @@ class Decoder:
 def _require_stream(body: SamplingFields) -> None:
     if body.stream_options is not None and not body.stream:
         raise InvalidField("stream_options needs stream to be true.", param="stream_options")
+
+
+def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:
+    least, most = body.min_tokens or 0, room if asked.max_tokens is None else asked.max_tokens
+    if least > most:
+        raise InvalidField(f"min_tokens is {least}; at most {most} may be generated.", param="min_tokens")
+    if least and asked.guide is not None:
+        raise UnsupportedField("min_tokens cannot be combined with a form of the output.", param="min_tokens")
+    return least
 
 
 def _plain(message: dict[str, Any], at: int) -> dict[str, Any]:

@@ -11,20 +11,33 @@ from collections.abc import Sequence
 import msgspec
 
 from contracts.errors import ContextTooLong, UnsupportedField
-from contracts.generation import TextPrompt
+from contracts.generation import Sampling, TextPrompt
+from engines.drivers.base import Capabilities
+from engines.tokenizer.fill import FillTemplate
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
 from gateway.wire.fill.related import as_text, has_files, within
 from gateway.wire.fill.window import LOOKED_AT, Window, window
 from gateway.wire.gap import Gap, Snippet
-from gateway.wire.prepared import Counted, Target, estimate
+from gateway.wire.prepared import Counted, Target, estimate, output_limit
 from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
 LEAST_TOKENS = 4
 """Of text that a window must have room for, its marks not counted."""
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """What of a model's family ends a completion, beside its own end tokens."""
+
+    ids: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def added(self, sampling: Sampling) -> Sampling:
+        """Sampling that ends there too."""
+        return msgspec.structs.replace(sampling, stop=(*sampling.stop, *self.texts), stop_ids=self.ids)
 
 
 class LaidOut(msgspec.Struct, frozen=True):
@@ -35,14 +48,34 @@ class LaidOut(msgspec.Struct, frozen=True):
     """What of it is shown."""
     truncated: bool
     """Something of the file is not shown."""
+    max_tokens: int = 0
+    """The output limit: what was asked for, or as much of it as the prompt leaves."""
+    ends: Ends = Ends()
 
 
 async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Target, organization_id: str) -> LaidOut:
-    """asked_tokens: what the client wants the answer to have room for; None: `default`, or less where no window is
-    allowed and the context leaves less. Raises UnsupportedField for a model that fills no gaps, ContextTooLong where
-    the answer leaves no room, and as `counted_texts`."""
-    output_tokens = asked_tokens or (default if target.model.fim_window else 1)
-    tokenizer, room = target.tokenizer, target.model.context_tokens - output_tokens
+    """asked_tokens: the client's output limit; None: `default`. Where windows are allowed the prompt may have half of
+    the context, and a limit that does not fit beside it is lowered; else it is refused.
+
+    Raises UnsupportedField for a model that fills no gaps, ContextTooLong where the answer leaves no room, and as
+    `counted_texts`.
+    """
+    room = target.model.context_tokens - (asked_tokens or 1)
+    if target.model.fim_window:
+        room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
+    laid_out = await _laid_out(gap, room, target, organization_id)
+    limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
+    return msgspec.structs.replace(laid_out, max_tokens=limit)
+
+
+def _limit(asked: int | None, default: int, prompt_tokens: int, target: Target) -> int:
+    if not target.model.fim_window:
+        return output_limit(asked, default, prompt_tokens, target, "max_tokens")
+    return max(1, min(asked or default, target.model.context_tokens - prompt_tokens))
+
+
+async def _laid_out(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
+    tokenizer = target.tokenizer
     if tokenizer is None:
         return await _by_estimate(gap, room, target, organization_id)
     require_filling(tokenizer.tokenizer)
@@ -115,7 +148,15 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
         require_plain(tokenizer, suffix, "suffix")
         prompt = TextPrompt((prefix,), suffix)
     counted = Counted(prompt, len(ids), len(ids), True, len(ids))
-    return LaidOut(counted, suffix, truncated=shown != Window(0, len(gap.suffix)))
+    ends = ends_of(template, target.capabilities)
+    return LaidOut(counted, suffix, shown != Window(0, len(gap.suffix)), ends=ends)
+
+
+def ends_of(template: FillTemplate, capabilities: Capabilities) -> Ends:
+    """As ids where the engine takes them; else as texts, which it finds where it shows such tokens as text."""
+    if capabilities.stop_ids:
+        return Ends(template.end_ids, template.end_lines)
+    return Ends((), (*template.end_texts, *template.end_lines))
 
 
 async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
@@ -130,7 +171,7 @@ async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str
         shown = window(gap.prefix, gap.suffix, max(0, room - 2 * estimate(0) - _estimates([head])[0]), _estimates)
     prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
     counted = await counted_texts(TextPrompt((prefix,), suffix), target, organization_id)
-    return LaidOut(counted, suffix, truncated=shown != Window(0, len(gap.suffix)))
+    return LaidOut(counted, suffix, shown != Window(0, len(gap.suffix)))
 
 
 def _estimates(texts: Sequence[str]) -> list[int]:

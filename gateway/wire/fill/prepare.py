@@ -11,7 +11,7 @@ from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.gap import Gap, Snippet
 from gateway.wire.language import language_of_path
-from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.prepared import Prepared, Target, prepared
 
 FILL_DEFAULT_MAX_TOKENS = 64
 """About six lines: a completion is read between two keystrokes."""
@@ -34,7 +34,7 @@ async def prepare_fill(
     max_tokens = 1 if asked.warm_up else asked.max_tokens
     laid_out = await lay_out(gap, max_tokens, default, target, caller.organization_id)
     sampling = Sampling(
-        max_tokens=output_limit(max_tokens, default, laid_out.counted.longest, target, "max_tokens"),
+        max_tokens=laid_out.max_tokens,
         temperature=asked.temperature,
         top_p=asked.top_p,
         seed=asked.seed,
@@ -50,7 +50,7 @@ async def prepare_fill(
     )
     return prepared(
         laid_out.counted,
-        sampling,
+        laid_out.ends.added(sampling),
         request_id,
         caller,
         salt,

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from contracts.errors import UnsupportedField
+from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
@@ -36,11 +36,6 @@ class FimFormat(FillFormat):
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
         """The gap without snippets: this API knows none. Raises a RequestError that names the field."""
-        if asked.min_tokens:
-            raise UnsupportedField(
-                f"'min_tokens' is {asked.min_tokens}; no least length can be asked for here. Leave it out, or give 0.",
-                param="min_tokens",
-            )
         stop = asked.stop
         gap = FillRequest(
             model=asked.model,
@@ -54,8 +49,11 @@ class FimFormat(FillFormat):
             stream=bool(asked.stream),
         )
         prepared = await prepare_fill(gap, request_id, caller, salt, target)
+        least = asked.min_tokens or 0
+        _require_served(least, prepared.generation.sampling.max_tokens, target)
         sampling = msgspec.structs.replace(
             prepared.generation.sampling,
+            min_tokens=least,
             frequency_penalty=asked.frequency_penalty,
             presence_penalty=asked.presence_penalty,
         )
@@ -67,6 +65,21 @@ class FimFormat(FillFormat):
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
         return FillCollector(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
+
+
+def _require_served(min_tokens: int, max_tokens: int, target: Target) -> None:
+    if min_tokens and not target.capabilities.min_tokens:
+        raise UnsupportedField(
+            f"'min_tokens' is {min_tokens}; this model's engines cannot be asked for a least length. Leave it out, or "
+            "give 0.",
+            param="min_tokens",
+        )
+    if min_tokens > max_tokens:
+        raise InvalidField(
+            f"'min_tokens' is {min_tokens}, and at most {max_tokens} tokens may be generated. Lower it, or raise "
+            "'max_tokens'.",
+            param="min_tokens",
+        )
 
 
 def _framing(request_id: str, prepared: Prepared) -> FimFraming:

@@ -92,14 +92,15 @@ async def prepare_completion(
         field = "best_of" if tried > wanted else "n"
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
     gap = _gap(request, prompts, target)
+    asked = (request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS)
     if gap is not None:
-        asked = (request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS)
-        counted = (await lay_out(gap, *asked, target, caller.organization_id)).counted
+        laid_out = await lay_out(gap, *asked, target, caller.organization_id)
+        counted = laid_out.counted
+        sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs))
     else:
         prompt = TextPrompt(tuple(prompts), echo=bool(request.echo))
         counted = await counted_texts(prompt, target, caller.organization_id)
-    max_tokens = output_limit(request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS, counted.longest, target, "max_tokens")
-    sampling = _sampling(request, max_tokens, request.logprobs)
+        sampling = _sampling(request, output_limit(*asked, counted.longest, target, "max_tokens"), request.logprobs)
     if tried > wanted:
         sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
     return prepared(

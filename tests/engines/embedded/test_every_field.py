@@ -48,7 +48,7 @@ def test_every_field_of_the_sdk_is_known_or_refused_by_its_name(names: list[str]
 
 @pytest.mark.parametrize(("kind", "own"), [(ChatBody, {"messages": [{}]}), (CompletionBody, {"prompt": "x"})])
 def test_a_field_nobody_knows_is_refused_too(kind: type, own: dict[str, Any]) -> None:
-    body = msgspec.json.encode({"model": "m", **own, "min_tokens": 3})
+    body = msgspec.json.encode({"model": "m", **own, "minimum_tokens": 3})
     with pytest.raises(UnknownField) as error:
         decode_body(body, kind)
-    assert error.value.param == "min_tokens"
+    assert error.value.param == "minimum_tokens"

@@ -192,12 +192,26 @@ async def test_what_must_be_called_strictly_or_alone_is_held_to_it(client: opena
             assert len(message.tool_calls or ()) <= 1
 
 
-async def test_stop_strings_up_to_sixteen(client: openai.AsyncOpenAI) -> None:
-    stops = [f"#{at}#" for at in range(15)]
+async def test_stop_strings_up_to_thirty_two(client: openai.AsyncOpenAI) -> None:
+    stops = [f"#{at}#" for at in range(31)]
     answer = await chat(client, stop=[*stops, "capital"], temperature=0)
     assert answer.choices[0].message.content == "The "
     with pytest.raises(openai.BadRequestError, match="stop"):
         await chat(client, stop=[*stops, "a", "b"])
+
+
+async def test_no_end_token_before_the_least_number_of_tokens(client: openai.AsyncOpenAI) -> None:
+    plain = await chat(client, temperature=0)
+    short = plain.usage.completion_tokens
+    assert plain.choices[0].finish_reason == "stop"
+    for least in (short - 1, short, short + 5):
+        longer = await chat(client, temperature=0, extra_body={"min_tokens": least}, max_tokens=short + 5)
+        assert longer.usage.completion_tokens >= least
+        assert longer.choices[0].message.content.startswith(plain.choices[0].message.content)
+    with pytest.raises(openai.BadRequestError, match="min_tokens is 9"):
+        await chat(client, extra_body={"min_tokens": 9}, max_tokens=8)
+    with pytest.raises(openai.BadRequestError, match="form of the output"):
+        await chat(client, extra_body={"min_tokens": 1, "regex": "a+"})
 
 
 async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 
 from contracts.errors import ContextTooLong, SpecialToken, UnsupportedField
 from contracts.generation import TextPrompt
+from engines.drivers import registry as drivers
 from engines.tokenizer.fill import FAMILIES, FillTemplate
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.fill.layout import Ends, ends_of
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.gap import Snippet
@@ -98,16 +100,45 @@ async def test_whatever_the_file_the_prompt_and_its_answer_fit(
     )
 
     ids = ids_of(prepared)
-    assert len(ids) + max_tokens <= context
+    assert len(ids) + max_tokens <= context or max_tokens > context // 2
     assert prepared.prompt_tokens == prepared.prompt_tokens_bound == len(ids)
-    assert prepared.generation.sampling.max_tokens == max_tokens
+    assert prepared.generation.sampling.max_tokens == min(max_tokens, context - len(ids))
     assert sum(id_ in CODE.control_ids for id_ in ids) == 3, "only the template's own"
 
 
-async def test_an_answer_that_leaves_no_room_is_refused() -> None:
-    with pytest.raises(ContextTooLong) as refused:
-        await fill(target(CODE, context_tokens=100), "x", max_tokens=97)
-    assert refused.value.param == "max_tokens"
+async def test_a_limit_that_fills_the_context_is_lowered_and_the_prompt_has_half() -> None:
+    where = target(CODE, context_tokens=100)
+    short, long = await fill(where, "x", max_tokens=5_000), await fill(where, FILE, max_tokens=5_000)
+
+    assert short.generation.sampling.max_tokens == 100 - len(ids_of(short)) > 90
+    assert long.generation.sampling.max_tokens == 100 - len(ids_of(long)) >= 50
+    assert len(ids_of(long)) >= 30
+    with pytest.raises(ContextTooLong):
+        await fill(target(CODE, context_tokens=100, fim_window=False), "x", max_tokens=97)
+    with pytest.raises(ContextTooLong):
+        await fill(target(CODE, context_tokens=8), "x", max_tokens=5)
+
+
+async def test_a_completion_ends_at_its_familys_marks_too() -> None:
+    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|endoftext|>")
+    prepared = await fill(target(CODE), "x", stop=("!",))
+    assert prepared.generation.sampling.stop == ("!",)
+    assert [CODE.token_text(id_) for id_ in prepared.generation.sampling.stop_ids] == list(marks)
+
+    as_text = (await fill(target(CODE, "openai"), "x", stop=("!",))).generation.sampling
+    assert as_text.stop_ids == ()
+    assert as_text.stop == ("!", *marks)
+
+
+def test_a_family_that_marks_files_by_a_line_ends_there() -> None:
+    codestral = FillTemplate(
+        1, 2, (), "spm", end_ids=(1, 2), end_texts=("[PREFIX]", "[SUFFIX]"), end_lines=("\n+++++ ",)
+    )
+    for driver, ends in (
+        ("sglang", Ends((1, 2), ("\n+++++ ",))),
+        ("openai", Ends((), ("[PREFIX]", "[SUFFIX]", "\n+++++ "))),
+    ):
+        assert ends_of(codestral, drivers.get(driver).capabilities) == ends
 
 
 async def test_without_windows_what_does_not_fit_is_refused() -> None:

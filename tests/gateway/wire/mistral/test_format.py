@@ -72,7 +72,7 @@ async def test_mistrals_own_fields_are_understood() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "error"),
     [
-        ("min_tokens", 3, UnsupportedField),
+        ("min_tokens", 21, InvalidField),
         ("stop", ["x"] * 17, InvalidField),
         ("max_tokens", 0, InvalidField),
         ("random_sead", 1, UnknownField),
@@ -82,6 +82,16 @@ async def test_what_is_not_served_is_refused_by_name(field: str, value: Any, err
     with pytest.raises(error) as refused:
         await prepare({"model": "m", "prompt": "x", field: value})
     assert refused.value.param == field  # type: ignore[attr-defined]
+
+
+async def test_a_least_length_is_asked_of_engines_that_have_it() -> None:
+    body = {"model": "m", "prompt": "x = ", "min_tokens": 5}
+    assert (await prepare(body)).generation.sampling.min_tokens == 5
+    assert (await prepare({**body, "min_tokens": 0})).generation.sampling.min_tokens == 0
+    asked = FORMAT.decode(msgspec.json.encode(body))
+    with pytest.raises(UnsupportedField) as refused:
+        await FORMAT.prepare(asked, "req_1", CALLER, "salt", target(CODE, "openai", context_tokens=400))
+    assert refused.value.param == "min_tokens"
 
 
 async def test_a_stream_has_deltas_then_the_reason_and_the_usage() -> None:
