@@ -81,6 +81,15 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """ZeroMQ endpoint that repeats KV events the subscriber missed."""
 
 
+class KvObjective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long what an engine has computed of a file shall be there for the file's next request."""
+
+    within_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
+    """Seconds between two requests of one file, up to which the objective holds."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.95
+    """Part of them that shall find all that both prompts share. It is for alerts; nothing is decided by it."""
+
+
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Interchangeable replicas that speak one dialect."""
 
@@ -109,6 +118,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
     `cache_salt`, as vLLM's do. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
     token costs the full price, so that nobody can learn or gain from what others have sent."""
+
+    kv_objective: KvObjective = KvObjective()
+    """How long files that are being edited shall stay in its engines' prefix caches."""
 
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""

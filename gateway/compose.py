@@ -44,8 +44,10 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.services import Services
+from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
@@ -164,6 +166,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 idle_timeouts,
                 metrics,
                 traces,
+                FileHistory(FileMetrics(registry), catalog.kv_objective),
             ),
             admin=admin,
             completion_events=completion_events,

@@ -79,6 +79,7 @@ def metrics_page() -> str:
     """Every metric by process."""
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
+    from gateway.observability.file_metrics import FileMetrics
     from gateway.observability.metrics import GatewayMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
@@ -87,7 +88,7 @@ def metrics_page() -> str:
     from slipstream.worker_metrics import WorkerMetrics
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, LimitsMetrics, MeteringMetrics):
+    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics):
         kind(gateway)
     worker = CollectorRegistry()
     WorkerMetrics(worker)

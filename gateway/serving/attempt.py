@@ -15,6 +15,7 @@ from engines.drivers.base import Driver
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
+from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.request import InferenceRequest
 from gateway.wire.format import Transcoder
@@ -66,6 +67,8 @@ class Attempt:
         self.engine: Engine | None = None
         self.granted_s = 0.0
         """When the lease was granted, on the request's clock."""
+        self.placing: Placing | None = None
+        """What was known then of the file it is in; None: it is in none, or was not placed."""
         self.sent = False
         """The engine may have the request."""
         self.rejected = False

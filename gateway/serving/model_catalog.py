@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from contracts.desired_state import DesiredState, Model
+from contracts.desired_state import DesiredState, KvObjective, Model
 from contracts.errors import ConfigError, ModelNotFound
 from contracts.generation import Tier
 from contracts.lease import Engine
@@ -41,6 +41,7 @@ class ModelCatalog:
         self._tokenizers: dict[str, OffLoopTokenizer] = {}
         self._drivers: dict[tuple[str, str], Driver] = {}
         """By pool and driver name."""
+        self._kv_objectives: dict[str, KvObjective] = {}
         self._unsalted: frozenset[str] = frozenset()
         """Pools that were warned of: the settings' state is loaded at a start, and then the one written down."""
         self.models: tuple[Model, ...] = ()
@@ -77,6 +78,7 @@ class ModelCatalog:
             )
         self._unsalted = unsalted
         self._drivers = {(name, driver.name): driver for name, driver in by_pool.items()}
+        self._kv_objectives = {pool.name: pool.kv_objective for pool in state.pools}
         self._targets, self._tokenizers = targets, tokenizers
         self.models, self.version = state.models, state.version
 
@@ -88,6 +90,10 @@ class ModelCatalog:
         """Of a granted engine, with its pool's options. The router may know a newer state or a pool that is gone: such
         an engine is driven without options. Raises ConfigError for a driver there is not."""
         return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
+
+    def kv_objective(self, pool_name: str) -> KvObjective:
+        """Of a pool; the default of one that this state does not have."""
+        return self._kv_objectives.get(pool_name, KvObjective())
 
     def find(self, name: str, may_use: MayUse) -> Target:
         """name: "" means the caller's first model of the autocomplete tier. Raises ModelNotFound, naming what there is

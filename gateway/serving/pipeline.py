@@ -37,6 +37,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
 from gateway.serving.fallback_usage import count
+from gateway.serving.file_history import FileHistory
 from gateway.serving.full_engines import FullEngines
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
@@ -64,6 +65,7 @@ class RequestPipeline:
         idle_timeouts: IdleTimeouts,
         metrics: GatewayMetrics,
         traces: TraceLog,
+        files: FileHistory,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -75,6 +77,7 @@ class RequestPipeline:
         self._idle_timeouts = idle_timeouts
         self._metrics = metrics
         self._traces = traces
+        self._files = files
         self._full_engines = FullEngines()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
@@ -149,6 +152,7 @@ class RequestPipeline:
             lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
+            attempt.placing = self._files.placing(request.prepared)
             try:
                 self._journal.placed(attempt.placed(lease.engine))
                 closing = await self._generate(attempt, lease.engine)
@@ -162,6 +166,8 @@ class RequestPipeline:
                     self._full_engines.refused(request.request_id, lease.engine, error)
                 raise
             finally:
+                if attempt.placing is not None and attempt.first_event_seen:
+                    self._files.ended(request.prepared, attempt.placing, lease.engine, attempt.engine_usage)
                 self._router.release(
                     LeaseEnd(lease.lease_id, attempt.finish, attempt.engine_usage, engine_fault=attempt.engine_fault)
                 )

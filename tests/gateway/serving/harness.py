@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from contracts.desired_state import Model
+from contracts.desired_state import KvObjective, Model
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
 from engines.drivers import registry as drivers
@@ -29,7 +29,9 @@ from gateway.limits.levels import Levels
 from gateway.limits.rate_state import RateState
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
@@ -91,6 +93,7 @@ class Harness:
             self.idle,
             self.metrics,
             self.traces,
+            FileHistory(FileMetrics(self.registry), lambda _: KvObjective()),
         )
         self._driver = places[0].driver if places else "sglang"
 

@@ -42,8 +42,8 @@ def test_tenants_users_and_names_are_apart() -> None:
 
 
 async def test_the_suffix_and_the_typed_line_do_not_move_a_request() -> None:
-    async def file(prefix: str, suffix: str, **fields: str) -> bytes:
-        asked = FillRequest(model="m", prefix=prefix, suffix=suffix, **fields)
+    async def file(prefix: str, suffix: str, path: str = "") -> bytes:
+        asked = FillRequest(model="m", prefix=prefix, suffix=suffix, path=path)
         return (await prepare_fill(asked, "req_1", CALLER, "salt", target(None))).file
 
     assert await file("import os\nx", "\n") == await file("import os\nx = 1", "\n\ny = 2\n") != b""

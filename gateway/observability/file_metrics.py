@@ -1,0 +1,70 @@
+"""How much of a file's prompt is computed again with each keystroke, and how long an engine keeps it in between."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from contracts.desired_state import KvObjective
+from gateway.observability.loop_histogram import LoopHistogram
+
+Kv = Literal["kept", "evicted", "moved"]
+OUTCOMES: tuple[Kv, ...] = ("kept", "evicted", "moved")
+GAP_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0)
+TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 300, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 65_536)
+
+
+class FileMetrics:
+    """Counters and histograms of one instance, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._prefilled_again = functools.cache(
+            LoopHistogram(
+                "slipstream_file_prefilled_again_tokens",
+                "Prompt tokens that an engine computed for a gap in a file that the gateway had seen before, by model.",
+                ["model"],
+                buckets=TOKEN_BUCKETS,
+                registry=registry,
+            ).labels
+        )
+        self._gaps = functools.cache(
+            LoopHistogram(
+                "slipstream_file_gap_seconds",
+                "Time since the previous request of the same file had ended, by pool and what became of the part that"
+                " both prompts share: kept, evicted, or moved (another replica got the request and had it not).",
+                ["pool", "kv"],
+                buckets=GAP_BUCKETS_S,
+                registry=registry,
+            ).labels
+        )
+        self._survived = Counter(
+            "slipstream_kv_survival",
+            "Of these requests, those within the pool's kv_objective.within_s of the previous one, by the same labels.",
+            ["pool", "kv"],
+            registry=registry,
+        )
+        self._objective = Gauge(
+            "slipstream_kv_survival_objective",
+            "Part of them that should find all kept: the pool's kv_objective.share.",
+            ["pool"],
+            registry=registry,
+        )
+        self._of_pool = functools.cache(self._made_for)
+
+    def prefilled_again(self, model: str, tokens: int) -> None:
+        """A keystroke in a file that was seen before had so much computed."""
+        self._prefilled_again(model).observe(tokens)
+
+    def gap(self, pool: str, kv: Kv, gap_s: float, objective: KvObjective) -> None:
+        """A file's next request came after so long, and this is what had become of what it shares with the last."""
+        self._gaps(pool, kv).observe(gap_s)
+        survived = self._of_pool(pool)
+        self._objective.labels(pool).set(objective.share)
+        if gap_s <= objective.within_s:
+            survived[kv].inc()
+
+    def _made_for(self, pool: str) -> dict[Kv, Counter]:
+        """All three, so that none is missing where a share of them is asked for."""
+        return {kv: self._survived.labels(pool, kv) for kv in OUTCOMES}

@@ -1,0 +1,133 @@
+"""What engines have computed for each file last, and how much of it the file's next request finds.
+
+Of prompts only block hashes are kept, and of files digests. A gateway knows its own requests: of a file whose requests
+reach several gateways each sees its part, so that gaps look longer and shares smaller than they are, never better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from contracts.desired_state import KvObjective
+from contracts.lease import Engine
+from contracts.prefix import BLOCK_TOKENS, HASH_BYTES
+from contracts.usage import Usage
+from gateway.observability.file_metrics import FileMetrics, Kv
+from gateway.wire.prepared import Prepared
+
+LIMIT_BYTES = 16 * 1024 * 1024
+"""Some 7,000 files of 8,000 tokens; the ones asked for longest ago are forgotten."""
+ENTRY_BYTES = 400
+"""What an entry takes beside its hashes, about."""
+
+
+class Computed(msgspec.Struct, frozen=True):
+    """A file's newest prompt that an engine has in memory, or had."""
+
+    hashes: bytes
+    """As of `contracts.prefix`, of tokens; empty: its engine got text."""
+    replica_id: str
+    placed_s: float
+    ended_s: float
+    """Both on the history's clock."""
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """A request at the moment it was given an engine."""
+
+    at_s: float
+    before: Computed | None
+    """What was known of its file then; None: nothing."""
+
+
+class FileHistory:
+    """Bounded, in memory. objective: of a pool. clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        metrics: FileMetrics,
+        objective: Callable[[str], KvObjective],
+        clock: Callable[[], float] = time.monotonic,
+        limit_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        self._metrics = metrics
+        self._objective = objective
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._files: OrderedDict[tuple[str, bytes], Computed] = OrderedDict()
+        """By model and file."""
+        self._bytes = 0
+        self._telling: set[str] = set()
+        """Pools whose engines have told cached tokens: until one has, their silence means nothing."""
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def placing(self, prepared: Prepared) -> Placing | None:
+        """What is known as the request is given an engine; None: it is in no file."""
+        if not prepared.file:
+            return None
+        return Placing(self._clock(), self._files.get((prepared.generation.model, prepared.file)))
+
+    def ended(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
+        """The engine has computed the prompt. usage: as it has told; of one that tells nothing nothing is learnt."""
+        if not usage.prompt_tokens:
+            return
+        if usage.cached_tokens:
+            self._telling.add(engine.pool)
+        if placing.before is not None and not prepared.warm_up and engine.pool in self._telling:
+            model = prepared.generation.model
+            self._metrics.prefilled_again(model, max(usage.prompt_tokens - usage.cached_tokens, 0))
+            hashes = _token_hashes(prepared)
+            if (kv := became(placing.before, hashes, engine.replica_id, usage)) is not None:
+                gap_s = placing.at_s - placing.before.ended_s
+                self._metrics.gap(engine.pool, kv, gap_s, self._objective(engine.pool))
+        self._remember(prepared, Computed(_token_hashes(prepared), engine.replica_id, placing.at_s, self._clock()))
+
+    def _remember(self, prepared: Prepared, computed: Computed) -> None:
+        key = prepared.generation.model, prepared.file
+        known = self._files.pop(key, None)
+        if known is not None:
+            self._bytes -= len(known.hashes) + ENTRY_BYTES
+            if known.placed_s > computed.placed_s:
+                computed = known  # this one was superseded, and has taken longer to end
+        self._files[key] = computed
+        self._bytes += len(computed.hashes) + ENTRY_BYTES
+        while self._bytes > self._limit_bytes:
+            _, oldest = self._files.popitem(last=False)
+            self._bytes -= len(oldest.hashes) + ENTRY_BYTES
+
+
+def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv | None:
+    """What the engine still had of what two prompts of a file share, by whole blocks; None: they share none.
+
+    An engine computes a prompt's last token in any case, so that a block that ends with it cannot be asked for.
+    """
+    shared_tokens = shared_blocks(before.hashes, hashes) * BLOCK_TOKENS
+    shared_tokens = min(shared_tokens, (usage.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
+    if shared_tokens <= 0:
+        return None
+    if usage.cached_tokens >= shared_tokens:
+        return "kept"
+    return "evicted" if replica_id == before.replica_id else "moved"
+
+
+def shared_blocks(one: bytes, other: bytes) -> int:
+    """With how many equal hashes two chains begin: a hash covers all blocks before it, so halving finds the last."""
+    low, high = 0, min(len(one), len(other)) // HASH_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        block = slice((middle - 1) * HASH_BYTES, middle * HASH_BYTES)
+        if one[block] == other[block]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _token_hashes(prepared: Prepared) -> bytes:
+    return prepared.chain.hashes if prepared.chain.kind == "tokens" else b""
