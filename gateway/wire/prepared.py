@@ -36,6 +36,16 @@ class Counted(msgspec.Struct, frozen=True):
     """Of a conversation, where the target has a tokenizer."""
 
 
+class Cursor(msgspec.Struct, frozen=True):
+    """Where somebody types: what a newer request is compared with that may take this one's place. As the client wrote
+    it, whatever of it the model is shown."""
+
+    prefix: str
+    suffix: str
+    path: str = ""
+    """Of the file, as the client names it; empty: it does not."""
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """A Generation and its price in tokens."""
 
@@ -51,6 +61,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the router knows the prompt by."""
     language: str | None = None
     """Of the code that is completed, as `known_language` names it; None where the client does not say."""
+    cursor: Cursor | None = None
+    """None: nobody is taken to type on before the answer."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
 
@@ -67,6 +79,7 @@ def prepared(
     include_usage: bool = False,
     session: str = "",
     language: str = "",
+    cursor: Cursor | None = None,
     details: object = None,
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price. language: as the client names it."""
@@ -84,7 +97,7 @@ def prepared(
     )
     chain = of_generation(generation, counted.ids)
     named = known_language(language)
-    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, named, details)
+    return Prepared(generation, counted.tokens, counted.exact, counted.bound, session, chain, named, cursor, details)
 
 
 def output_limit(asked: int | None, default: int, prompt_tokens: int, target: Target, param: str) -> int:

@@ -9,7 +9,7 @@ from contracts.generation import Caller, Sampling
 from gateway.wire.fill.layout import Gap, lay_out
 from gateway.wire.fill.request import Filled, FillRequest, Snippet
 from gateway.wire.language import language_of_path
-from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.prepared import Cursor, Prepared, Target, output_limit, prepared
 
 FILL_DEFAULT_MAX_TOKENS = 64
 """About six lines: a completion is read between two keystrokes."""
@@ -57,6 +57,7 @@ async def prepare_fill(
         include_usage=asked.include_usage,
         session=asked.session,
         language=asked.language or language_of_path(asked.path),
+        cursor=None if asked.warm_up else Cursor(asked.prefix, asked.suffix, asked.path),
         details=filled,
     )
 

@@ -32,7 +32,7 @@ from gateway.wire.openai.schema import (
     TextPart,
     UserMessage,
 )
-from gateway.wire.prepared import Prepared, Target, output_limit, prepared
+from gateway.wire.prepared import Cursor, Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
@@ -110,6 +110,7 @@ async def prepare_completion(
         stream=bool(request.stream),
         include_usage=_include_usage(request),
         session=request.user or "",
+        cursor=_cursor(request, gap, tried),
     )
 
 
@@ -192,6 +193,14 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         return None
     found = parse(text)
     return None if found is None else Gap(*found)
+
+
+def _cursor(request: CompletionRequest, gap: Gap | None, choices: int) -> Cursor | None:
+    """Whether an editor asks cannot be seen by `suffix` alone: scripts fill gaps too, and never type on. Editors lay
+    prompts out themselves, or say for whom they ask."""
+    if gap is None or choices > 1 or (request.suffix is not None and not request.user):
+        return None
+    return Cursor(gap.prefix, gap.suffix)
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:
