@@ -56,6 +56,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the router knows the prompt by."""
     language: str | None = None
     """Of the code that is completed, as `known_language` names it; None where the client does not say."""
+    typed: bool = False
+    """Somebody types at the gap, and may type on before the answer has come."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
     gap: Gap | None = None
@@ -79,6 +81,7 @@ def prepared(
     file: bytes = b"",
     warm_up: bool = False,
     language: str = "",
+    typed: bool = False,
     details: object = None,
     gap: Gap | None = None,
     rules: msgspec.Struct | None = None,
@@ -105,6 +108,7 @@ def prepared(
         session=session,
         file=file,
         warm_up=warm_up,
+        typed=typed,
         chain=chain,
         language=known_language(language),
         details=details,

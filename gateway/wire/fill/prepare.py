@@ -60,6 +60,7 @@ async def prepare_fill(
         session=asked.session,
         file=file_identity(salt, asked.session, asked.path, asked.prefix),
         warm_up=asked.warm_up,
+        typed=not asked.warm_up,
         language=asked.language or language_of_path(asked.path),
         details=filled,
         gap=gap,
