@@ -54,6 +54,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
     `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any
     other text, in which no control string steers the model."""
+    fim_supersede: bool = True
+    """A newer keystroke ends the requests for the same gap that it was typed on: they are answered at once with what
+    they have, and the engine is stopped. false: each runs to its end."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 

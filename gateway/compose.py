@@ -54,6 +54,8 @@ from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
+from gateway.typing.lineage import Digests
+from gateway.typing.supersession import Supersession
 from router.client import RouterClient
 
 REFUSED_PAUSE_S = 1.0
@@ -167,6 +169,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 metrics,
                 traces,
                 FileHistory(FileMetrics(registry), catalog.kv_objective),
+                Supersession(Digests(place.pepper)),
             ),
             admin=admin,
             completion_events=completion_events,

@@ -7,6 +7,7 @@ way out; a cancellation from anywhere else passes through untouched.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
@@ -30,12 +31,14 @@ class ClientGone(Exception):
 class ClientWatch:
     """`async with ClientWatch(connection):` around everything done for one client."""
 
-    __slots__ = ("_connection", "_fired", "_task")
+    __slots__ = ("_connection", "_fired", "_task", "since_s")
 
     def __init__(self, connection: Disconnectable) -> None:
         self._connection = connection
         self._task: asyncio.Task[Any] | None = None
         self._fired = False
+        self.since_s: float | None = None
+        """When the client left, as `time.perf_counter` counts."""
 
     async def __aenter__(self) -> ClientWatch:
         if self._connection.gone:
@@ -58,4 +61,5 @@ class ClientWatch:
         """Treat the client as gone: it has left, or stopped reading."""
         if self._task is not None and not self._fired:
             self._fired = True
+            self.since_s = time.perf_counter()
             self._task.cancel()

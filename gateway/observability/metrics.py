@@ -14,6 +14,8 @@ PHASE_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
 )  # fmt: skip
 
+ABORT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
 
 class GatewayMetrics:
     """Counters and histograms of one instance, on the registry given.
@@ -79,6 +81,23 @@ class GatewayMetrics:
             " many at once on one connection, request_headers_too_large.",
             ["code"],
         )
+        self._superseded = functools.cache(
+            counter(
+                "slipstream_superseded",
+                "Requests that a newer keystroke has ended, by how far they were: queue (no engine had it), prefill"
+                " (before the first text) or decode.",
+                ["stage"],
+            ).labels
+        )
+        self._aborts = functools.cache(
+            histogram(
+                "slipstream_abort_seconds",
+                "From when nobody waited for an answer any more until its engine had confirmed the stop, by cause"
+                " (client_gone, superseded).",
+                ["cause"],
+                buckets=ABORT_BUCKETS_S,
+            ).labels
+        )
         self.traces_dropped = counter(
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
@@ -123,6 +142,14 @@ class GatewayMetrics:
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
         """An attempt is over."""
         self._attempts(tier, finish, outcome).inc()
+
+    def superseded(self, stage: str) -> None:
+        """A newer keystroke has ended a request."""
+        self._superseded(stage).inc()
+
+    def aborted(self, cause: str, took_s: float) -> None:
+        """An engine has confirmed that it generates no more."""
+        self._aborts(cause).observe(took_s)
 
     def autocomplete_event(self, kind: str) -> None:
         """An editor has reported what became of a completion."""

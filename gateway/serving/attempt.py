@@ -12,12 +12,15 @@ from contracts.generation import Generation
 from contracts.lease import Engine, LeaseRequest
 from contracts.usage import Finish, Outcome, Usage
 from engines.drivers.base import Driver
+from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
 from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.request import InferenceRequest
+from gateway.typing.flight import Flight
+from gateway.wire.chunk import ReadError
 from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -29,6 +32,8 @@ class Client(NamedTuple):
     watch: ClientWatch
     wait: Wait
     """What its stream waits for: the engine, or the client itself."""
+    flight: Flight
+    """Ends what it waits for when it has typed on."""
 
 
 class Attempt:
@@ -175,12 +180,11 @@ class Attempt:
 
     def begin(self, driver: Driver) -> None:
         """Get ready to read the engine's answer. driver: of its dialect."""
-        generation, wire_format = self.request.generation, self.request.wire_format
+        generation = self.request.generation
         choices = generation.choices
         salted_cache = driver.capabilities.salted_cache
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
-        transcoder = wire_format.relay if generation.stream else wire_format.collect
-        self.transcoder = transcoder(self.request.request_id, self.request.prepared, self.tracker, driver.error)
+        self.transcoder = transcoder_of(self.request, self.tracker, driver.error)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""
@@ -198,3 +202,16 @@ class Attempt:
             pool=(self.engine.pool or None) if self.engine else None,
             driver=self.engine.driver if self.engine else None,
         )
+
+
+def transcoder_of(request: InferenceRequest, tracker: UsageTracker, read_error: ReadError) -> Transcoder:
+    """What makes a client's answer. Parameters as of `WireFormat.relay`."""
+    transcoder = request.wire_format.relay if request.generation.stream else request.wire_format.collect
+    return transcoder(request.request_id, request.prepared, tracker, read_error)
+
+
+def unanswered(request: InferenceRequest) -> bytes:
+    """The whole answer to a request that no engine has had: complete, and empty."""
+    transcoder = transcoder_of(request, UsageTracker(request.generation.choices), engine_error)
+    transcoder.cut()
+    return transcoder.finish()

@@ -86,9 +86,9 @@ class InferenceEndpoint(Generic[AskedT]):
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
-        arrival = Arrival(self._format, dict(scope["headers"]))
         # taken out: it holds uvicorn's cycle, which holds the scope, and only the collector would find that circle
         connection: ClientConnection = scope.pop(SCOPE_KEY)
+        arrival = Arrival(self._format, dict(scope["headers"]), connection.network)
         services = self._services
         try:
             async with ClientWatch(connection):

@@ -26,7 +26,8 @@ async def count(attempt: Attempt, finish: Finish) -> None:
     if told is not None and tracker.final:
         attempt.finished(told, finish)
         return
-    left_alone = finish is Finish.CLIENT_GONE and attempt.sent and not attempt.rejected
+    given_up = finish is Finish.CLIENT_GONE or attempt.transcoder.satisfied
+    left_alone = given_up and attempt.sent and not attempt.rejected
     if told is None and not attempt.first_event_seen and not left_alone:
         attempt.counted(Usage(), finish)
         return

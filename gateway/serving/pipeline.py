@@ -5,6 +5,9 @@
     _attempt   journal opened … closed, lease … release  once per attempt
     _generate  engine's stream opened, relayed, closed
 
+Two things end a request early: its client leaves, which cancels all of it, or types on, which ends the wait for a
+place and the engine's answer, and nothing else.
+
 Each level gives back in the same function what it took. The frames that say "finished" are sent only after everything
 has been given back: a client that has its [DONE] finds its slot free and its usage on disk.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from contracts.errors import (
     EngineFailed,
@@ -25,7 +29,7 @@ from contracts.errors import (
 )
 from contracts.lease import Engine, LeaseEnd
 from contracts.phases import Phase
-from contracts.usage import Finish
+from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections, Opening
 from engines.http.engine_stream import EngineStream
@@ -34,7 +38,7 @@ from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.limits.refusal import CounterReached
 from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.attempt import Attempt, Client
+from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
@@ -43,11 +47,17 @@ from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
+from gateway.typing.flight import Superseded
+from gateway.typing.supersession import Supersession
 from gateway.wire.errors import Headers
 
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_BYTES = 65_536
+SUPERSEDED = "superseded"
+"""What metrics and traces say instead of an error's code."""
+SUPERSEDED_BY = b"x-slipstream-superseded-by"
+"""Says which request has taken a request's place."""
 
 
 class RequestPipeline:
@@ -66,6 +76,7 @@ class RequestPipeline:
         metrics: GatewayMetrics,
         traces: TraceLog,
         files: FileHistory,
+        supersession: Supersession,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -78,6 +89,7 @@ class RequestPipeline:
         self._metrics = metrics
         self._traces = traces
         self._files = files
+        self._supersession = supersession
         self._full_engines = FullEngines()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
@@ -87,7 +99,8 @@ class RequestPipeline:
         self._metrics.began(request.tier)
         try:
             async with ClientWatch(connection) as watch:
-                await self._answer(request, Client(response, watch, wait))
+                with self._supersession.flight(request.request_id, request.keystroke) as flight:
+                    await self._answer(request, Client(response, watch, wait, flight))
         except ClientGone:
             response.error_code = response.error_code or "client_gone"
         finally:
@@ -100,6 +113,11 @@ class RequestPipeline:
         response = client.response
         try:
             closing = await self._serve(request, client)
+            if request.superseded_by is not None:
+                response.error_code = SUPERSEDED
+                response.headers.append((SUPERSEDED_BY, request.superseded_by.encode()))
+                if request.generation.stream and not response.started:
+                    response.start_stream()
             if response.started:
                 response.end_stream(closing)
             else:
@@ -124,6 +142,8 @@ class RequestPipeline:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
             return await self._attempts(request, client)
+        except Superseded:
+            return unanswered(request)
         finally:
             await self._limiter.settle(reservation, request.used, refund_request=not request.ran)
 
@@ -149,7 +169,8 @@ class RequestPipeline:
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
         try:
-            lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
+            with attempt.client.flight:
+                lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             attempt.placing = self._files.placing(request.prepared)
@@ -171,6 +192,10 @@ class RequestPipeline:
                 self._router.release(
                     LeaseEnd(lease.lease_id, attempt.finish, attempt.engine_usage, engine_fault=attempt.engine_fault)
                 )
+        except Superseded as newer:
+            self._superseded(request, newer, "queue")
+            attempt.status = 200
+            raise
         except SlipstreamError as error:
             attempt.error_code = error.code
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
@@ -196,12 +221,7 @@ class RequestPipeline:
             engine.pool,
         )
         try:
-            stream = await opening.response(config.first_event_timeout_s)
-            attempt.sent = True
-            if stream.status != 200:
-                attempt.rejected = True
-                raise await _refusal(driver, stream)
-            await StreamForwarder(stream, attempt, config, self._first_event).run()
+            await self._forward(attempt, driver, opening)
             if attempt.transcoder.satisfied:
                 await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
             elif not attempt.transcoder.complete:
@@ -222,6 +242,30 @@ class RequestPipeline:
         closing = attempt.transcoder.finish()
         attempt.request.characters = attempt.transcoder.characters
         return closing
+
+    async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
+        """Pass on what the engine writes, to its end, or as far as anybody waits for it. Raises Superseded where the
+        engine has not been asked yet."""
+        config, transcoder = self._config, attempt.transcoder
+        try:
+            with attempt.client.flight:
+                stream = await opening.response(config.first_event_timeout_s)
+                attempt.sent = True
+                if stream.status != 200:
+                    attempt.rejected = True
+                    raise await _refusal(driver, stream)
+                await StreamForwarder(stream, attempt, config, self._first_event).run()
+        except Superseded as newer:
+            if not opening.sent:
+                attempt.counted(Usage(), Finish.NOT_PLACED)
+                raise
+            attempt.sent = True
+            transcoder.cut()
+            self._superseded(attempt.request, newer, "decode" if transcoder.text_seen else "prefill")
+
+    def _superseded(self, request: InferenceRequest, newer: Superseded, stage: str) -> None:
+        request.superseded_by = newer.by
+        self._metrics.superseded(stage)
 
     def _first_event(self, attempt: Attempt) -> None:
         """The engine has begun: our headers may go, with what is known of the phases by now."""
@@ -262,9 +306,20 @@ class RequestPipeline:
                     status, body = await self._connections.fetch(engine.url, ask, timeout_s, pool_name=engine.pool)
                     if (usage := driver.parse_usage_by_id(status, body)) is not None:
                         attempt.finished(usage, finish)
+            self._observe_abort(attempt, finish)
         except (TimeoutError, ServiceError) as error:
             request_id = attempt.request.request_id
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
+
+    def _observe_abort(self, attempt: Attempt, finish: Finish) -> None:
+        """How long the engine went on for nobody. A stop rule is nobody's leaving."""
+        client, since_s = attempt.client, None
+        if finish is Finish.CLIENT_GONE:
+            cause, since_s = "client_gone", client.watch.since_s
+        elif attempt.request.superseded_by is not None:
+            cause, since_s = SUPERSEDED, client.flight.since_s
+        if since_s is not None:
+            self._metrics.aborted(cause, time.perf_counter() - since_s)
 
     def _observe(self, request: InferenceRequest, response: ResponseWriter) -> None:
         self._metrics.ended(request.tier, request.endpoint, response.status or 499, response.error_code or "none")

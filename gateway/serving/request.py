@@ -11,6 +11,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
+from gateway.typing.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
 
@@ -18,16 +19,18 @@ from gateway.wire.prepared import Prepared, Target
 class Arrival:
     """A request that has come, before it is known whose it is and what it asks."""
 
-    __slots__ = ("clock", "headers", "model", "request_id", "wire_format")
+    __slots__ = ("clock", "headers", "model", "network", "request_id", "wire_format")
 
     tier = None
     """Not known before the model is."""
 
-    def __init__(self, wire_format: WireFormat[Any], headers: Mapping[bytes, bytes]) -> None:
+    def __init__(self, wire_format: WireFormat[Any], headers: Mapping[bytes, bytes], network: str = "") -> None:
+        """network: where its connection comes from, as of `ClientConnection`."""
         self.clock = PhaseClock()
         self.request_id = mint()
         self.wire_format = wire_format
         self.headers = headers
+        self.network = network
         self.model: str | None = None
         """The name the client used, as soon as it is known."""
 
@@ -63,9 +66,11 @@ class InferenceRequest:
         "generation",
         "key",
         "model",
+        "network",
         "prepared",
         "ran",
         "request_id",
+        "superseded_by",
         "target",
         "tier",
         "used",
@@ -77,6 +82,7 @@ class InferenceRequest:
         self.client_request_id = arrival.client_request_id
         self.client = arrival.client
         self.clock = arrival.clock
+        self.network = arrival.network
         self.wire_format = arrival.wire_format
         self.key = key
         self.caller = key.caller
@@ -89,10 +95,29 @@ class InferenceRequest:
         self.tier = prepared.generation.tier.value
         self.characters: int | None = None
         """Generated, as the transcoder counted them; None: not counted, or not complete."""
+        self.superseded_by: str | None = None
+        """The request of a newer keystroke, which ended this one."""
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
+
+    @property
+    def keystroke(self) -> Keystroke | None:
+        """What a newer request may be typed on; None: it is not typed, or its model's requests all run to their end."""
+        gap = self.prepared.gap
+        if gap is None or not self.prepared.typed or not self.target.model.fim_supersede:
+            return None
+        return Keystroke(
+            organization_id=self.caller.organization_id,
+            key_id=self.caller.key_id,
+            network=self.network,
+            session=self.prepared.session,
+            model=self.model,
+            path=gap.path,
+            prefix=gap.prefix,
+            suffix=gap.suffix,
+        )
 
 
 class Salts:

@@ -160,7 +160,7 @@ def _row(
         request.tier,
         status,
         error_code,
-        None if error is None else _reason(error),
+        _reason_of(request, error),
         rule,
         counters_of(error.state) if isinstance(error, CounterReached) else None,
         round(request.clock.total_s * 1e3, 3),
@@ -174,6 +174,13 @@ def _characters(request: InferenceRequest) -> int | None:
     """Of the completion alone: an echoed prompt is not one."""
     prompt = request.generation.prompt
     return None if isinstance(prompt, TextPrompt) and prompt.echo else request.characters
+
+
+def _reason_of(request: Arrival | InferenceRequest, error: SlipstreamError | None) -> str | None:
+    if error is not None:
+        return _reason(error)
+    newer = request.superseded_by if isinstance(request, InferenceRequest) else None
+    return None if newer is None else f"by {newer}"
 
 
 def _reason(error: SlipstreamError) -> str | None:

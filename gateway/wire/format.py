@@ -42,6 +42,7 @@ class Transcoder(Protocol):
                   true when                                       what the pipeline does then
         finished  every choice has the engine's finish_reason     does not abort; the engine's count may still come
         satisfied the client has all it gets, though not finished stops the engine; the answer counts as complete
+                  (a rule has ended it, or `cut`)
         complete  finished, and without an error                  asks at the stream's end, unless satisfied: false is
                                                                   a broken answer, and the attempt has failed
     """
@@ -71,6 +72,11 @@ class Transcoder(Protocol):
     @property
     def complete(self) -> bool:
         """The engine ended as it should."""
+        ...
+
+    def cut(self) -> None:
+        """Nobody waits for the rest: unless it has finished, the answer ends here with the reason `stop` and what has
+        come by now, perhaps nothing. Whatever is fed from now on tells of usage alone."""
         ...
 
     def feed(self, data: bytes) -> bytes:

@@ -56,6 +56,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the router knows the prompt by."""
     language: str | None = None
     """Of the code that is completed, as `known_language` names it; None where the client does not say."""
+    typed: bool = False
+    """Somebody types at the gap: a newer request for it may take this one's place before it is answered."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
     gap: Gap | None = None
@@ -79,6 +81,7 @@ def prepared(
     file: bytes = b"",
     warm_up: bool = False,
     language: str = "",
+    typed: bool = False,
     details: object = None,
     gap: Gap | None = None,
     rules: msgspec.Struct | None = None,
@@ -107,6 +110,7 @@ def prepared(
         warm_up=warm_up,
         chain=chain,
         language=known_language(language),
+        typed=typed,
         details=details,
         gap=gap,
         rules=rules,

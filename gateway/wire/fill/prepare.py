@@ -61,6 +61,7 @@ async def prepare_fill(
         file=file_identity(salt, asked.session, asked.path, asked.prefix),
         warm_up=asked.warm_up,
         language=asked.language or language_of_path(asked.path),
+        typed=not asked.warm_up,
         details=filled,
         gap=gap,
         rules=asked.rules,

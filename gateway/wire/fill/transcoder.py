@@ -78,6 +78,7 @@ class _Transcoder:
         self._finish_reason: str | None = None
         self._made_s = clock()
         self._first_event_s: float | None = None
+        self._cut = False
         self._created = 0
         self.events = 0
         self.text_seen = False
@@ -95,8 +96,12 @@ class _Transcoder:
 
     @property
     def satisfied(self) -> bool:
-        """A stop rule has ended the text although the engine goes on."""
-        return self._filter.stopped and not self.finished
+        """A stop rule has ended the text although the engine goes on, or it was cut."""
+        return self._cut or (self._filter.stopped and not self.finished)
+
+    def cut(self) -> None:
+        """As of `Transcoder`."""
+        self._cut = not self.finished
 
     @property
     def characters(self) -> int:
@@ -117,6 +122,8 @@ class _Transcoder:
             self._created = created if isinstance(created, int) else 0
         self.events += 1
         self._usage.chunk(chunk)
+        if self._cut:
+            return ""
         self.text_seen = self.text_seen or has_text(chunk)
         text = "".join(self._filter.feed(text) for index, text in texts_of(chunk) if index == 0)
         for choice in chunk.get("choices") or ():
@@ -135,7 +142,7 @@ class _Transcoder:
 
     def _ended(self) -> tuple[str, Answer]:
         """The text that was held back, and the answer."""
-        by_rule = self._filter.stopped
+        by_rule = self._filter.stopped or self._cut
         rest = self._shown(self._filter.finish())
         began_s = self._made_s if self._first_event_s is None else self._first_event_s
         answer = Answer(

@@ -57,6 +57,11 @@ class SeveralCollector:
         """Whatever the engine goes on with, stop rules have ended."""
         return not self.finished and all(one.finished or one.satisfied for one in self._collectors)
 
+    def cut(self) -> None:
+        """As of `Transcoder`."""
+        for collector in self._collectors:
+            collector.cut()
+
     @property
     def characters(self) -> int:
         """Of the first one."""

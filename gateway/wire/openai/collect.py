@@ -56,9 +56,6 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
 class Collector:
     """State of one attempt's whole answer."""
 
-    satisfied = False
-    """Clients get all that the engine writes."""
-
     def __init__(
         self,
         response_id: str,
@@ -69,8 +66,10 @@ class Collector:
         *,
         seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
+        chat: bool = True,
     ) -> None:
-        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s."""
+        """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s. chat: what it is until the
+        engine says."""
         self._read_error = read_error
         self._best_of = best_of
         self._id = response_id
@@ -78,13 +77,19 @@ class Collector:
         self._expected = choices
         self._splitter = EventSplitter()
         self._choices: dict[int, WholeChoice] = {}
-        self._chat = True
+        self._chat = chat
         self._created = 0
         self._usage = seen or UsageTracker(choices, prompts)
         self.events = 0
         self.text_seen = False
         self.done = False
+        self.satisfied = False
+        """It was cut: otherwise clients get all that the engine writes."""
         self.error: SlipstreamError | None = None
+
+    def cut(self) -> None:
+        """As of `Transcoder`."""
+        self.satisfied = not self.finished
 
     @property
     def characters(self) -> int | None:
@@ -141,6 +146,9 @@ class Collector:
             )
 
     def _answered(self) -> list[dict[str, Any]]:
+        if self.satisfied:
+            for index in range(self._expected):
+                self._choice(index).end()
         choices = {index: self._choices[index].json() for index in sorted(self._choices)}
         if self._best_of is None:
             return list(choices.values())
@@ -155,6 +163,8 @@ class Collector:
             self._created = int(chunk.get("created") or 0)
         self.events += 1
         self._usage.chunk(chunk)
+        if self.satisfied:
+            return
         self.text_seen = self.text_seen or has_text(chunk)
         for part in chunk.get("choices") or ():
             self._choice(int(part.get("index") or 0)).add(part)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
-from contracts.generation import Caller, Tier
+from contracts.generation import Caller, ChatPrompt, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
@@ -55,6 +55,7 @@ class _OpenAiFormat:
             seen=usage,
             read_error=read_error,
             counts_characters=generation.tier is Tier.AUTOCOMPLETE,
+            chat=isinstance(generation.prompt, ChatPrompt),
         )
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:
@@ -66,6 +67,7 @@ class _OpenAiFormat:
             best_of=best_of(generation.sampling),
             seen=usage,
             read_error=read_error,
+            chat=isinstance(generation.prompt, ChatPrompt),
         )
 
     def error_status(self, error: SlipstreamError) -> int:

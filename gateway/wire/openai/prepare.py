@@ -115,6 +115,7 @@ async def prepare_completion(
         session=request.user or "",
         file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         gap=gap,
+        typed=_typed(request, gap, tried),
     )
 
 
@@ -197,6 +198,12 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         return None
     found = parse(text)
     return None if found is None else Gap(*found)
+
+
+def _typed(request: CompletionRequest, gap: Gap | None, choices: int) -> bool:
+    """Whether an editor asks cannot be seen by `suffix` alone: scripts fill gaps too, and never type on. Editors lay
+    prompts out themselves, or say for whom they ask."""
+    return gap is not None and choices == 1 and (request.suffix is None or bool(request.user))
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:

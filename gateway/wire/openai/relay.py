@@ -34,8 +34,6 @@ class Relay:
     `final` instead: they are sent only once the books are closed.
     """
 
-    satisfied = False
-    """Clients get all that the engine writes."""
     __slots__ = (
         "_choices",
         "_finished_choices",
@@ -55,6 +53,7 @@ class Relay:
         "error",
         "events",
         "final",
+        "satisfied",
         "text_seen",
     )
 
@@ -69,17 +68,18 @@ class Relay:
         seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
         counts_characters: bool = False,
+        chat: bool = True,
     ) -> None:
         """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
-        counts_characters: at the price of reading the text of every event."""
+        counts_characters: at the price of reading the text of every event. chat: what it is until the engine says."""
         self._id = response_id
         self._model = model
         self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
         self._models = (b"", b'"model":' + msgspec.json.encode(model))
         self._choices = choices
-        self._finished_choices = 0
+        self._finished_choices: set[int] = set()
         self._include_usage = include_usage
-        self._object = "chat.completion.chunk"
+        self._object = "chat.completion.chunk" if chat else "text_completion"
         self._splitter = EventSplitter()
         self._usage = seen or UsageTracker(choices, prompts)
         self._read_error = read_error
@@ -93,13 +93,15 @@ class Relay:
         self.final: list[bytes] = []
         self.done = False
         """The engine said [DONE]."""
+        self.satisfied = False
+        """It was cut: otherwise clients get all that the engine writes."""
         self.error: SlipstreamError | None = None
         """The engine reported an error inside its stream."""
 
     @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
-        return self._finished_choices >= self._choices
+        return len(self._finished_choices) >= self._choices
 
     @property
     def complete(self) -> bool:
@@ -111,6 +113,17 @@ class Relay:
         """What the engine has reported so far, all choices together, or None."""
         return self._usage.total
 
+    def cut(self) -> None:
+        """As of `Transcoder`."""
+        if self.finished:
+            return
+        self.satisfied = True
+        text: dict[str, Any] = {"delta": {}} if self._object == "chat.completion.chunk" else {"text": ""}
+        rest = set(range(self._choices)) - self._finished_choices
+        choices = [{"index": index, **text, "finish_reason": "stop"} for index in sorted(rest)]
+        chunk = {"object": self._object, "created": self.created, "choices": choices}
+        self.final = [_frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))]
+
     def feed(self, data: bytes) -> bytes:
         """Client bytes for the engine bytes; b"" when there is nothing to send yet."""
         out = [event for payload in self._splitter.feed(data) if (event := self._event(payload))]
@@ -119,7 +132,7 @@ class Relay:
     def finish(self) -> bytes:
         """What ends a good stream: the held finish events, usage if the client asked for it, [DONE]."""
         events = list(self.final)
-        usage = self.usage
+        usage = self.usage or (Usage() if self.satisfied else None)
         if self._include_usage and usage is not None:
             events.append(_frame(_usage_event(self._id, self._object, self.created, self._models[1], usage)))
         events.append(b"data: [DONE]\n\n")
@@ -128,6 +141,9 @@ class Relay:
     def _event(self, payload: bytes) -> bytes:
         if payload == b"[DONE]":
             self.done = True
+            return b""
+        if self.satisfied:
+            self._usage.chunk(decoded(payload))
             return b""
         # with several choices usage must be kept by choice, and engines may give each an id of its own
         if b'"choices":[{' not in payload or not self.events or self._choices > 1:
@@ -191,7 +207,7 @@ class Relay:
         self.events += 1
         self._usage.chunk(chunk)
         choices = chunk.get("choices") or []
-        self._finished_choices += sum(1 for choice in choices if choice.get("finish_reason"))
+        self._finished_choices.update(int(one.get("index") or 0) for one in choices if one.get("finish_reason"))
         self.text_seen = self.text_seen or has_text(chunk)
         if self.characters is not None:
             self.characters += sum(len(text) for index, text in texts_of(chunk) if index == 0)

@@ -70,6 +70,10 @@ class WholeChoice:
             self._add_logprobs(part["logprobs"])
         self.finish_reason = part.get("finish_reason") or self.finish_reason
 
+    def end(self) -> None:
+        """What has come is all of it."""
+        self.finish_reason = self.finish_reason or "stop"
+
     def json(self) -> dict[str, Any]:
         """The choice as OpenAI's object; long arrays in it are `msgspec.Raw`."""
         texts: dict[str, Any] = {name: text.decode() for name, text in self._texts.items()}

@@ -111,6 +111,9 @@ class Lines:
     def complete(self) -> bool:
         return self.finished and self.error is None
 
+    def cut(self) -> None:
+        self._left = 0
+
     def feed(self, data: bytes) -> bytes:
         return b"".join(line("text", text) for text in self.texts(data))
 

@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis import given, settings
 
 from contracts.errors import InternalError, JournalUnavailable, RateLimited, RouterUnavailable
 from contracts.usage import Finish
+from gateway.wire.config import RequestConfig
+from gateway.wire.mistral.format import FimFormat
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import body, harness
 
@@ -76,6 +79,58 @@ def test_books_are_closed_whatever_happens(
                 assert (answer.events[-1] == "[DONE]") is good
             else:
                 assert (answer.status == 200) is good
+
+    with asyncio.Runner() as runner:
+        runner.run(course())
+
+
+FIM = FimFormat(RequestConfig())
+KEYSTROKE = {"model": "m", "prompt": "def f():\n    ret", "suffix": "\n", "max_tokens": 50}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    stream=st.booleans(),
+    driver=st.sampled_from(["embedded", "openai"]),
+    split=st.sampled_from(["event", "joined", "byte"]),
+    script=ENGINES,
+    raises=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(ERRORS), max_size=1),
+    leaves_at=st.none() | st.sampled_from(STEPS),
+    typed_on_at=st.sampled_from(STEPS) | st.integers(1, TOKENS),
+)
+def test_books_are_closed_also_of_who_types_on(
+    stream: bool,
+    driver: str,
+    split: str,
+    script: dict[str, Any],
+    raises: dict[str, Exception],
+    leaves_at: str | None,
+    typed_on_at: str | int,
+) -> None:
+    async def course() -> None:
+        async with harness(driver=driver, abort_drain_s=0.5) as platform:
+            platform.script(tokens=TOKENS, split=split, **script)
+            client = Client()
+            platform.faults.raises.update(raises)
+
+            def type_on() -> None:
+                for siblings in platform.pipeline._supersession._flights.values():
+                    for flight in siblings.values():
+                        flight.supersede("req_newer")
+
+            if leaves_at is not None:
+                platform.faults.calls[leaves_at] = client.leave
+            if isinstance(typed_on_at, str):
+                platform.faults.calls[typed_on_at] = type_on
+            else:
+                platform.script(tokens=TOKENS, split=split, inter_token_s=0.001, **script)
+                platform.engines[0].wait({"tokens": str(typed_on_at)}, type_on)
+            await platform.serve(client, msgspec.json.encode({**KEYSTROKE, "stream": stream}), FIM)
+            await platform.engines_idle()
+            platform.require_balanced()
+            assert len(platform.pipeline._supersession) == 0
+            if not client.connection.gone:
+                assert client.answer.complete, "who stays is answered to the end"
 
     with asyncio.Runner() as runner:
         runner.run(course())

@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.usage import Finish
 from engines.drivers import registry as drivers
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
+from gateway.wire.config import RequestConfig
+from gateway.wire.mistral.format import FimFormat
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
@@ -20,10 +24,17 @@ from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import GUARD_S, Harness, body, harness
 from tests.router.fakes import TOKEN, TOKENS, until
 
+FIM = FimFormat(RequestConfig())
+
+
+def gap(prefix: str) -> bytes:
+    """What an editor asks for."""
+    return msgspec.json.encode({"model": "m", "prompt": prefix, "suffix": "\n", "max_tokens": 5})
+
 
 @contextlib.asynccontextmanager
-async def routed(platform: Harness) -> AsyncIterator[tuple[RouterServer, RouterClient]]:
-    """A router that knows the harness's engines, and its client in the pipeline."""
+async def routed(platform: Harness, max_concurrency: int = 64) -> AsyncIterator[tuple[RouterServer, RouterClient]]:
+    """A router that knows the harness's engines, and its client in the pipeline. max_concurrency: of each engine."""
     connections = EngineConnections(OneKey(""))
     config = RouterConfig(port=0, control_port=0, poll_interval_s=0.05)
     server = RouterServer(config, TOKENS, connections, drivers.get)
@@ -34,7 +45,8 @@ async def routed(platform: Harness) -> AsyncIterator[tuple[RouterServer, RouterC
         assert await client.wait_connected(GUARD_S)
         replicas = tuple(Replica(place.replica_id, place.url) for place in platform.places)
         model = Model("m", Tier.CHAT, "pool", 4_096, engine_model="fake")
-        client.publish(DesiredState(1, (model,), (Pool("pool", "sglang", replicas),)))
+        pool = Pool("pool", platform.places[0].driver, replicas, max_concurrency=max_concurrency)
+        client.publish(DesiredState(1, (model,), (pool,)))
         platform.pipeline._router = client
         yield server, client
     finally:
@@ -82,3 +94,29 @@ async def test_a_router_that_is_gone_is_told_to_the_client_and_nothing_is_kept()
         assert (router.book.live, router.book.pending) == ({}, {})
         assert platform.limiter.settled == platform.limiter.reserved
         assert [record.finish for record in platform.journal.records] == [Finish.NOT_PLACED]
+
+
+async def test_who_types_on_leaves_the_routers_queue() -> None:
+    async with (
+        harness(engines=1, driver="embedded") as platform,
+        routed(platform, max_concurrency=1) as (server, router),
+    ):
+        platform.script(hang=True)
+        holder, older, newer = Client(), Client(), Client()
+        asks = [gap("x = "), gap("def f():\n    ret"), gap("def f():\n    return")]
+        holding = asyncio.create_task(platform.serve(holder, asks[0], FIM))
+        await until(lambda: len(router.book.live) == 1)
+        pool = server.dispatcher.fleet.pools["pool"]
+        waiting = asyncio.create_task(platform.serve(older, asks[1], FIM))
+        await until(lambda: len(pool.queue) == 1)
+        typing = asyncio.create_task(platform.serve(newer, asks[2], FIM))
+        await waiting
+        await until(lambda: len(pool.queue) == 1 == len(router.book.pending))
+        assert older.answer.json["choices"][0]["message"]["content"] == ""
+        platform.script(hang=False)
+        holder.leave()
+        await asyncio.gather(holding, typing)
+        assert newer.answer.json["choices"][0]["message"]["content"]
+        assert (router.book.live, router.book.pending) == ({}, {})
+        assert len(pool.queue) == 0
+        assert platform.limiter.settled == platform.limiter.reserved

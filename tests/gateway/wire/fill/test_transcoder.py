@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import msgspec
+from hypothesis import given
 
 from engines.drivers.error_bodies import engine_error
 from gateway.wire.fill.request import Filled
@@ -91,3 +93,42 @@ def test_an_engines_error_is_kept_and_nothing_is_complete() -> None:
     transcoder.feed(b'data: {"error":{"message":"out of memory","code":500}}\n\n')
     assert transcoder.error is not None
     assert not transcoder.complete
+
+
+@given(
+    pieces=st.lists(st.text("ab \n)(", max_size=5), max_size=8),
+    cut_at=st.integers(0, 8),
+    rest=st.sampled_from(["", ")", "a b"]),
+)
+def test_a_cut_answer_is_what_had_come_and_the_rest_only_counts(pieces: list[str], cut_at: int, rest: str) -> None:
+    """Streamed or whole, it is what the same text alone is that ended by itself."""
+    filled = Filled(rules=StopRules(), suffix=f"{rest}\nafter\n")
+    streamed = FillRelay(Plain(), filled, UsageTracker(1), engine_error)
+    whole = FillCollector(Plain(), filled, UsageTracker(1), engine_error)
+    alone = FillCollector(Plain(), filled, UsageTracker(1), engine_error)
+    seen = b""
+    for piece in pieces[:cut_at]:
+        seen += streamed.feed(event(piece))
+        whole.feed(event(piece))
+        alone.feed(event(piece))
+    for transcoder in (streamed, whole):
+        transcoder.cut()
+        assert transcoder.satisfied
+        for piece in pieces[cut_at:]:
+            assert transcoder.feed(event(piece)) == b""
+        transcoder.feed(event("", "length") + LAST)
+    alone.feed(event("", "stop") + LAST)
+    text, *ending = msgspec.json.decode(whole.finish())
+    assert [text, *ending] == msgspec.json.decode(alone.finish())
+    seen += streamed.finish()
+    assert seen.replace(b"><", b"").lstrip(b"<") == (text + ">" * bool(text)).encode() + b"[stop 3]"
+    assert whole.characters == streamed.characters == len(text)
+
+
+def test_an_answer_that_has_finished_cannot_be_cut() -> None:
+    transcoder = relay()
+    transcoder.feed(event("ab", "length"))
+    transcoder.cut()
+    assert not transcoder.satisfied
+    transcoder.feed(LAST)
+    assert transcoder.finish() == b"[length 3]"

@@ -391,3 +391,44 @@ def test_characters_are_counted_where_it_is_asked_and_as_a_whole_answers(running
     assert counting.characters == whole.characters
     assert counting.characters
     assert plain.characters is None
+
+
+@given(pieces=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=6), cut_at=st.integers(0, 6))
+def test_a_cut_completion_is_what_had_come_and_the_rest_only_counts(pieces: list[str], cut_at: int) -> None:
+    def event(text: str, finish: str | None = None) -> bytes:
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+        return sse({"id": "x", "object": "text_completion", "created": 7, "model": "engine-model", "choices": [choice]})
+
+    tracker = UsageTracker(1)
+    relay = Relay(OURS, MODEL, 1, True, seen=tracker, chat=False)
+    collector = Collector(OURS, MODEL, 1, chat=False)
+    sent = b"".join(relay.feed(event(piece)) for piece in pieces[:cut_at])
+    collector.feed(b"".join(map(event, pieces[:cut_at])))
+    for transcoder in (relay, collector):
+        transcoder.cut()
+        assert transcoder.satisfied
+        assert transcoder.feed(b"".join(map(event, pieces[cut_at:]))) == b""
+        assert transcoder.feed(event("", "length") + sse({"choices": [], "usage": usage(3)}, "[DONE]")) == b""
+    answer = msgspec.json.decode(collector.finish())
+    assert (answer["object"], answer["id"], answer["model"]) == ("text_completion", OURS, MODEL)
+    [choice] = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("".join(pieces[:cut_at]), "stop")
+    assert answer["usage"]["completion_tokens"] == 3
+    *events, last = (sent + relay.finish()).decode().removesuffix("\n\n").split("\n\n")
+    assert last == "data: [DONE]"
+    *chunks, finish, told = [msgspec.json.decode(line.removeprefix("data: ")) for line in events]
+    assert "".join(one["choices"][0]["text"] for one in chunks) == choice["text"]
+    assert [(one["text"], one["finish_reason"]) for one in finish["choices"]] == [("", "stop")]
+    assert (told["choices"], told["usage"]["completion_tokens"]) == ([], 3)
+    assert {one["object"] for one in (*chunks, finish, told)} == {"text_completion"}
+
+
+def test_the_choices_of_a_cut_answer_that_had_ended_are_not_ended_again() -> None:
+    relay, collector = Relay(OURS, MODEL, 2, False), Collector(OURS, MODEL, 2)
+    for transcoder in (relay, collector):
+        transcoder.feed(sse(chunk("a", "length", index=1)))
+        transcoder.cut()
+    [event] = relay.finish().decode().removesuffix("data: [DONE]\n\n").split("\n\n")[:-1]
+    assert [one["index"] for one in msgspec.json.decode(event.removeprefix("data: "))["choices"]] == [0]
+    choices = msgspec.json.decode(collector.finish())["choices"]
+    assert [(one["index"], one["finish_reason"]) for one in choices] == [(0, "stop"), (1, "length")]

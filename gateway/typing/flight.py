@@ -1,0 +1,64 @@
+"""One keystroke's request while it is served, and how a newer one ends it.
+
+Like `gateway.http.disconnect.ClientWatch` it cancels the task inside its block and turns that one cancellation into an
+exception of its own; unlike there the block may be left and entered again: books are closed outside of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any
+
+from gateway.typing.lineage import Keystroke
+
+
+class Superseded(Exception):
+    """The same person has typed on: nobody reads this answer any more. by: the newer request's id."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__(by)
+        self.by = by
+
+
+class Flight:
+    """`with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has come
+    already."""
+
+    __slots__ = ("_fired", "_task", "by", "keystroke", "request_id", "since_s")
+
+    def __init__(self, request_id: str, keystroke: Keystroke | None) -> None:
+        """keystroke: None for a request that nothing supersedes."""
+        self.request_id = request_id
+        self.keystroke = keystroke
+        self.by: str | None = None
+        """The newer request's id, as soon as there is one."""
+        self.since_s: float | None = None
+        """When that came, as `time.perf_counter` counts."""
+        self._task: asyncio.Task[Any] | None = None
+        self._fired = False
+
+    def supersede(self, by: str) -> None:
+        """A newer keystroke has come. The first one counts."""
+        if self.by is not None:
+            return
+        self.by, self.since_s = by, time.perf_counter()
+        if self._task is not None:
+            self._fired = True
+            self._task.cancel()
+
+    def __enter__(self) -> None:
+        if self.by is not None:
+            raise Superseded(self.by)
+        self._task = asyncio.current_task()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        fired, self._fired = self._fired, False
+        if fired and task.uncancel() == 0 and kind is asyncio.CancelledError:
+            assert self.by is not None
+            raise Superseded(self.by) from None

@@ -1,0 +1,95 @@
+"""Which of two requests for a completion is the other one's successor: the same person, typing on at the same place.
+
+Pure. Judged strictly: a client that is told that it has been superseded gets an empty answer, and a script that asks
+about different gaps of one file must never be given one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+MOST_TYPED = 256
+"""Characters between two keystrokes' prefixes. What is farther apart is another place, or was pasted."""
+HEAD_LINES = 3
+"""Of a file that its client does not name: what it is known by."""
+CLOSERS = " \t\r\n)]}>\"'`,;:"
+"""What editors put behind the cursor by themselves, and what is typed over there."""
+
+
+class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
+    """Who types where, and what stands around the cursor. Kept while its request is in flight, and never elsewhere."""
+
+    organization_id: str
+    key_id: str
+    network: str
+    """Where the client's connection comes from; empty behind a trusted proxy."""
+    session: str
+    """What the client names itself or its user by; empty: it does not."""
+    model: str
+    path: str
+    """Of the file, as the client names it; empty: it does not."""
+    prefix: str
+    suffix: str
+
+    @property
+    def file(self) -> str:
+        """What its file is known by: the path, or its first lines, those that are complete and so not being typed."""
+        if self.path:
+            return self.path
+        end = -1
+        for _ in range(HEAD_LINES):
+            following = self.prefix.find("\n", end + 1)
+            if following < 0:
+                break
+            end = following
+        return "\n" + self.prefix[: end + 1]  # no path begins so
+
+    @property
+    def behind(self) -> str:
+        """The suffix without the closing marks and blanks it begins with: they come and go while somebody types."""
+        return self.suffix.lstrip(CLOSERS)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """All but the prefix: what one lineage has in common."""
+        return (self.organization_id, self.key_id, self.network, self.session, self.model, self.file, self.behind)
+
+
+def typed_on(older: Keystroke, newer: Keystroke) -> bool:
+    """Whether the newer one is of the same lineage, some characters on or back. The same text is not typed on."""
+    return (
+        few_typed(len(older.prefix), len(newer.prefix))
+        and (newer.prefix.startswith(older.prefix) or older.prefix.startswith(newer.prefix))
+        and older.place == newer.place
+    )
+
+
+def few_typed(older_length: int, newer_length: int) -> bool:
+    """Whether prefixes so long can be those of two keystrokes: they differ, and not by much."""
+    return 0 < abs(older_length - newer_length) <= MOST_TYPED
+
+
+class Digests:
+    """Keyed digests: whoever reads them learns nothing, and cannot try out what a text may have been."""
+
+    def __init__(self, secret: bytes) -> None:
+        """secret: the deployment's, the same at every gateway."""
+        self._key = hashlib.blake2b(secret, digest_size=32, person=b"keystrokes").digest()
+
+    def lineage(self, keystroke: Keystroke) -> bytes:
+        """The same for all keystrokes of one lineage."""
+        return self._of("lineage", *keystroke.place)
+
+    def prefix(self, keystroke: Keystroke, length: int) -> bytes:
+        """Of the first `length` characters of its prefix."""
+        return self._of("prefix", keystroke.prefix[:length])
+
+    def _of(self, *texts: str) -> bytes:
+        digest = hashlib.blake2b(key=self._key, digest_size=16)
+        for text in texts:
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little"))
+            digest.update(encoded)
+        return digest.digest()

@@ -1,0 +1,66 @@
+"""The keystrokes in flight at this gateway: a newer one supersedes the older ones of its lineage.
+
+What came to another gateway is told to `elsewhere`, and heard from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from gateway.typing.flight import Flight
+from gateway.typing.lineage import Digests, Keystroke, few_typed, typed_on
+
+
+class Elsewhere(Protocol):
+    """The other gateways (`gateway.typing.elsewhere.OtherGateways`)."""
+
+    def announce(self, flight: Flight, keystroke: Keystroke, lineage: bytes) -> None:
+        """Supersede what was typed there. Never waits and never raises; without a way to them nothing happens."""
+        ...
+
+
+class Supersession:
+    """One per gateway. elsewhere: None where there is one gateway only."""
+
+    def __init__(self, digests: Digests, elsewhere: Elsewhere | None = None) -> None:
+        self._digests = digests
+        self._elsewhere = elsewhere
+        self._flights: dict[bytes, dict[str, Flight]] = {}
+        """By lineage, then by request id, oldest first."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._flights.values()))
+
+    @contextlib.contextmanager
+    def flight(self, request_id: str, keystroke: Keystroke | None) -> Iterator[Flight]:
+        """Around all that is done for one request. Ends the older ones that `keystroke` was typed on; None: the
+        request neither supersedes nor is superseded."""
+        flight = Flight(request_id, keystroke)
+        if keystroke is None:
+            yield flight
+            return
+        lineage = self._digests.lineage(keystroke)
+        siblings = self._flights.setdefault(lineage, {})
+        for older in siblings.values():
+            if older.keystroke is not None and typed_on(older.keystroke, keystroke):
+                older.supersede(request_id)
+        siblings[request_id] = flight
+        if self._elsewhere is not None:
+            self._elsewhere.announce(flight, keystroke, lineage)
+        try:
+            yield flight
+        finally:
+            del siblings[request_id]
+            if not siblings:
+                del self._flights[lineage]
+
+    def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:
+        """Another gateway has a newer keystroke. newer_length: of its prefix. common: the digest of as much of that as
+        the shorter of both prefixes has. Judged anew: what the text here says counts."""
+        older = self._flights.get(lineage, {}).get(older_id)
+        if older is None or older.keystroke is None or not few_typed(len(older.keystroke.prefix), newer_length):
+            return
+        if self._digests.prefix(older.keystroke, newer_length) == common:
+            older.supersede(newer_id)

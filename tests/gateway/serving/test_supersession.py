@@ -1,0 +1,319 @@
+"""A newer keystroke ends the older request wherever it is: its client reads a complete answer, its books are exact."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types import Completion
+
+from contracts.errors import InternalError
+from contracts.usage import Finish, Outcome
+from gateway.limits.cost import Cost
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import WireFormat
+from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
+from gateway.wire.mistral.format import FimFormat
+from gateway.wire.openai.format import CompletionFormat
+from gateway.wire.tabby.format import TabbyFormat
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import GUARD_S, Harness, harness
+
+CONFIG = RequestConfig()
+BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "urn", "\n\nprint(add(1, 2))\n"
+
+
+class Shape:
+    """One way to ask, and to read the text of an answer as its clients do."""
+
+    def __init__(self, name: str, wire_format: WireFormat[Any], *, stream: bool = False) -> None:
+        self.name = f"{name} streamed" if stream else name
+        self.wire_format = wire_format
+        self.stream = stream
+
+    def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
+        asked: dict[str, Any] = {"stream": True} if self.stream else {}
+        match self.wire_format.name:
+            case "infill":
+                head, _, line = prefix.rpartition("\n")
+                asked |= {"input_prefix": f"{head}\n", "prompt": line, "input_suffix": suffix, "n_predict": 50}
+            case "fim":
+                asked |= {"model": "m", "prompt": prefix, "suffix": suffix, "max_tokens": 50}
+            case "tabby":
+                asked |= {"language": "python", "segments": {"prefix": prefix, "suffix": suffix}}
+            case "llama_completion":
+                asked |= {"prompt": _rendered(prefix, suffix), "n_predict": 50}
+            case "completion":
+                asked |= {"model": "m", "prompt": prefix, "suffix": suffix, "max_tokens": 50, "user": "u"}
+        return msgspec.json.encode(asked)
+
+    def text(self, client: Client) -> str:
+        """Of a complete answer whose reason is that it had ended."""
+        answer = client.answer
+        assert (answer.status, answer.complete) == (200, True)
+        match self.wire_format.name, self.stream:
+            case "infill" | "llama_completion", False:
+                assert (answer.json["stop"], answer.json["stop_type"]) == (True, "eos")
+                return str(answer.json["content"])
+            case "infill" | "llama_completion", True:
+                assert (answer.events[-1]["stop"], answer.events[-1]["stop_type"]) == (True, "eos")
+                return "".join(event["content"] for event in answer.events)
+            case "fim", False:
+                assert answer.json["choices"][0]["finish_reason"] == "stop"
+                return str(answer.json["choices"][0]["message"]["content"])
+            case "fim", True:
+                *events, done = answer.events
+                assert (events[-1]["choices"][0]["finish_reason"], done) == ("stop", "[DONE]")
+                return "".join(event["choices"][0]["delta"]["content"] for event in events)
+            case _, False:
+                completion = Completion.model_validate(answer.json)
+                assert completion.choices[0].finish_reason == "stop"
+                return completion.choices[0].text
+            case _:
+                *events, done = answer.events
+                last = Completion.model_validate(events[-1])  # no other has a reason, which its model wants
+                assert (last.choices[0].finish_reason, done) == ("stop", "[DONE]")
+                return "".join(event["choices"][0]["text"] for event in events)
+
+
+def _rendered(prefix: str, suffix: str) -> str:
+    return f"<|fim_prefix|>{prefix}<|fim_suffix|>{suffix}<|fim_middle|>"
+
+
+INFILL, FIM, COMPLETION = InfillFormat(CONFIG), FimFormat(CONFIG), CompletionFormat(CONFIG)
+SHAPES = [
+    Shape("infill", INFILL),
+    Shape("infill", INFILL, stream=True),
+    Shape("rendered", LlamaCompletionFormat(CONFIG)),
+    Shape("rendered", LlamaCompletionFormat(CONFIG), stream=True),
+    Shape("fim", FIM),
+    Shape("fim", FIM, stream=True),
+    Shape("tabby", TabbyFormat(CONFIG)),
+    Shape("completion", COMPLETION),
+    Shape("completion", COMPLETION, stream=True),
+]
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+
+
+async def asked(platform: Harness, shape: Shape, prefix: str, client: Client, suffix: str = BEHIND) -> Client:
+    await platform.serve(client, shape.body(prefix, suffix), shape.wire_format)
+    return client
+
+
+async def engine_has(platform: Harness, **state: int) -> None:
+    """Return once the engine's counters are these."""
+    reached = asyncio.Event()
+    platform.engines[0].wait({name: str(value) for name, value in state.items()}, reached.set)
+    async with asyncio.timeout(GUARD_S):
+        await reached.wait()
+
+
+def stages(platform: Harness) -> dict[str, float]:
+    every = {
+        name: platform.sample("slipstream_superseded_total", stage=name) for name in ("queue", "prefill", "decode")
+    }
+    return {name: value for name, value in every.items() if value}
+
+
+@shapes
+async def test_while_text_comes_it_ends_with_what_has_come_and_pays_for_it(shape: Shape) -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(tokens=50, prompt_tokens=7, hang_after_tokens=6, texts=["ur", "n ", "a", " + ", "b", "\n"])
+        older = Client()
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await engine_has(platform, tokens=6)
+        if shape.stream:
+            await older.reads(b"b")
+        else:
+            await _first_text(platform)
+        platform.script(tokens=2, prompt_tokens=7)
+        newer = await asked(platform, shape, BEFORE + TYPED, Client())
+        await waiting
+        assert shape.text(older) == "urn a + b\n"
+        assert shape.text(newer)
+        first, second = platform.journal.records
+        assert (first.finish, first.outcome, first.billed) == (Finish.COMPLETE, Outcome.EXACT, True)
+        assert (first.usage.prompt_tokens, first.usage.completion_tokens) == (7, 6)
+        assert second.finish is Finish.COMPLETE
+        (record, _) = platform.engines[0].records.values()
+        assert record.aborted
+        assert stages(platform) == {"decode": 1.0}
+        assert platform.sample("slipstream_abort_seconds_count", cause="superseded") == 1.0
+        if not shape.stream:
+            assert older.answer.headers["x-slipstream-superseded-by"] == newer.answer.headers["x-request-id"]
+        assert platform.traces.seen == [(200, "superseded"), (200, None)]
+        platform.require_balanced()
+
+
+async def _first_text(platform: Harness) -> None:
+    """Return once the gateway has read the engine's text: its first event is reported to the router."""
+    async with asyncio.timeout(GUARD_S):
+        while not platform.router.first_tokens:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+@shapes
+async def test_while_the_prompt_is_computed_the_engine_is_stopped_and_the_answer_is_empty(shape: Shape) -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(hang=True, prompt_tokens=7)
+        older = Client()
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await engine_has(platform, requests=1)
+        platform.script(hang=False, tokens=2, prompt_tokens=7)
+        newer = await asked(platform, shape, BEFORE + TYPED, Client())
+        await waiting
+        assert shape.text(older) == ""
+        assert older.answer.headers["x-slipstream-superseded-by"] == newer.answer.headers["x-request-id"]
+        first = platform.journal.records[0]
+        assert (first.finish, first.outcome, first.usage.completion_tokens) == (Finish.COMPLETE, Outcome.EXACT, 0)
+        assert stages(platform) == {"prefill": 1.0}
+        platform.require_balanced()
+
+
+@shapes
+async def test_what_has_no_engine_yet_gets_an_empty_answer_and_everything_back(shape: Shape) -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        older, newer = Client(), Client()
+        started = asyncio.Event()
+        held = platform.router.acquire
+
+        async def acquire(ask: Any) -> Any:
+            if started.is_set():
+                return await held(ask)
+            started.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        platform.router.acquire = acquire  # type: ignore[method-assign]
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await started.wait()
+        await asked(platform, shape, BEFORE + TYPED, newer)
+        await waiting
+        assert shape.text(older) == ""
+        assert older.answer.headers["x-slipstream-superseded-by"] == newer.answer.headers["x-request-id"]
+        first = next(one for one in platform.journal.records if one.finish is Finish.NOT_PLACED)
+        assert (first.billed, first.usage.total_tokens, first.status) == (False, 0, 200)
+        assert platform.limiter.used[first.opened.request_id] == (Cost(), True)
+        assert stages(platform) == {"queue": 1.0}
+        assert platform.sample("slipstream_abort_seconds_count", cause="superseded") is None
+        platform.require_balanced()
+
+
+async def test_an_engine_that_stops_with_its_connection_is_paid_what_was_sent_and_its_prompt() -> None:
+    async with harness(engines=1, driver="openai") as platform:
+        platform.script(hang=True)
+        older = Client()
+        shape = SHAPES[4]
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await engine_has(platform, requests=1)
+        platform.script(hang=False, tokens=2)
+        await asked(platform, shape, BEFORE + TYPED, Client())
+        await waiting
+        assert shape.text(older) == ""
+        first = platform.journal.records[0]
+        assert (first.finish, first.outcome) == (Finish.COMPLETE, Outcome.LOWER_BOUND)
+        assert first.usage.prompt_tokens == first.opened.prompt_tokens_estimate
+        await platform.engines_idle()
+        platform.require_balanced()
+
+
+@pytest.mark.parametrize(
+    ("shape", "prefix", "suffix"),
+    [
+        (SHAPES[4], BEFORE, BEHIND),
+        (SHAPES[4], "def other():\n    ret", BEHIND),
+        (SHAPES[4], BEFORE + TYPED, BEHIND + "more"),
+    ],
+    ids=["the same once more", "another file", "another gap"],
+)
+async def test_what_is_not_typed_on_runs_to_its_end(shape: Shape, prefix: str, suffix: str) -> None:
+    await _both_run(shape, prefix, suffix)
+
+
+class Script(Shape):
+    """`suffix` without a user."""
+
+    def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
+        return msgspec.json.encode({"model": "m", "prompt": prefix, "suffix": suffix, "max_tokens": 50})
+
+
+class Sampling(Shape):
+    """Several answers to one gap."""
+
+    def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
+        return msgspec.json.encode({"model": "m", "prompt": prefix, "suffix": suffix, "user": "u", "n": 2})
+
+
+class WarmUp(Shape):
+    """Nothing is answered anyway."""
+
+    def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
+        return msgspec.json.encode({"input_prefix": prefix, "input_suffix": suffix, "n_predict": 0})
+
+
+@pytest.mark.parametrize("shape", [Script("s", COMPLETION), Sampling("n", COMPLETION), WarmUp("w", INFILL)])
+async def test_scripts_and_warm_ups_are_left_alone(shape: Shape) -> None:
+    await _both_run(shape, BEFORE + TYPED, BEHIND)
+
+
+async def test_a_model_without_supersession_answers_everything() -> None:
+    await _both_run(SHAPES[4], BEFORE + TYPED, BEHIND, supersede=False)
+
+
+async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool = True) -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        requests = []
+        for where in ((BEFORE, BEHIND), (prefix, suffix)):
+            one = await platform.request(shape.wire_format, shape.body(*where))
+            if not supersede:
+                model = msgspec.structs.replace(one.target.model, fim_supersede=False)
+                one.target = msgspec.structs.replace(one.target, model=model)
+            requests.append(one)
+        (first, second), supersession = [one.keystroke for one in requests], platform.pipeline._supersession
+        with supersession.flight("1", first) as flight, supersession.flight("2", second):
+            assert flight.by is None
+
+
+async def test_an_answer_whose_books_are_being_closed_is_given_whole() -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        shape, older = SHAPES[4], Client()
+
+        def type_on() -> None:
+            (siblings,) = platform.pipeline._supersession._flights.values()
+            for flight in siblings.values():
+                flight.supersede("req_newer")
+
+        platform.faults.calls["closed"] = type_on
+        await asked(platform, shape, BEFORE, older)
+        assert older.answer.json["choices"][0]["message"]["content"] == " t0 t1 t2 t3"
+        assert platform.traces.seen == [(200, None)]
+        platform.require_balanced()
+
+
+async def test_a_client_that_leaves_while_it_is_superseded_is_gone() -> None:
+    async with harness(engines=1, driver="embedded", abort_drain_s=0.05) as platform:
+        platform.script(tokens=50, hang_after_tokens=3, own_ids=True)
+        shape, older = SHAPES[5], Client()
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await older.reads(b"t2")
+        platform.script(tokens=2)
+        older.leave()
+        await asked(platform, shape, BEFORE + TYPED, Client())
+        await waiting
+        await platform.engines_idle()
+        platform.require_balanced()
+
+
+async def test_books_that_cannot_be_closed_are_an_error_also_for_who_typed_on() -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(hang=True)
+        shape, older = SHAPES[4], Client()
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await engine_has(platform, requests=1)
+        platform.script(hang=False, tokens=2)
+        platform.faults.raises["closed"] = InternalError("disk")
+        await asyncio.gather(waiting, asked(platform, shape, BEFORE + TYPED, Client()))
+        statuses = sorted(status for status, _ in platform.traces.seen)
+        assert statuses == [200, 500]

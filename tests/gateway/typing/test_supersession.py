@@ -1,0 +1,89 @@
+"""Keystrokes in flight at one gateway: who ends whom, and that a task hears it where it waits and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.typing.flight import Flight, Superseded
+from gateway.typing.lineage import Digests
+from gateway.typing.supersession import Supersession
+from tests.gateway.typing.test_lineage import keystroke
+
+
+@pytest.fixture
+def supersession() -> Supersession:
+    return Supersession(Digests(b"secret"))
+
+
+def test_a_newer_keystroke_ends_all_older_ones_of_its_lineage(supersession: Supersession) -> None:
+    with (
+        supersession.flight("1", keystroke("a", "")) as first,
+        supersession.flight("2", keystroke("ab", "")) as second,
+        supersession.flight("3", keystroke("x", "")) as other,
+        supersession.flight("4", keystroke("abc", "")) as last,
+        supersession.flight("5", None) as alone,
+    ):
+        assert [flight.by for flight in (first, second, other, last, alone)] == ["2", "4", None, None, None]
+        assert len(supersession) == 4
+    assert len(supersession) == 0
+    assert not supersession._flights
+
+
+def test_what_has_ended_is_not_ended_again(supersession: Supersession) -> None:
+    with supersession.flight("1", keystroke("a", "")) as first:
+        pass
+    with supersession.flight("2", keystroke("ab", "")):
+        assert first.by is None
+
+
+async def test_a_wait_inside_the_block_ends_and_one_outside_goes_on() -> None:
+    flight, steps = Flight("1", None), []
+    waiting = asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            with flight:
+                waiting.set()
+                await asyncio.Event().wait()
+        except Superseded as newer:
+            steps.append(newer.by)
+        await asyncio.sleep(0)
+        steps.append("books closed")
+        with pytest.raises(Superseded), flight:
+            steps.append("never")
+
+    task = asyncio.create_task(serve())
+    await waiting.wait()
+    flight.supersede("2")
+    flight.supersede("3")
+    await task
+    assert steps == ["2", "books closed"]
+    assert task.cancelling() == 0
+
+
+async def test_what_comes_outside_the_block_is_heard_at_the_next() -> None:
+    flight = Flight("1", None)
+    with flight:
+        pass
+    flight.supersede("2")
+    await asyncio.sleep(0)
+    with pytest.raises(Superseded), flight:
+        pytest.fail("entered")
+
+
+async def test_a_task_that_is_stopped_at_the_same_time_is_stopped() -> None:
+    flight, waiting = Flight("1", None), asyncio.Event()
+
+    async def serve() -> None:
+        with flight:
+            waiting.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(serve())
+    await waiting.wait()
+    flight.supersede("2")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
