@@ -54,6 +54,7 @@ from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
+from gateway.typing.elsewhere import OtherGateways
 from gateway.typing.lineage import Digests
 from gateway.typing.supersession import Supersession
 from router.client import RouterClient
@@ -134,6 +135,12 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         router = RouterClient(config.router, place.router_token, place.instance)
         await router.start()
         stack.push_async_callback(router.stop)
+        digests = Digests(place.pepper)
+        elsewhere = OtherGateways(place.valkey_url, config.limits.key_prefix, config.limits.call_timeout_s, digests)
+        supersession = Supersession(digests, elsewhere)
+        elsewhere.on_told = supersession.told
+        await elsewhere.start()
+        stack.push_async_callback(elsewhere.stop)
         idle_timeouts = IdleTimeouts()
         await stack.enter_async_context(idle_timeouts.task)
 
@@ -169,7 +176,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
                 metrics,
                 traces,
                 FileHistory(FileMetrics(registry), catalog.kv_objective),
-                Supersession(Digests(place.pepper)),
+                supersession,
             ),
             admin=admin,
             completion_events=completion_events,

@@ -160,15 +160,34 @@ class SlowPlatform:
         assert process.returncode == 0, output.decode()
         return output.decode()
 
+    @contextlib.asynccontextmanager
+    async def another_gateway(self) -> AsyncIterator[str]:
+        """The URL of a second gateway of this deployment, on a port of its own."""
+        port = free_port()
+        environment = {
+            **self._environment,
+            "SLIPSTREAM_GATEWAY__PORT": str(port),
+            "SLIPSTREAM_GATEWAY__METRICS__PORT": str(free_port()),
+        }
+        folder = str(self._data.path)
+        async with _process(environment, "slipstream", "gateway", "--data", folder, "--instance", "other"):
+            url = f"http://127.0.0.1:{port}"
+            async with asyncio.timeout(GUARD_S):
+                await self._takes_traffic(url)
+            yield url
+
+    async def _takes_traffic(self, url: str) -> None:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with self.session.get(f"{url}/readyz") as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.05)
+
     async def wait_ready(self) -> None:
         """Return once the gateway takes traffic and has served both models, so that no first time is measured."""
         async with asyncio.timeout(GUARD_S):
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with self.session.get(f"{self.url}/readyz") as response:
-                        if response.status == 200:
-                            break
-                await asyncio.sleep(0.05)
+            await self._takes_traffic(self.url)
             self.key = (await self.add_key()).secret
             for model in ("wide", "narrow"):
                 while (await self.ask(model)).status == 503:  # noqa: ASYNC110  another process's state

@@ -62,6 +62,7 @@ async def prepare_fill(
         warm_up=asked.warm_up,
         typed=not asked.warm_up,
         language=asked.language or language_of_path(asked.path),
+        typed=not asked.warm_up,
         details=filled,
         gap=gap,
         rules=asked.rules,

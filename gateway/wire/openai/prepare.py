@@ -116,6 +116,7 @@ async def prepare_completion(
         file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         typed=_typed(request, gap, tried),
         gap=gap,
+        typed=_typed(request, gap, tried),
     )
 
 

@@ -12,6 +12,7 @@ from openai.types import Completion
 from contracts.errors import InternalError
 from contracts.usage import Finish, Outcome
 from gateway.limits.cost import Cost
+from gateway.metering.journal.request_id import mint
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
@@ -20,6 +21,7 @@ from gateway.wire.openai.format import CompletionFormat
 from gateway.wire.tabby.format import TabbyFormat
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import GUARD_S, Harness, harness
+from tests.gateway.typing.test_elsewhere import gateways, settled
 
 CONFIG = RequestConfig()
 BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "urn", "\n\nprint(add(1, 2))\n"
@@ -317,3 +319,29 @@ async def test_books_that_cannot_be_closed_are_an_error_also_for_who_typed_on() 
         await asyncio.gather(waiting, asked(platform, shape, BEFORE + TYPED, Client()))
         statuses = sorted(status for status, _ in platform.traces.seen)
         assert statuses == [200, 500]
+
+
+async def test_a_keystroke_that_comes_to_another_gateway_ends_the_older_one(valkey_url: str) -> None:
+    shape, older = SHAPES[5], Client()
+    async with (
+        harness(engines=1, driver="embedded") as here,
+        harness(engines=1, driver="embedded") as there,
+        gateways(valkey_url) as (one, other),
+    ):
+        here.pipeline._supersession, there.pipeline._supersession = one.supersession, other.supersession
+        here.script(tokens=50, prompt_tokens=7, hang_after_tokens=3)
+        there.script(hang=True)
+        typing = f"# {mint()}\n{BEFORE}"
+        waiting = asyncio.create_task(asked(here, shape, typing, older))
+        await older.reads(b"t2")
+        await settled(one, other)
+        newer = asyncio.create_task(asked(there, shape, typing + TYPED, Client()))
+        await waiting
+        assert shape.text(older) == " t0 t1 t2"
+        (record,) = here.journal.records
+        assert (record.finish, record.outcome, record.usage.completion_tokens) == (Finish.COMPLETE, Outcome.EXACT, 3)
+        here.require_balanced()
+        newer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await newer
+        there.require_balanced()

@@ -33,9 +33,11 @@ def gap(prefix: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def routed(platform: Harness, max_concurrency: int = 64) -> AsyncIterator[tuple[RouterServer, RouterClient]]:
+async def routed(
+    platform: Harness, max_concurrency: int = 64, engines_key: str = ""
+) -> AsyncIterator[tuple[RouterServer, RouterClient]]:
     """A router that knows the harness's engines, and its client in the pipeline. max_concurrency: of each engine."""
-    connections = EngineConnections(OneKey(""))
+    connections = EngineConnections(OneKey(engines_key))
     config = RouterConfig(port=0, control_port=0, poll_interval_s=0.05)
     server = RouterServer(config, TOKENS, connections, drivers.get)
     await server.start()

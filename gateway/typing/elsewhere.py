@@ -1,0 +1,175 @@
+"""Keystrokes in flight at other gateways, by way of Valkey.
+
+Each lineage has one record there, for as long as a request may take: its newest request, where that is, and the length
+and digest of its prefix; never any text. Who puts a newer one in its place reads it, and tells the gateway that it
+names, which judges by the text. Without Valkey every gateway has its own keystrokes, and nothing waits for anything:
+what is told too late, or of two requests in the wrong order, only lets an older one run to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+import hiredis
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
+from gateway.limits.command import pack
+from gateway.limits.valkey import ConnectionLost, Valkey
+from gateway.metering.journal.request_id import arrived_at_s
+from gateway.typing.flight import Flight
+from gateway.typing.lineage import Digests, Keystroke, few_typed
+
+RECORD_MS = 30_000
+LISTEN_S = 10.0
+"""After which a silent connection is looked after."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """The newest request of a lineage."""
+
+    gateway: str
+    request_id: str
+    length: int
+    digest: bytes
+    """Of its prefix."""
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What one gateway tells another; as of `Supersession.told`."""
+
+    lineage: bytes
+    older_id: str
+    newer_id: str
+    newer_length: int
+    common: bytes
+
+
+OnTold = Callable[[bytes, str, str, int, bytes], None]
+_encode = msgspec.msgpack.Encoder().encode
+_record = msgspec.msgpack.Decoder(Record).decode
+_told = msgspec.msgpack.Decoder(Told).decode
+
+
+class OtherGateways:
+    """One per gateway. Start and stop it with the gateway; set `on_told` before."""
+
+    def __init__(self, url: str, key_prefix: str, timeout_s: float, digests: Digests) -> None:
+        """url, timeout_s: as of `gateway.limits.valkey.Valkey`. key_prefix: begins all names in Valkey."""
+        self._url = url
+        self._key_prefix = key_prefix
+        self._digests = digests
+        self._valkey = Valkey(url, timeout_s)
+        self._name = secrets.token_hex(8)
+        """Another one after every start: nobody is told what an earlier run had."""
+        self._listening = asyncio.Event()
+        self._task = BackgroundTask("keystrokes elsewhere", self._listen)
+        self.on_told: OnTold | None = None
+
+    async def start(self) -> None:
+        """Connect in the background. Valkey being away does not stop the start."""
+        await self._valkey.start()
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Hear no more, and tell no more."""
+        await self._task.stop()
+        await self._valkey.stop()
+
+    async def wait_ready(self) -> None:
+        """Return once there is a connection either way."""
+        await self._valkey.wait_ready()
+        await self._listening.wait()
+
+    def announce(self, flight: Flight, keystroke: Keystroke, lineage: bytes) -> None:
+        """As of `Elsewhere`. The newest record stays until it lapses: whom it names may have ended, and knows it."""
+        if not self._valkey.connected:
+            return
+        length = len(keystroke.prefix)
+        record = Record(self._name, flight.request_id, length, self._digests.prefix(keystroke, length))
+        name = f"{self._key_prefix}:keystroke:{lineage.hex()}"
+        self._send(
+            ("SET", name, _encode(record), "PX", RECORD_MS, "GET"), partial(self._held, record, keystroke, lineage)
+        )
+
+    def _held(self, newer: Record, keystroke: Keystroke, lineage: bytes, reply: object) -> None:
+        """What stood in a record's place."""
+        if not isinstance(reply, bytes):
+            if isinstance(reply, hiredis.ReplyError):
+                logger.debug("keystrokes elsewhere: %s", reply)
+            return
+        try:
+            older = _record(reply)
+        except msgspec.MsgspecError:
+            return
+        # one that came later was only announced earlier
+        if older.gateway == self._name or _arrived_s(older) > _arrived_s(newer):
+            return
+        common = self._digests.prefix(keystroke, older.length)
+        if few_typed(older.length, newer.length) and (newer.length < older.length or common == older.digest):
+            told = Told(lineage, older.request_id, newer.request_id, newer.length, common)
+            self._send(("PUBLISH", self._channel(older.gateway), _encode(told)), self._ignored)
+
+    def _send(self, words: tuple[str | int | bytes, ...], done: Callable[[object], None]) -> None:
+        try:
+            self._valkey.send(pack(words), done)
+        except ConnectionLost:
+            return  # each gateway for itself
+
+    @staticmethod
+    def _ignored(_: object) -> None:
+        """Nobody waits for how many have heard it."""
+
+    def _channel(self, gateway: str) -> str:
+        return f"{self._key_prefix}:keystrokes:{gateway}"
+
+    async def _listen(self) -> None:
+        backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S)
+        while True:
+            try:
+                async with (
+                    Redis.from_url(self._url, health_check_interval=LISTEN_S) as client,
+                    client.pubsub() as heard,
+                ):
+                    await heard.subscribe(self._channel(self._name))
+                    backoff.reset()
+                    await self._hear(heard)
+            except (RedisError, OSError) as error:
+                logger.debug("keystrokes elsewhere are not heard of: %r", error)
+            finally:
+                self._listening.clear()
+            await asyncio.sleep(backoff.next_s())
+
+    async def _hear(self, heard: PubSub) -> None:
+        while True:
+            message = await heard.get_message(timeout=LISTEN_S)
+            if message is None:
+                continue
+            if message["type"] == "subscribe":
+                self._listening.set()
+            elif message["type"] == "message":
+                self._take(message["data"])
+
+    def _take(self, data: bytes) -> None:
+        try:
+            told = _told(data)
+        except msgspec.MsgspecError:
+            logger.debug("keystrokes elsewhere: a message that cannot be read")
+            return
+        if self.on_told is not None:
+            self.on_told(told.lineage, told.older_id, told.newer_id, told.newer_length, told.common)
+
+
+def _arrived_s(record: Record) -> float:
+    return arrived_at_s(record.request_id) or 0.0
