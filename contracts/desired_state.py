@@ -54,6 +54,14 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
     `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any
     other text, in which no control string steers the model."""
+    fim_lines: Literal["auto", "single", "free"] = "auto"
+    """Where a gap's completion ends by the cursor's place, under `fim_rules`: `auto` decides between one line and a
+    block from the text around the cursor and the language, `single` ends every completion with its line, `free` leaves
+    it to the model."""
+    fim_rules: Literal["editors", "all"] = "editors"
+    """Which gaps the stop rules and the file's own line ends hold for: those of editors' APIs (`/infill`,
+    `/completion`, `/v1/fim/completions`, `segments`), or `all`: those under `/v1/completions` and the engines route
+    too."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 
