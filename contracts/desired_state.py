@@ -57,6 +57,14 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     fim_supersede: bool = True
     """A newer keystroke ends the requests for the same gap that it was typed on: they are answered at once with what
     they have, and the engine is stopped. false: each runs to its end."""
+    fim_lines: Literal["auto", "single", "free"] = "auto"
+    """Where a gap's completion ends by the cursor's place, under `fim_rules`: `auto` decides between one line and a
+    block from the text around the cursor and the language, `single` ends every completion with its line, `free` leaves
+    it to the model."""
+    fim_rules: Literal["editors", "all"] = "editors"
+    """Which gaps the stop rules and the file's own line ends hold for: those of editors' APIs (`/infill`,
+    `/completion`, `/v1/fim/completions`, `segments`), or `all`: those under `/v1/completions` and the engines route
+    too."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 

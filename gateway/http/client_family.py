@@ -16,15 +16,19 @@ FAMILIES: tuple[tuple[bytes, str], ...] = (
     (b"curl/", "curl"),
 )
 """What a header holds in any case, and the family's name; the first that fits. llama.vim sends its requests by curl."""
+UNNAMED = {"tabby": "tabby-agent"}
+"""Whose an endpoint is where the header does not tell: tabby-agent sends the one of its HTTP library."""
 OTHER = "other"
 CLIENTS = (*dict.fromkeys(name for _, name in FAMILIES), OTHER)
 """All names there are."""
 MOST_COMPARED = 512
 
 
-def client_family(user_agent: bytes) -> str:
-    """The client's family; `other` for one that is unknown or says nothing. user_agent: the header's value."""
-    return _family(user_agent[:MOST_COMPARED])
+def client_family(user_agent: bytes, endpoint: str = "") -> str:
+    """The client's family; `other` for one that is unknown or says nothing. user_agent: the header's value. endpoint:
+    the one that it asks, by its name in metrics."""
+    family = _family(user_agent[:MOST_COMPARED])
+    return UNNAMED.get(endpoint, family) if family == OTHER else family
 
 
 @lru_cache(maxsize=1_024)

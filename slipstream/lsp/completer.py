@@ -78,5 +78,8 @@ class Completer:
             "stop": ["\n\n"] if gap.block else ["\n"],
             "stream": False,
         }
-        # at the end of a file nothing is filled: the text goes on
-        return {**body, "suffix": gap.suffix} if gap.suffix else body
+        if not gap.suffix:
+            # at the end of a file nothing is filled: the text goes on, and is not judged
+            return body
+        sure = {"min_confidence": self._config.min_confidence} if self._config.min_confidence else {}
+        return {**body, **sure, "suffix": gap.suffix}

@@ -27,6 +27,8 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """A request waits so long for another keystroke. One that the user asks for does not wait."""
     max_tokens: Annotated[int, Meta(ge=1, le=4_096)] = 128
     """Longest completion."""
+    min_confidence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are."""
     prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 24_000
     """Most text before the cursor that is sent."""
     suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 8_000

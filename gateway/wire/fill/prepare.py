@@ -5,7 +5,10 @@ The model is shown `\n` line ends whatever the file has; the transcoders give th
 
 from __future__ import annotations
 
+import msgspec
+
 from contracts.generation import Caller, Sampling
+from gateway.wire.fill.context import by_context
 from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled, FillRequest
@@ -40,11 +43,17 @@ async def prepare_fill(
         seed=asked.seed,
         stop=tuple(_plain(stop) for stop in asked.stop),
     )
+    if asked.min_confidence and not asked.warm_up:
+        # 1, not 0: llama.cpp tells none for 0
+        sampling = msgspec.structs.replace(sampling, logprobs=1)
+    language = asked.language or language_of_path(asked.path)
+    rules = by_context(asked.rules, target.model.fim_lines, gap.prefix, gap.suffix, language)
     filled = Filled(
-        rules=asked.rules,
+        rules=rules,
         suffix=laid_out.suffix,
         newline=newline,
         truncated=laid_out.truncated,
+        min_confidence=0.0 if asked.warm_up else asked.min_confidence,
         warm_up=asked.warm_up,
         details=details,
     )
@@ -61,11 +70,10 @@ async def prepare_fill(
         file=file_identity(salt, asked.session, asked.path, asked.prefix),
         warm_up=asked.warm_up,
         typed=not asked.warm_up,
-        language=asked.language or language_of_path(asked.path),
-        typed=not asked.warm_up,
+        language=language,
         details=filled,
         gap=gap,
-        rules=asked.rules,
+        rules=rules,
     )
 
 

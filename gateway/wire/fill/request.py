@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import Snippet
+
+MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
+"""Our own field in every API of gaps, `min_confidence`; 0 is off."""
 
 
 class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +41,8 @@ class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     """What the client names its file or user by; never sent to an engine."""
     rules: StopRules = StopRules()
+    min_confidence: float = 0.0
+    """A completion whose tokens' probabilities have a lower geometric mean is empty instead; 0: none is."""
     warm_up: bool = False
     """Only the prompt is wanted in the cache: at most one token is generated, and none is answered with."""
 
@@ -49,6 +57,8 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     r"""The file's line end: the model is shown `\n` and the client reads its own again."""
     truncated: bool = False
     """The file did not fit: the model was shown a window of it."""
+    min_confidence: float = 0.0
+    """As of `FillRequest`."""
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""

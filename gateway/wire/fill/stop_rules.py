@@ -6,6 +6,7 @@ answer is the same. `tests/gateway/wire/fill/naive_stop_rules.py` is the plain t
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,9 @@ MOST_LINES = 4
 LONGEST_REST = 256
 """Characters of the cursor's own line that a completion is compared with; a longer rest is not looked for."""
 OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
+END_WORDS = ("end", "fi", "done", "esac", "endif", "endfunction", "endfor", "endwhile")
+CLOSING_LINE = re.compile(rf"(?:[)\]}}]+[;,:]*|(?:{'|'.join(END_WORDS)})\b)")
+"""What a line begins with that closes a block."""
 
 
 class StopRules(msgspec.Struct, frozen=True):
@@ -26,6 +30,8 @@ class StopRules(msgspec.Struct, frozen=True):
     """It ends before its first line end."""
     min_indent: int | None = None
     """It ends before a line, blank ones and the first aside, that begins with fewer spaces and tabs."""
+    closes_at: int | None = None
+    """A line that begins with so many, fewer than those, and only closes a block stays; it is the last."""
     time_limit_s: float | None = None
     """It ends this long after its first text, once that has a line end."""
     trim_suffix: bool = True
@@ -75,7 +81,8 @@ class TextFilter:
         while self._end is None and (line_end := self._text.find("\n", seen)) >= 0:
             self._line(line_end)
             seen = line_end + 1
-        if self._end is None and self._indented_less(self._text[self._line_start :]):
+        line = self._text[self._line_start :]
+        if self._end is None and self._indented_less(line) and not self._may_close(line):
             self._end = self._kept_end
         limit_s = self._rules.time_limit_s
         if self._end is None and limit_s is not None and self._line_start and self._clock() - self._began_s >= limit_s:
@@ -101,6 +108,8 @@ class TextFilter:
             self._end = line_end
         elif self._unwanted(line):
             self._end = self._kept_end
+        elif self._closes(line):
+            self._end = line_end
         else:
             if line.strip() or not self._line_start:
                 self._kept_end = line_end
@@ -113,12 +122,20 @@ class TextFilter:
         if not self._line_start:
             return False
         written = line.rstrip()
-        return bool(written) and (self._indented_less(line) or written == self._next_line or written in self._repeated)
+        less = self._indented_less(line) and not self._closes(line)
+        return bool(written) and (less or written == self._next_line or written in self._repeated)
 
     def _indented_less(self, line: str) -> bool:
-        written = line.lstrip(" \t")
         least = self._rules.min_indent
-        return least is not None and self._line_start > 0 and bool(written.strip()) and len(line) - len(written) < least
+        return least is not None and self._line_start > 0 and bool(line.strip()) and indentation(line) < least
+
+    def _closes(self, line: str) -> bool:
+        """A whole line is the block's end."""
+        return self._indented_less(line) and indentation(line) == self._rules.closes_at and is_closing(line)
+
+    def _may_close(self, line: str) -> bool:
+        """A line that is being written could become that."""
+        return indentation(line) == self._rules.closes_at and may_become_closing(line)
 
     def _safe_end(self) -> int:
         """How much of the text stays whatever comes."""
@@ -135,7 +152,23 @@ class TextFilter:
         unwanted = [one for one in (self._next_line, *self._repeated) if one]
         if not written:  # how far it is indented is not known yet
             return bool(unwanted) or self._rules.min_indent is not None
-        return any(one == written or one.startswith(line) for one in unwanted)
+        return self._indented_less(line) or any(one == written or one.startswith(line) for one in unwanted)
+
+
+def indentation(line: str) -> int:
+    """Spaces and tabs that a line begins with."""
+    return len(line) - len(line.lstrip(" \t"))
+
+
+def is_closing(line: str) -> bool:
+    """Whether a line has nothing but what closes a block."""
+    return CLOSING_LINE.fullmatch(line.strip()) is not None
+
+
+def may_become_closing(line: str) -> bool:
+    """Whether a line that begins so may be one that `is_closing`."""
+    written = line.strip()
+    return is_closing(line) or any(word.startswith(written) for word in END_WORDS)
 
 
 def first_line(below: str) -> str:

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from contracts.errors import SlipstreamError
+from contracts.errors import SlipstreamError, UnsupportedField
 from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, has_text, texts_of
+from gateway.wire.fill.confidence import Confidence
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import TextFilter
 from gateway.wire.usage_tracker import UsageTracker
@@ -73,6 +74,9 @@ class _Transcoder:
         self._read_error = read_error
         self._clock = clock
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
+        self._confidence = Confidence(filled.min_confidence) if filled.min_confidence else None
+        self._unjudged: list[str] = []
+        """Text that is held back until all of it is known to be worth showing."""
         self._splitter = EventSplitter()
         self._parts: list[str] = []
         self._finish_reason: str | None = None
@@ -97,7 +101,7 @@ class _Transcoder:
     @property
     def satisfied(self) -> bool:
         """A stop rule has ended the text although the engine goes on, or it was cut."""
-        return self._cut or (self._filter.stopped and not self.finished)
+        return self._cut or (self._filter.stopped and not self.finished and self.error is None)
 
     def cut(self) -> None:
         """As of `Transcoder`."""
@@ -129,7 +133,23 @@ class _Transcoder:
         for choice in chunk.get("choices") or ():
             if not choice.get("index"):
                 self._finish_reason = self._finish_reason or choice.get("finish_reason")
-        return self._shown(text)
+                if self._confidence is not None:
+                    self._confidence.add(choice.get("logprobs"))
+        if self._confidence is None:
+            return self._shown(text)
+        self._unjudged.append(text)
+        if self.text_seen and not self._confidence.told and (self.finished or self._filter.stopped):
+            self.error = UnsupportedField(
+                "'min_confidence' is not available for this model here: its engine tells no log probabilities to judge "
+                "a completion by. Leave it out.",
+                param="min_confidence",
+            )
+        return ""
+
+    def _judged(self, rest: str) -> str:
+        """The whole text, or nothing where the model was not sure enough of it."""
+        text = "".join([*self._unjudged, rest])
+        return text if self._confidence is None or self._confidence.is_enough(len(text)) else ""
 
     def _shown(self, text: str) -> str:
         """As the client reads it."""
@@ -143,7 +163,7 @@ class _Transcoder:
     def _ended(self) -> tuple[str, Answer]:
         """The text that was held back, and the answer."""
         by_rule = self._filter.stopped or self._cut
-        rest = self._shown(self._filter.finish())
+        rest = self._shown(self._judged(self._filter.finish()))
         began_s = self._made_s if self._first_event_s is None else self._first_event_s
         answer = Answer(
             text="".join(self._parts),

@@ -19,7 +19,7 @@ class Wanted(msgspec.Struct, frozen=True):
     response_fields: tuple[str, ...] = ()
     """Paths with slashes; none: everything."""
     several: bool = False
-    """More than one completion was asked for: the answer is an array."""
+    """More than one completion was asked for: the answer is an array, or a stream with the events of all."""
 
 
 def whole(
@@ -109,7 +109,7 @@ class Framing:
 
     def frame(self, text: str) -> bytes:
         """An event of a stream."""
-        return _event({"index": 0, "content": text, "tokens": [], "stop": False, "id_slot": -1})
+        return _event({"index": self._index, "content": text, "tokens": [], "stop": False, "id_slot": -1})
 
     def last(self, answer: Answer) -> bytes:
         """The event that ends a stream; no `[DONE]` follows it, as none does llama.cpp's own."""

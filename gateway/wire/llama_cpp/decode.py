@@ -35,10 +35,6 @@ def _require_served(request: Common) -> None:
     for name in REFUSED:
         if getattr(request, name):
             raise UnsupportedField(f"'{name}' is not available on this deployment: leave it out, or empty.", param=name)
-    if request.stream and choices(request) > 1:
-        raise UnsupportedField(
-            "Several completions cannot be streamed: set 'n_cmpl' to 1, or 'stream' to false.", param="n_cmpl"
-        )
     if request.seed is not None and request.seed < 0:
         request.seed = None
     for one, other in (("n_predict", "max_tokens"), ("n_cmpl", "n")):

@@ -15,7 +15,7 @@ from gateway.wire.llama_cpp.decode import Decoder
 from gateway.wire.llama_cpp.errors import error_body
 from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
 from gateway.wire.llama_cpp.schema import InfillRequest, LlamaCompletionRequest
-from gateway.wire.llama_cpp.several import SeveralCollector
+from gateway.wire.llama_cpp.several import SeveralCollector, SeveralRelay
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -28,6 +28,8 @@ class _LlamaCppFormat(FillFormat):
 
     def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         filled, wanted = _details(prepared)
+        if wanted.several:
+            return SeveralRelay(prepared.generation, filled, wanted, usage, read_error)
         framing = Framing(prepared.generation, wanted, truncated=filled.truncated)
         return FillRelay(framing, filled, usage, read_error)
 

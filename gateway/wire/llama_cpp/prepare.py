@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.errors import InvalidField
 from contracts.generation import Caller, Sampling, TextPrompt
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.rendered import parse
@@ -46,6 +47,8 @@ async def _continued(
     asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
     """A text without a gap: it is neither cut nor trimmed."""
+    if asked.min_confidence:
+        raise InvalidField("'min_confidence' is for gaps, and the prompt is none.", param="min_confidence")
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)
     wanted = predict(asked)
@@ -81,6 +84,7 @@ def _gap(asked: Common, prefix: str, suffix: str, snippets: tuple[Snippet, ...])
         stop=_stops(asked),
         stream=bool(asked.stream),
         rules=_rules(asked),
+        min_confidence=asked.min_confidence,
         warm_up=wanted == 0,
     )
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from gateway.wire.fill.request import MinConfidence
+
 MAX_STOP = 16
 MAX_EXTRA = 256
 MAX_CHOICES = 16
@@ -111,6 +113,9 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     stream: bool | None = None
     t_max_predict_ms: Annotated[float, Meta(le=3_600_000)] = 0.0
     """Not above 0: none."""
+    min_confidence: MinConfidence = 0.0
+    """Ours, for gaps: below this geometric mean of its tokens' probabilities a completion is empty. A stream then comes
+    at once, at its end."""
     response_fields: Annotated[list[Name], Meta(max_length=MAX_FIELDS)] | None = None
     grammar: Any = None
     image_data: Any = None

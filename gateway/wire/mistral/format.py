@@ -47,6 +47,7 @@ class FimFormat(FillFormat):
             seed=asked.random_seed,
             stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
             stream=bool(asked.stream),
+            min_confidence=asked.min_confidence,
         )
         prepared = await prepare_fill(gap, request_id, caller, salt, target)
         least = asked.min_tokens or 0

@@ -1,6 +1,7 @@
 """Mistral's FIM request and answers. The only place that knows their field names.
 
-Taken beside Mistral's own fields: the two penalties, which Continue sends to every server of this shape.
+Taken beside Mistral's own fields: the two penalties, which Continue sends to every server of this shape, and
+`min_confidence`, which is ours.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from gateway.wire.fill.request import MinConfidence
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -37,6 +40,9 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Taken, without effect."""
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
+    min_confidence: MinConfidence = 0.0
+    """Ours: below this geometric mean of its tokens' probabilities the answer is empty. A stream then comes at once, at
+    its end."""
 
 
 class FimUsage(msgspec.Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping
 
 from contracts.errors import SlipstreamError
@@ -11,11 +12,14 @@ from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import Headers, body_of, status_of
-from gateway.wire.format import EVENT_STREAM
+from gateway.wire.fill.format import filled_of
+from gateway.wire.fill.transcoder import FillCollector, FillRelay
+from gateway.wire.format import EVENT_STREAM, Transcoder
 from gateway.wire.key_header import authorization_of
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
 from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.fill_answer import CompletionFraming
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 from gateway.wire.openai.rate_headers import rate_headers
 from gateway.wire.openai.relay import Relay
@@ -45,7 +49,7 @@ class _OpenAiFormat:
     def rate_headers(self, state: RateLimitStatus) -> Headers:
         return rate_headers(state)
 
-    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Relay:
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         generation = prepared.generation
         return Relay(
             self._response_id(request_id),
@@ -58,7 +62,7 @@ class _OpenAiFormat:
             chat=isinstance(generation.prompt, ChatPrompt),
         )
 
-    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         generation = prepared.generation
         return Collector(
             self._response_id(request_id),
@@ -116,8 +120,24 @@ class CompletionFormat(_OpenAiFormat):
     ) -> Prepared:
         """As `prepare_completion`, within `require_room`."""
         prepared = await prepare_completion(asked, request_id, caller, salt, target)
-        require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
+        if prepared.details is None:
+            require_room(prepared.generation, prepared.prompt_tokens, self._max_whole_logprobs)
         return prepared
+
+    def relay(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        if prepared.details is None:
+            return super().relay(request_id, prepared, usage, read_error)
+        return FillRelay(self._framing(request_id, prepared), filled_of(prepared), usage, read_error)
+
+    def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
+        if prepared.details is None:
+            return super().collect(request_id, prepared, usage, read_error)
+        return FillCollector(self._framing(request_id, prepared), filled_of(prepared), usage, read_error)
+
+    def _framing(self, request_id: str, prepared: Prepared) -> CompletionFraming:
+        generation = prepared.generation
+        response_id, now = self._response_id(request_id), int(time.time())
+        return CompletionFraming(response_id, generation.model, now, include_usage=generation.include_usage)
 
 
 class EngineCompletionFormat(CompletionFormat):

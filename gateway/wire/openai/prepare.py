@@ -18,6 +18,7 @@ from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import parse
 from gateway.wire.gap import Gap
+from gateway.wire.openai.gap import DEFAULT_MAX_TOKENS, keeps_rules, prepare_gap
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
     MAX_PROMPTS,
@@ -36,9 +37,6 @@ from gateway.wire.openai.schema import (
 )
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
-
-COMPLETION_DEFAULT_MAX_TOKENS = 16
-"""OpenAI's default for this endpoint."""
 
 
 async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
@@ -92,7 +90,10 @@ async def prepare_completion(
         field = "best_of" if tried > wanted else "n"
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
     gap = _gap(request, prompts, target)
-    asked = (request.max_tokens, COMPLETION_DEFAULT_MAX_TOKENS)
+    include_usage = _include_usage(request)
+    if keeps_rules(gap, request, target):
+        return await prepare_gap(gap, request, request_id, caller, salt, target, include_usage=include_usage)
+    asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
         laid_out = await lay_out(gap, *asked, target, caller.organization_id)
         counted = laid_out.counted
@@ -111,12 +112,11 @@ async def prepare_completion(
         salt,
         target,
         stream=bool(request.stream),
-        include_usage=_include_usage(request),
+        include_usage=include_usage,
         session=request.user or "",
         file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         typed=_typed(request, gap, tried),
         gap=gap,
-        typed=_typed(request, gap, tried),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from contracts.generation import Caller
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
@@ -30,9 +32,18 @@ async def prepare_segments(
         max_tokens=MAX_TOKENS,
         temperature=TEMPERATURE if asked.temperature is None else asked.temperature,
         seed=asked.seed,
-        session=asked.user or "",
+        min_confidence=asked.min_confidence,
+        session=asked.user or _file(segments),
     )
     return await prepare_fill(gap, request_id, caller, salt, target)
+
+
+def _file(segments: Segments) -> str:
+    """What requests of one file have in common, as far as a client tells it; no name leaves the gateway."""
+    if not segments.filepath:
+        return ""
+    named = f"{segments.git_url or ''}\n{segments.filepath}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(named, digest_size=16).hexdigest()
 
 
 def snippets(segments: Segments) -> tuple[Snippet, ...]:

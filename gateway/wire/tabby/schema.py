@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from gateway.wire.fill.request import MinConfidence
+
 MAX_SNIPPETS = 256
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
@@ -40,12 +42,14 @@ RelevantSnippets = Annotated[list[RelevantSnippet], Meta(max_length=MAX_SNIPPETS
 
 
 class Segments(msgspec.Struct):
-    """What stands around the cursor. `git_url` and `edit_history` stay unread."""
+    """What stands around the cursor. `edit_history` stays unread."""
 
     prefix: Text
     suffix: Text | None = None
     filepath: Name | None = None
     """Relative to the repository."""
+    git_url: Name | None = None
+    """Names the repository, together with `filepath` the file."""
     declarations: Declarations | None = None
     relevant_snippets_from_changed_files: RelevantSnippets | None = None
     relevant_snippets_from_recently_opened_files: RelevantSnippets | None = None
@@ -63,6 +67,8 @@ class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """`next_edit_suggestion` is not served."""
     temperature: Temperature | None = None
     seed: Seed | None = None
+    min_confidence: MinConfidence = 0.0
+    """Ours: below this geometric mean of its tokens' probabilities the answer is empty."""
 
     model = ""
     """Tabby's clients name none."""

@@ -25,6 +25,12 @@ def test_families(sent: bytes, family: str) -> None:
     assert client_family(sent) == family
 
 
+def test_tabbys_endpoint_is_its_agents_unless_the_header_says_otherwise() -> None:
+    assert client_family(b"node", "tabby") == client_family(b"", "tabby") == "tabby-agent"
+    assert client_family(b"curl/8.5.0", "tabby") == "curl"
+    assert client_family(b"node", "completion") == OTHER
+
+
 @given(st.binary(max_size=2_000))
 def test_nothing_but_a_family_is_kept(sent: bytes) -> None:
     assert client_family(sent) in CLIENTS

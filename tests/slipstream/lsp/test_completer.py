@@ -72,6 +72,17 @@ async def test_the_first_autocomplete_model_is_found_once(scripted: ScriptedGate
     assert (second.body["stop"], "suffix" in second.body) == (["\n"], False)
 
 
+@pytest.mark.parametrize(("least", "suffix", "asked"), [(0.0, "\n", None), (0.4, "\n", 0.4), (0.4, "", None)])
+async def test_only_gaps_are_judged_and_only_if_that_is_wanted(
+    scripted: ScriptedGateway, least: float, suffix: str, asked: float | None
+) -> None:
+    scripted.will_answer(completion(""))
+    async with client(scripted) as gateway:
+        completer = Completer(LanguageServerConfig(model="m", min_confidence=least), gateway)
+        await ask(completer, Gap("x = ", suffix, block=False))
+    assert scripted.asked[0].body.get("min_confidence") == asked
+
+
 async def test_no_autocomplete_model_is_said(scripted: ScriptedGateway) -> None:
     scripted.will_answer(models(("talk", "chat")))
     async with client(scripted) as gateway:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.wire.fill.stop_rules import CLOSING, LONGEST_REST, OPENING, QUOTES, StopRules
 
 
@@ -20,13 +22,20 @@ def _wanted_lines(text: str, rules: StopRules, below: list[str]) -> str:
         if line.strip() and number:
             indent = len(line) - len(line.lstrip(" \t"))
             less = rules.min_indent is not None and indent < rules.min_indent
-            same = line.rstrip() == next_line
-            third = rules.repetition and any(
-                written[-2 * size :] == 2 * written[-size:] and line.rstrip() == written[-size]
-                for size in range(1, 5)
-                if len(written) >= 2 * size
+            says = any(c.isalnum() for c in line)
+            same = says and line.rstrip() == next_line
+            third = (
+                says
+                and rules.repetition
+                and any(
+                    written[-2 * size :] == 2 * written[-size:] and line.rstrip() == written[-size]
+                    for size in range(1, 5)
+                    if len(written) >= 2 * size
+                )
             )
-            if less or (any(c.isalnum() for c in line) and (same or third)):
+            if less and indent == rules.closes_at and _closes(line) and not (same or third):
+                return "\n".join(lines[: number + 1])
+            if less or same or third:
                 kept = lines[:number]
                 while len(kept) > 1 and not kept[-1].strip():
                     kept.pop()
@@ -34,6 +43,10 @@ def _wanted_lines(text: str, rules: StopRules, below: list[str]) -> str:
         if line.strip():
             written.append(line.rstrip())
     return text
+
+
+def _closes(line: str) -> bool:
+    return re.sub(r"^[)\]}]+[;,:]*|^(end|fi|done|esac|endif|endfunction|endfor|endwhile)$", "", line.strip()) == ""
 
 
 def _without_rest(text: str, line: str) -> str:

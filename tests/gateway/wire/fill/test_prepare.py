@@ -19,6 +19,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.layout import Ends, ends_of
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
 from gateway.wire.fill.request import Filled, FillRequest
+from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
@@ -162,6 +163,22 @@ async def test_windows_files_are_shown_with_plain_line_ends() -> None:
     assert ids_of(prepared) == tuple(CODE.fill_ids("x = 1\ny", "\n"))
     assert filled_of(prepared).newline == "\r\n"
     assert prepared.generation.sampling.stop == ("\n\n",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "rules"),
+    [("auto", StopRules(min_indent=4)), ("single", StopRules(single_line=True)), ("free", StopRules())],
+)
+async def test_the_model_says_whether_the_cursors_place_counts(lines: str, rules: StopRules) -> None:
+    prepared = await fill(target(CODE, fim_lines=lines), "def f():\r\n    ", "\r\n", path="a.py")
+    assert filled_of(prepared).rules == rules
+
+
+async def test_probabilities_are_asked_for_only_to_judge_by_them() -> None:
+    assert (await fill(target(CODE), "x")).generation.sampling.logprobs is None
+    assert (await fill(target(CODE), "x", min_confidence=0.5)).generation.sampling.logprobs == 1
+    warm = await fill(target(CODE), "x", min_confidence=0.5, warm_up=True)
+    assert (warm.generation.sampling.logprobs, filled_of(warm).min_confidence) == (None, 0.0)
 
 
 async def test_a_warm_up_generates_one_token() -> None:

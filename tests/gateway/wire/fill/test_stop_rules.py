@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from gateway.wire.fill.stop_rules import StopRules, TextFilter
 from tests.gateway.wire.fill.naive_stop_rules import cut
 
-LINES = st.sampled_from(["", "  ", "a", "  a", "  a ", "  b", "    b", ")", "  )", "f(a))", 'a"', "a b", "\t", "x = 1"])
+LINES = st.sampled_from(
+    [
+        *("", "  ", "a", "  a", "  a ", "  b", "    b", ")", "  )", "f(a))", 'a"', "a b", "\t", "x = 1"),
+        *("}", "  }", "  });", "} else {", "end", "  end ", "endless", "e"),
+    ]
+)
 TEXTS = st.lists(LINES, max_size=12).map("\n".join)
 REST = st.sampled_from(["", ")", " )", "a)", '"', '")', "a", "b a", "a a", "))"])
 SUFFIXES = st.builds(lambda rest, below: "\n".join([rest, *below]), REST, st.lists(LINES, max_size=4))
@@ -17,6 +22,7 @@ RULES = st.builds(
     StopRules,
     single_line=st.booleans(),
     min_indent=st.sampled_from([None, None, 0, 1, 2, 4]),
+    closes_at=st.sampled_from([None, 0, 2]),
     trim_suffix=st.booleans(),
     repetition=st.booleans(),
 )
@@ -54,6 +60,16 @@ def test_a_block_ends_as_soon_as_a_line_is_indented_less() -> None:
     sent += text_filter.feed("y")
     assert text_filter.stopped
     assert sent + text_filter.finish() == "x = 1\n    return x"
+
+
+def test_a_block_has_the_line_that_closes_it_and_nothing_behind() -> None:
+    rules = StopRules(min_indent=3, closes_at=2)
+
+    assert filtered(list("\n    x();\n  }\n\n  y();"), rules, "") == "\n    x();\n  }"
+    assert filtered(list("\n    x();\n  } else {\n"), rules, "") == "\n    x();"
+    assert filtered(list("\n    x();\n}\n"), rules, "") == "\n    x();"
+    assert filtered(list("\n    x\n  end"), rules, "") == "\n    x\n  end"
+    assert filtered(list("\n    x\n  endless"), rules, "") == "\n    x"
 
 
 def test_a_line_that_the_suffix_goes_on_with_is_not_written_again() -> None:

@@ -14,7 +14,7 @@ from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.fill.transcoder import Answer
 from gateway.wire.llama_cpp.answer import Framing, Wanted, selected, whole
-from gateway.wire.llama_cpp.several import SeveralCollector
+from gateway.wire.llama_cpp.several import SeveralCollector, SeveralRelay
 from gateway.wire.usage_tracker import UsageTracker
 
 ANSWER = Answer(
@@ -119,6 +119,30 @@ def test_an_engine_goes_on_until_a_rule_has_ended_every_completion() -> None:
     assert collector.satisfied
     assert not collector.finished
     assert [one["content"] for one in msgspec.json.decode(collector.finish())] == ["a", "x"]
+
+
+def test_a_stream_of_several_tells_whose_each_event_is_and_ends_each() -> None:
+    filled = Filled(rules=StopRules(single_line=True), suffix="")
+    wanted = Wanted(("index", "content", "stop", "tokens_predicted"), several=True)
+    asked = msgspec.structs.replace(generation(n=2), stream=True)
+    relay = SeveralRelay(asked, filled, wanted, UsageTracker(2), engine_error)
+    data = b"".join(
+        [
+            event((0, "a", None), usage=used(1)),
+            event((1, "x", None), usage=used(1)),
+            event((1, "y\nz", "length"), usage=used(2)),
+            event((0, "b", "stop"), usage=used(2)),
+            event(usage=used(4)) + b"data: [DONE]\n\n",
+        ]
+    )
+    sent = b"".join(relay.feed(data[at : at + 7]) for at in range(0, len(data), 7))
+    assert relay.complete
+    events = [msgspec.json.decode(one.removeprefix(b"data: ")) for one in (sent + relay.finish()).split(b"\n\n")[:-1]]
+    for index, text in ((0, "ab"), (1, "xy")):
+        own = [one for one in events if one["index"] == index]
+        assert "".join(one["content"] for one in own) == text
+        assert [one["stop"] for one in own] == [False] * (len(own) - 1) + [True]
+    assert [one["tokens_predicted"] for one in events[-2:]] == [2, 2]
 
 
 def test_an_engines_error_is_kept() -> None:

@@ -63,13 +63,6 @@ def test_two_names_of_one_thing_may_not_differ() -> None:
         assert caught.value.param == param
 
 
-def test_several_completions_are_not_streamed() -> None:
-    assert infill(stream=True, n_cmpl=1).stream
-    with pytest.raises(UnsupportedField) as caught:
-        infill(stream=True, n_cmpl=2)
-    assert caught.value.param == "n_cmpl"
-
-
 def test_a_random_seed_is_none() -> None:
     assert infill(seed=-1).seed is None
     assert infill(seed=5).seed == 5

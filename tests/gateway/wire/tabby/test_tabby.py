@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from contracts.errors import InvalidField, RequestError, UnknownField
+from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
-from gateway.wire.tabby.prepare import snippets
+from gateway.wire.tabby.prepare import prepare_segments, snippets
 from gateway.wire.tabby.schema import SegmentsRequest
+from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
 
+CODE = Tokenizer.load(MODELS / "slipstream-code")
 FORMAT = TabbyFormat(RequestConfig())
 
 
@@ -52,6 +55,30 @@ def test_hints_that_nobody_knows_here_are_passed_over_and_all_else_is_refused_by
     with pytest.raises(RequestError) as missing:
         decoded(segments={"suffix": "a"})
     assert missing.value.param == "segments.prefix"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"filepath": "a.py"}, {"filepath": "a.py", "prefix": "b"}, True),
+        ({"filepath": "a.py"}, {"filepath": "b.py"}, False),
+        ({"filepath": "a.py", "git_url": "g"}, {"filepath": "a.py", "git_url": "h"}, False),
+        ({}, {"prefix": "b"}, True),
+    ],
+)
+async def test_requests_of_one_file_are_one_session(one: dict[str, str], other: dict[str, str], same: bool) -> None:
+    async def session(fields: dict[str, str]) -> str:
+        asked = decoded(segments={"prefix": "a", **fields})
+        return (await prepare_segments(asked, "req_1", CALLER, "salt", target(CODE))).session
+
+    assert (await session(one) == await session(other)) is same
+    assert "a.py" not in await session(one)
+    assert (await session({})) == ""
+
+
+async def test_a_user_that_is_named_is_the_session() -> None:
+    asked = decoded(segments={"prefix": "a", "filepath": "a.py"}, user="me")
+    assert (await prepare_segments(asked, "req_1", CALLER, "salt", target(CODE))).session == "me"
 
 
 def test_what_changes_least_comes_first_and_nothing_twice() -> None:

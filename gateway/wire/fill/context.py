@@ -1,0 +1,136 @@
+r"""Whether a completion is one line or a block, decided by where the cursor stands. Pure.
+
+    cursor                                        completion
+    with text behind it in its line               the rest of this line
+    behind what opens a block, or in an empty     that block: until a line that is indented no deeper than its opener
+    line below it that is not indented deeper
+    in an indented line, empty or half-typed      the rest of its block: until a line that is indented less
+    all else, and prose with nothing behind       as the model ends it
+
+A line that only closes the block is the last of it, if the suffix has none. Typing on in a line changes none of this,
+until the line opens a block.
+
+A bracket at a line's end opens a block in every language; beside it Python's statements that end with a colon do, and
+the words of languages whose blocks end with a word. Where the language is not known, brackets and Python's statements
+are looked for. A pair that an editor has closed already, `{|}`, is an open block; `f(|)` is a line with text behind.
+Indentation is counted in characters, as everywhere in the stop rules.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from gateway.wire.fill.stop_rules import CLOSING_LINE, StopRules, indentation
+from gateway.wire.language import OTHER, known_language
+
+Lines = Literal["auto", "single", "free"]
+PROSE = frozenset({"markdown", "plaintext", "latex", "html", "xml"})
+"""Their lines open no blocks."""
+WORDS = frozenset({"ruby", "lua", "elixir", "julia", "shellscript", "vim", "makefile", "erlang"})
+"""Their blocks end with a word."""
+MOST_LINES_ABOVE = 256
+"""That are looked through for the line that opens the cursor's block."""
+
+_STATEMENT = re.compile(
+    r"\s*(?:async\s+)?(?:def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b.*:\s*\Z", re.DOTALL
+)
+_WORDS = re.compile(
+    r"\s*(?:def|defp|defmodule|class|module|begin|case|function|struct|if|unless|while|until|for|elsif|elseif|else|when)\b"
+    r"|.*\b(?:do|then|function)\b(?:\s*\|[^|]*\||\s*\([^)]*\))?\s*\Z",
+    re.DOTALL,
+)
+_LONGEST_LINE = 1_024
+"""Characters; a longer line opens nothing: patterns are not tried on it."""
+_LOOKED_BELOW = 8_192
+"""Characters of the suffix that are looked at for the end of a block."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Where a block ends."""
+
+    min_indent: int | None = None
+    closes_at: int | None = None
+    """As of `StopRules`."""
+
+
+FREE = Block()
+
+
+def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, language: str) -> StopRules:
+    r"""The rules with what the cursor's place adds; an indentation that the client has asked for stays.
+
+    lines: as a model's `fim_lines`. prefix, suffix: with `\n` line ends. language: as a client names it.
+    """
+    if lines == "free":
+        return rules
+    block = None if lines == "single" else block_at(prefix, suffix, known_language(language) or OTHER)
+    if block is None:
+        return msgspec.structs.replace(rules, single_line=True)
+    if rules.min_indent is not None:
+        return rules
+    return msgspec.structs.replace(rules, min_indent=block.min_indent, closes_at=block.closes_at)
+
+
+def block_at(prefix: str, suffix: str, language: str) -> Block | None:
+    """Where the completion ends; None: with the cursor's line."""
+    line = prefix[prefix.rfind("\n") + 1 :]
+    rest, _, below = suffix.partition("\n")
+    rest = rest.strip()
+    if language in PROSE:
+        return None if rest else FREE
+    if line.strip():
+        opened = opens(line, language)
+        if rest and opened != "statement" and not (opened and _is_pair(line, rest)):
+            return None
+        if opened:
+            return _block(opened, indentation(line), "" if rest else below)
+    elif rest:
+        return None
+    indent, above = indentation(line), _above(prefix, len(line))
+    if not line.strip():
+        opener = next((one for one in above if one.strip()), "")
+        if (opened := opens(opener, language)) and indent <= indentation(opener):
+            return _block(opened, indentation(opener), below)
+    if not indent:
+        return FREE
+    outer = next((one for one in above if one.strip() and indentation(one) < indent), "")
+    around = _block(opens(outer, language), indentation(outer), below)
+    return Block(indent, around.closes_at)
+
+
+def opens(line: str, language: str) -> str:
+    """What a line opens a block by: `bracket`, `word` or `statement`; "": it opens none."""
+    written = line.rstrip()
+    if not written or len(written) > _LONGEST_LINE:
+        return ""
+    if written[-1] in "([{":
+        return "bracket"
+    if language in ("python", OTHER) and _STATEMENT.match(written):
+        return "statement"
+    if language in WORDS and _WORDS.match(written) and not written.endswith("end"):
+        return "word"
+    return ""
+
+
+def _block(opened: str, outer: int, below: str) -> Block:
+    """below: what stands under the cursor's line; it tells whether the block is closed already."""
+    if opened not in ("bracket", "word"):
+        return Block(outer + 1)
+    following = next((line for line in below[:_LOOKED_BELOW].split("\n") if line.strip()), "")
+    deeper = bool(following) and indentation(following) > outer
+    closed = deeper or (indentation(following) == outer and CLOSING_LINE.match(following.strip()) is not None)
+    return Block(outer + 1, None if closed else outer)
+
+
+def _is_pair(line: str, rest: str) -> bool:
+    """Whether an editor has put a brace's other one behind the cursor."""
+    return line.rstrip().endswith("{") and rest.startswith("}")
+
+
+def _above(prefix: str, typed: int) -> list[str]:
+    """The lines above the cursor's, nearest first."""
+    pieces = prefix[: len(prefix) - typed].rsplit("\n", MOST_LINES_ABOVE)
+    return pieces[-2:0:-1] + ([pieces[0]] if len(pieces) > 1 and len(pieces) <= MOST_LINES_ABOVE else [])

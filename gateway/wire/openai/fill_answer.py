@@ -1,0 +1,41 @@
+"""A gap's answer as OpenAI writes a completion, where the rules of editors' formats hold for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.wire.fill.transcoder import Answer
+from gateway.wire.openai.relay import usage_json
+
+
+class CompletionFraming:
+    """Of one request."""
+
+    def __init__(self, answer_id: str, model: str, created: int, *, include_usage: bool) -> None:
+        """created: Unix time in seconds. include_usage: a stream ends with what it used."""
+        self._head = {"id": answer_id, "object": "text_completion", "created": created, "model": model}
+        self._include_usage = include_usage
+
+    def frame(self, text: str) -> bytes:
+        return self._event([_choice(text, None)])
+
+    def last(self, answer: Answer) -> bytes:
+        """The reason, the usage where it was asked for, and `[DONE]`."""
+        events = self._event([_choice("", answer.finish_reason)])
+        if self._include_usage:
+            events += self._event([], usage_json(answer.usage))
+        return events + b"data: [DONE]\n\n"
+
+    def whole(self, answer: Answer) -> bytes:
+        choices = [_choice(answer.text, answer.finish_reason)]
+        return msgspec.json.encode({**self._head, "choices": choices, "usage": usage_json(answer.usage)})
+
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        told = {"usage": usage} if self._include_usage else {}
+        return b"data: " + msgspec.json.encode({**self._head, "choices": choices, **told}) + b"\n\n"
+
+
+def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}

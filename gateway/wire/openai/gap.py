@@ -1,0 +1,72 @@
+"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: by its model's `fim_rules`, or because
+the request has a `min_confidence`."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import msgspec
+
+from contracts.errors import InvalidField, UnsupportedField
+from contracts.generation import Caller
+from gateway.wire.fill.prepare import prepare_fill
+from gateway.wire.fill.request import FillRequest
+from gateway.wire.gap import Gap
+from gateway.wire.openai.schema import CompletionRequest
+from gateway.wire.prepared import Prepared, Target
+
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's default for this endpoint."""
+
+
+def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> TypeGuard[Gap]:
+    """Whether the answer is made as one to an editor. Raises RequestError where that is asked for and cannot be."""
+    if request.min_confidence and gap is None:
+        raise InvalidField(
+            "'min_confidence' is for gaps: give 'suffix' too, or a prompt that is laid out for one.",
+            param="min_confidence",
+        )
+    alone = (request.best_of or request.n or 1) == 1 and request.logprobs is None
+    if request.min_confidence and not alone:
+        raise UnsupportedField(
+            "'min_confidence' cannot be combined with 'logprobs' or with several choices.", param="min_confidence"
+        )
+    return gap is not None and alone and bool(request.min_confidence or target.model.fim_rules == "all")
+
+
+async def prepare_gap(
+    gap: Gap,
+    request: CompletionRequest,
+    request_id: str,
+    caller: Caller,
+    salt: str,
+    target: Target,
+    *,
+    include_usage: bool,
+) -> Prepared:
+    """As an editor's request is prepared, but for OpenAI's default of the output limit."""
+    stop = request.stop
+    asked = FillRequest(
+        model=request.model,
+        prefix=gap.prefix,
+        suffix=gap.suffix,
+        snippets=gap.snippets,
+        max_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        stream=bool(request.stream),
+        include_usage=include_usage,
+        session=request.user or "",
+        min_confidence=request.min_confidence,
+    )
+    prepared = await prepare_fill(asked, request_id, caller, salt, target)
+    sampling = msgspec.structs.replace(
+        prepared.generation.sampling,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        logit_bias=request.logit_bias or None,
+    )
+    generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
+    return msgspec.structs.replace(prepared, generation=generation)

@@ -1,0 +1,111 @@
+"""One line or a block, by where the cursor stands."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from gateway.wire.fill.context import Block, block_at, by_context
+from gateway.wire.fill.stop_rules import StopRules
+from tests.gateway.wire.fill.test_stop_rules import filtered
+
+FREE = Block()
+
+
+@pytest.mark.parametrize(
+    ("language", "prefix", "suffix", "block"),
+    [
+        # text behind the cursor: the rest of the line
+        ("python", "x = f(", ")\n", None),
+        ("python", "    ", "return x\n", None),
+        ("go", "a := ", " + b\n", None),
+        ("python", '{"a":', " 1}\n", None),
+        ("markdown", "Some ", " text", None),
+        # behind what opens a block, or in an empty line below it
+        ("python", "def f(x):", "\n", Block(1)),
+        ("python", "  def f(x):\n    ", "\n\ng()\n", Block(4)),
+        ("python", "def f(x):\n", "\n", Block(1)),
+        ("python", "def f(x):", "f(1)", Block(1)),
+        ("python", "    async with a as b:", "", Block(5)),
+        ("python", "x = [", "\n", Block(1, 0)),
+        ("go", "\tif x {", "\n\treturn\n", Block(2, 1)),
+        ("go", "\tif x {\n\t\t", "\n\t}\n", Block(2)),
+        ("go", "\tif x {\n\t\t", "\n\t\ty()\n\t}\n", Block(2)),
+        ("javascript", "  f(() => {", "})\n", Block(3, 2)),
+        ("ruby", "  def f(x)", "\n", Block(3, 2)),
+        ("ruby", "xs.each do |x|\n  ", "\nend\n", Block(2)),
+        ("lua", "if x then\n  ", "\n", Block(2, 0)),
+        ("shellscript", "for x in y; do\n  ", "\n", Block(2, 0)),
+        # in an empty, indented line
+        ("python", "def f():\n    x = 1\n    ", "\n", Block(4)),
+        ("go", "func f() {\n\tx()\n\t", "\n", Block(1, 0)),
+        ("go", "func f() {\n\tx()\n\t", "\n}\n", Block(1)),
+        # a half-typed line
+        ("go", "func f() {\n\tx +", "\n", Block(1, 0)),
+        ("go", "func f() {\n\tx +", "\n}\n", Block(1)),
+        ("python", "def f():\n    retu", "\n", Block(4)),
+        ("python", "impo", "\n", Block()),
+        # as the model ends it
+        ("python", "x = 1\n", "\n", FREE),
+        ("python", "", "", FREE),
+        ("markdown", "# Title {", "\n", FREE),
+        # an unknown language
+        ("other", "while x:", "", Block(1)),
+        ("other", "while (x) {", "", Block(1, 0)),
+        ("other", "begin", "", Block()),
+    ],
+)
+def test_where_the_cursor_stands_decides(language: str, prefix: str, suffix: str, block: Block | None) -> None:
+    assert block_at(prefix, suffix, language) == block
+
+
+@pytest.mark.parametrize(
+    ("language", "prefix", "suffix", "written", "shown"),
+    [
+        ("python", "if x:\n    ", "\n", "a()\n    b()\n\nelse:\n    c()\n", "a()\n    b()"),
+        ("go", "if x {", "\ny()\n", "\n\ta()\n}\n\nfunc g() {", "\n\ta()\n}"),
+        ("go", "if x {", "}\ny()\n", "\n\ta()\n}\n\nfunc g() {", "\n\ta()\n"),
+        ("go", "if x {\n\t", "\n}\ny()\n", "a()\n\tb()\n}\n", "a()\n\tb()"),
+        ("python", "x = f(", ")\n", "a, b)\ny = 2\n", "a, b"),
+        ("ruby", "def f", "", "(x)\n  x\nend\n\ndef g", "(x)\n  x\nend"),
+    ],
+)
+def test_the_completion_ends_with_the_line_or_the_block(
+    language: str, prefix: str, suffix: str, written: str, shown: str
+) -> None:
+    rules = by_context(StopRules(), "auto", prefix, suffix, language)
+    assert filtered([written], rules, suffix) == filtered(list(written), rules, suffix) == shown
+
+
+def test_a_model_may_have_single_lines_always_or_no_such_rule() -> None:
+    assert by_context(StopRules(), "single", "def f():\n    ", "", "python") == StopRules(single_line=True)
+    assert by_context(StopRules(), "free", "f(", ")", "python") == StopRules()
+
+
+def test_an_indentation_that_the_client_asked_for_stays() -> None:
+    asked = StopRules(min_indent=8)
+    assert by_context(asked, "auto", "if x {\n    ", "", "go") == asked
+    assert by_context(asked, "auto", "f(", ")", "go") == msgspec.structs.replace(asked, single_line=True)
+
+
+@pytest.mark.parametrize(("language", "prefix"), [("python", "if x:\n    "), ("go", "if x {\n\t"), ("python", "")])
+@pytest.mark.parametrize("suffix", ["\n", "\n}\n", "\n    y()\n"])
+def test_typing_on_in_a_line_changes_nothing(language: str, prefix: str, suffix: str) -> None:
+    typed = "total = first + second"
+    assert len({block_at(prefix + typed[:length], suffix, language) for length in range(len(typed))}) == 1
+
+
+PIECES = st.lists(st.sampled_from(["\n", "    ", "\t", "if x:", "{", "}", "end", "do", "x", " ", "("]), max_size=30)
+
+
+@given(PIECES.map("".join), PIECES.map("".join), st.sampled_from(["python", "go", "ruby", "markdown", "other"]))
+@settings(max_examples=300, deadline=None)
+def test_whatever_the_file_the_end_of_a_block_is_outside_of_it(prefix: str, suffix: str, language: str) -> None:
+    block = block_at(prefix, suffix, language)
+    if block is None:
+        assert suffix.partition("\n")[0].strip(), "something stands behind the cursor"
+    elif block.closes_at is not None:
+        assert block.min_indent is not None
+        assert 0 <= block.closes_at < block.min_indent

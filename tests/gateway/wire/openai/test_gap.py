@@ -1,0 +1,116 @@
+"""Gaps under OpenAI's endpoints: as the model writes them, or by the rules of editors' formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.errors import InvalidField, UnsupportedField
+from contracts.generation import TextPrompt
+from engines.drivers.error_bodies import engine_error
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.config import RequestConfig
+from gateway.wire.fill.request import Filled
+from gateway.wire.fill.stop_rules import StopRules
+from gateway.wire.format import Transcoder
+from gateway.wire.openai.format import CompletionFormat
+from gateway.wire.prepared import Prepared
+from gateway.wire.usage_tracker import UsageTracker
+from tests.gateway.wire.openai.preparing import CALLER, target
+
+FORMAT = CompletionFormat(RequestConfig())
+GAP = {"prompt": "def f(a):\r\n    x = f(", "suffix": ")\r\n"}
+RENDERED = {"prompt": f"<fim_prefix>{GAP['prompt']}<fim_suffix>{GAP['suffix']}<fim_middle>"}
+USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+
+
+async def prepare(tokenizer: Tokenizer, fields: dict[str, Any], **model: Any) -> Prepared:
+    asked = FORMAT.decode(msgspec.json.encode({"model": "m", **fields}))
+    return await FORMAT.prepare(asked, "req_1", CALLER, "salt", target(tokenizer, context_tokens=400, **model))
+
+
+def answer(prepared: Prepared, *texts: str) -> tuple[Transcoder, bytes]:
+    make = FORMAT.relay if prepared.generation.stream else FORMAT.collect
+    transcoder = make("req_1", prepared, UsageTracker(1), engine_error)
+    sent = b""
+    for number, text in enumerate(texts):
+        reason = "stop" if number == len(texts) - 1 else None
+        chunk = {
+            "id": "e",
+            "object": "text_completion",
+            "created": 5,
+            "model": "x",
+            "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": reason}],
+        }
+        sent += transcoder.feed(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
+    last = {"id": "e", "object": "text_completion", "created": 5, "model": "x", "choices": [], "usage": USAGE}
+    sent += transcoder.feed(b"data: " + msgspec.json.encode(last) + b"\n\ndata: [DONE]\n\n")
+    return transcoder, sent + transcoder.finish()
+
+
+@pytest.mark.parametrize("gap", [GAP, RENDERED])
+async def test_without_the_setting_the_model_ends_and_line_ends_stay(
+    code_tokenizer: Tokenizer, gap: dict[str, Any]
+) -> None:
+    prepared = await prepare(code_tokenizer, gap)
+    assert prepared.details is None
+    assert prepared.generation.prompt == TextPrompt(
+        (tuple(code_tokenizer.fill_ids(GAP["prompt"], GAP["suffix"])),), filled_gap=True
+    )
+    _, raw = answer(prepared, "a)", "\r\ny = 1")
+    assert msgspec.json.decode(raw)["choices"][0]["text"] == "a)\r\ny = 1"
+    assert set(prepared.generation.sampling.stop_ids) >= {1, 2, 3}, "its family's ends are the model's own"
+
+
+@pytest.mark.parametrize("gap", [GAP, RENDERED])
+async def test_with_it_they_are_an_editors_gaps(code_tokenizer: Tokenizer, gap: dict[str, Any]) -> None:
+    prepared = await prepare(code_tokenizer, {**gap, "logit_bias": {"5": -1}}, fim_rules="all")
+    assert prepared.generation.prompt == TextPrompt(
+        (tuple(code_tokenizer.fill_ids("def f(a):\n    x = f(", ")\n")),), filled_gap=True
+    )
+    assert prepared.generation.sampling.max_tokens == 16, "OpenAI's default stays"
+    assert prepared.generation.sampling.logit_bias == {"5": -1}
+    assert isinstance(prepared.details, Filled)
+    assert (prepared.details.rules, prepared.details.newline) == (StopRules(single_line=True), "\r\n")
+
+    transcoder, raw = answer(prepared, "a", ")", "\ny = 1")
+    assert transcoder.complete
+    told = msgspec.json.decode(raw)
+    assert told["choices"] == [{"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop"}]
+    assert told["usage"]["total_tokens"] == 12
+    assert (told["id"], told["object"], told["model"]) == ("cmpl-1", "text_completion", "m")
+
+
+async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:
+    asked = {"prompt": "if x:\r\n    ", "suffix": "\r\n", "stream": True, "stream_options": {"include_usage": True}}
+    prepared = await prepare(code_tokenizer, asked, fim_rules="all")
+    _, raw = answer(prepared, "a", "\n    b", "\nc")
+    assert raw.endswith(b"data: [DONE]\n\n")
+    events = [msgspec.json.decode(line.removeprefix("data: ")) for line in raw.decode().split("\n\n")[:-2]]
+    assert "".join(event["choices"][0]["text"] for event in events[:-1]) == "a\r\n    b"
+    assert [event["usage"] for event in events[:-1]] == [None] * (len(events) - 1)
+    assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 3)
+    assert events[-2]["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"logprobs": 0}])
+async def test_what_an_editor_never_asks_is_answered_as_ever(code_tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    assert (await prepare(code_tokenizer, {**GAP, **fields}, fim_rules="all")).details is None
+    with pytest.raises(UnsupportedField) as refused:
+        await prepare(code_tokenizer, {**GAP, **fields, "min_confidence": 0.5})
+    assert refused.value.param == "min_confidence"
+
+
+async def test_a_least_confidence_is_for_gaps_and_brings_the_rules(code_tokenizer: Tokenizer) -> None:
+    prepared = await prepare(code_tokenizer, {**GAP, "min_confidence": 0.5})
+    assert isinstance(prepared.details, Filled)
+    assert prepared.details.min_confidence == 0.5
+    assert prepared.generation.sampling.logprobs == 1
+    assert (await prepare(code_tokenizer, {**GAP, "min_confidence": 0})).generation.sampling.logprobs is None
+    with pytest.raises(InvalidField) as refused:
+        await prepare(code_tokenizer, {"prompt": "x", "min_confidence": 0.5})
+    assert refused.value.param == "min_confidence"
+    with pytest.raises(InvalidField):
+        await prepare(code_tokenizer, {**GAP, "min_confidence": 1})
