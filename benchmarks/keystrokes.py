@@ -9,8 +9,9 @@ leave it. Everything is a process of its own: gateway, router, two embedded repl
 is shown 6,144 tokens, so that longer files need a window. Every user is a tenant.
 
 `cold` is the first key in a file, `warm` every further one at the same place, `jump` the first one at another place of
-the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger
-has them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close to the engine's confirmed end, as the ledger has that.
+the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger has
+them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close to the engine's confirmed end, as the
+ledger has that.
 
 --without replays once more beside it with one lever off, or several times: layout (prefix, suffix, middle, with the
 whole prefix first), grid (the editor sends a window that slides), affinity (round robin), supersession, reuse (of
@@ -28,12 +29,12 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
-import uvloop
 
-from benchmarks.bounds import tell
+from benchmarks.bounds import add_check, tell
 from benchmarks.keystroke_sessions.editor import Asked, Editor, Endpoint
 from benchmarks.keystroke_sessions.edits import load
 from benchmarks.keystroke_sessions.figures import EDGES, Figures, figures
@@ -63,9 +64,7 @@ async def replay(site: Site, users: int, files: int, keys: int, seed: int) -> Fi
     if users * files > len(edits):
         raise SystemExit(f"--users {users} x --files {files}: there are {len(edits)} recorded edits, one for each")
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
-        editors = [
-            Editor(f"user-{user}", site.endpoint(user), client, closes=user % 2 == 0) for user in range(users)
-        ]
+        editors = [Editor(f"user-{user}", site.endpoint(user), client, closes=user % 2 == 0) for user in range(users)]
 
         async def session(user: int) -> None:
             source = random.Random(f"{seed}:{user}")
@@ -90,7 +89,7 @@ async def site_of(name: str, arguments: argparse.Namespace) -> AsyncIterator[Sit
             yield deployment
 
 
-def missed(found: Figures, step_ms: float = 0.0) -> list[str]:
+def missed(found: Figures) -> list[str]:
     """What of the goals was not reached."""
     told = []
     again_p50, again_p99 = found.prefilled_again_p50, found.prefilled_again_p99
@@ -119,8 +118,7 @@ def show(name: str, found: Figures) -> None:
     print(f"  prefilled again, keys by tokens: {bars}", flush=True)
 
 
-async def main() -> None:
-    """Parse, run, print."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=2)
     parser.add_argument("--keys", type=int, default=60, help="of a user in a file")
@@ -128,8 +126,15 @@ async def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without", action="append", default=[], choices=LEVERS)
     parser.add_argument("--sglang", nargs=2, metavar=("VENV", "SERVE"))
-    parser.add_argument("--check", action="store_true")
+    add_check(parser)
     arguments = parser.parse_args()
+    if arguments.sglang and not all(Path(each).exists() for each in arguments.sglang):
+        parser.error(f"--sglang: one of {', '.join(arguments.sglang)} is not there")
+    asyncio.run(compare(arguments))
+
+
+async def compare(arguments: argparse.Namespace) -> None:
+    """One replay after the other, each on a deployment of its own."""
     names = [OURS, *(f"without {lever}" for lever in arguments.without), *(["sglang"] if arguments.sglang else [])]
     results: dict[str, Figures] = {}
     for name in names:
@@ -145,4 +150,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    main()

@@ -92,7 +92,7 @@ def places(edit: Edit) -> list[tuple[str, str, str]]:
 
 
 def keys(edit: Edit, source: random.Random, most: int) -> Iterator[Key]:
-    """At most `most` keys that make an edit; the spaces that indent a new line come with its Enter, as editors do it."""
+    """At most `most` keys that make an edit. The spaces that indent a new line come with its Enter."""
     pressed, kind = 0, Kind.COLD
     for before, typed, behind in places(edit):
         at = 0
