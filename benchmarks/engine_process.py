@@ -24,10 +24,10 @@ main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
 
 
 @contextmanager
-def engine(config: dict[str, Any]) -> Iterator[str]:
-    """Start an engine on a free port; the value is its URL once it listens."""
+def engine(config: dict[str, Any], nice: int = 0) -> Iterator[str]:
+    """Start an engine on a free port; the value is its URL once it listens. nice: how far it gives way to others."""
     child = subprocess.Popen(
-        [sys.executable, "-c", START, json.dumps({"port": 0, **config}), TOKEN],
+        ["nice", "-n", str(nice), sys.executable, "-c", START, json.dumps({"port": 0, **config}), TOKEN],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": str(config.get("threads", 1))},

@@ -78,7 +78,7 @@ class Scheduler:
                 budget -= self._give(sequence, budget, works, plan)
         # pages freed by a preemption are for those that run: admitting now would only preempt again
         preempted = self.preemptions != preemptions
-        while budget and not preempted and (admitted := self._admit()) is not None:
+        while budget and not preempted and (admitted := self._admit(plan)) is not None:
             budget -= self._give(admitted, budget, works, plan)
         plan.works = [Work(s, tokens, len(s.drafts), self._fork(s, tokens)) for s, tokens in works.items()]
         return plan
@@ -100,11 +100,13 @@ class Scheduler:
         self.running.remove(sequence)
         for follower in self.waiting.unpark(sequence):
             self.waiting.push(follower)
-        self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
+        salt, computed = sequence.request.cache_salt, sequence.tokens[: sequence.computed]
+        self._cache.insert(salt, computed, sequence.pages)
+        self._cache.insert_rest(salt, computed, sequence.pages)
         self._cache.release(sequence.pages)
         sequence.pages = []
 
-    def _admit(self) -> Sequence | None:
+    def _admit(self, plan: StepPlan) -> Sequence | None:
         """Start the first waiting sequence if there is room for what it may become.
 
         The first one is never overtaken, so a large request cannot starve.
@@ -120,6 +122,11 @@ class Scheduler:
             self._cache.release(found)
             return None
         self.waiting.pop()
+        begun = self._cache.begin_page(sequence.request.cache_salt, sequence.tokens, found, sequence.most_cached)
+        if begun is not None:
+            plan.copies.append((begun.source, begun.page))
+            found.append(begun.page)
+            cached += begun.tokens
         sequence.pages, sequence.computed = found, cached
         if sequence.admitted_s is None:
             sequence.cached_tokens = cached
@@ -204,6 +211,8 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Send a sequence back to the queue; its tokens are kept, and what is evicted is computed again."""
+        # what this step was to copy into its last page may not be there yet
+        sequence.computed -= sequence.computed % self._page_tokens
         self.remove(sequence)
         sequence.computed = 0
         sequence.preemptions += 1

@@ -3,6 +3,10 @@
 A path from a root spells a prefix, and each node is the page that holds the keys and values of its last tokens. Every
 salt has a root of its own. Pages that no sequence owns are evicted from the leaves, the least recently used first; as a
 sequence owns its whole path, a page that is owned never stands below one that is not.
+
+Pages are shared whole. Where a prompt leaves the tree within a page, the page's beginning is copied, so that what is
+computed again is what is new, down to the token. For that the last page of what has ended is cached although its tokens
+do not fill it: a leaf for ever.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
@@ -28,6 +33,16 @@ class Node:
     children: dict[Digit, Node] = field(default_factory=dict)
     used: int = 0
     """When it was last matched, inserted or given back, in ticks of the cache."""
+
+
+class Begun(NamedTuple):
+    """A page of the caller's own that is to begin as a cached one does."""
+
+    source: int
+    """The cached page. It may be evicted at any time: copy it before anything is computed."""
+    page: int
+    tokens: int
+    """How many of them are the same: at least one, and fewer than a page has, or than `limit` allows."""
 
 
 class RadixCache:
@@ -95,6 +110,44 @@ class RadixCache:
         if stored:
             self._events.stored([node.page for node in stored], [node.digit for node in stored], self._above(stored[0]))
 
+    def begin_page(self, salt: str, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
+        """A fresh page, owned by the caller, for the tokens that follow `pages`, which `match` found for
+        tokens[:limit]. None: no cached page begins with any of them, or there is no room.
+        """
+        node = self._nodes[pages[-1]] if pages else self._roots.get(salt)
+        if node is None:
+            return None
+        start = len(pages) * self._page_tokens
+        wanted = tuple(tokens[start : min(start + self._page_tokens, limit)])
+        alike, minus_page = max(
+            ((_alike(child.digit, wanted), -child.page) for child in node.children.values()), default=(0, 0)
+        )
+        if not alike:
+            return None
+        source = -minus_page
+        self._pages.share((source,))  # or making room might evict it
+        taken = self.take(1)
+        self.release((source,))
+        return None if taken is None else Begun(source, taken[0], alike)
+
+    def insert_rest(self, salt: str, tokens: Sequence[int], pages: Sequence[int]) -> None:
+        """After `insert`, when nobody will write into these pages any more: cache the last one too, which the tokens
+        do not fill. Left out where choices share it, and where a cached page begins with the same tokens.
+        """
+        whole, rest = divmod(len(tokens), self._page_tokens)
+        if not rest:
+            return
+        above = self._nodes[pages[whole - 1]] if whole else self._roots.get(salt) or Node(None, (), -1, salt)
+        page, digit = pages[whole], tuple(tokens[whole * self._page_tokens :])
+        if above is None or self._nodes[page] is not None or self._pages.owners(page) > 1:
+            return
+        if any(child.digit[:rest] == digit for child in above.children.values()):
+            return
+        if not whole:
+            self._roots[salt] = above
+        above.children[digit] = self._nodes[page] = Node(above, digit, page, salt)
+        self._pages.keep(page)
+
     def release(self, pages: Sequence[int]) -> None:
         """End the caller's ownership of pages. Cached ones stay until they are evicted."""
         self._tick += 1
@@ -145,9 +198,20 @@ class RadixCache:
         self._nodes[node.page] = None
         self._pages.drop(node.page)
         self.evicted_pages += 1
-        self._events.removed(node.page)
+        if len(node.digit) == self._page_tokens:  # of others nobody was told
+            self._events.removed(node.page)
         del node.parent.children[node.digit]
         if node.parent.page >= 0:
             self._offer(node.parent)
         elif not node.parent.children:
             del self._roots[node.salt]
+
+
+def _alike(one: Digit, other: Digit) -> int:
+    """How many tokens both begin with."""
+    count = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count

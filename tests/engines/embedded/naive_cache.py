@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.embedded.kv.pages import PagePool
-from engines.embedded.kv.radix import Node, RadixCache
+from engines.embedded.kv.radix import Begun, Node, RadixCache
 
 Prefix = tuple[str, tuple[int, ...]]
 
@@ -51,6 +51,33 @@ class NaiveCache:
                 pages[index] = self.page_of[prefix]
             self._used[prefix] = self._tick
 
+    def begin_page(self, salt: str, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
+        """A fresh page and the cached one behind `pages` that has most of the next tokens at its beginning."""
+        start, best = len(pages) * self._page_tokens, (0, 0)
+        for (other_salt, other), page in self.page_of.items():
+            if other_salt == salt and start < len(other) <= start + self._page_tokens:
+                ends = [end for end in range(start + 1, limit + 1) if other[:end] == tuple(tokens[:end])]
+                alike = min(max(ends, default=start), len(other)) - start
+                best = max(best, (alike, -page))
+        if not best[0]:
+            return None
+        self._pages.share([-best[1]])
+        taken = self.take(1)
+        self.release([-best[1]])
+        return None if taken is None else Begun(-best[1], taken[0], best[0])
+
+    def insert_rest(self, salt: str, tokens: Sequence[int], pages: Sequence[int]) -> None:
+        """Cache the last page, which the tokens do not fill."""
+        whole = len(tokens) // self._page_tokens
+        above = (salt, tuple(tokens[: whole * self._page_tokens]))
+        if len(above[1]) == len(tokens) or (whole and self.page_of.get(above) != pages[whole - 1]):
+            return
+        page, mine = pages[whole], tuple(tokens)
+        covered = any(other_salt == salt and other[: len(mine)] == mine for other_salt, other in self.page_of)
+        if not covered and self._pages.owners(page) == 1 and page not in self.page_of.values():
+            self.page_of[salt, mine], self._used[salt, mine] = page, 0
+            self._pages.keep(page)
+
     def release(self, pages: Sequence[int]) -> None:
         """End the caller's ownership of pages."""
         self._tick += 1
@@ -72,9 +99,12 @@ class NaiveCache:
 
     def _is_idle_leaf(self, prefix: Prefix) -> bool:
         salt, tokens = prefix
-        below = any(
-            other_salt == salt and len(other) > len(tokens) and other[: len(tokens)] == tokens
-            for other_salt, other in self.page_of
+        below = (
+            len(tokens) % self._page_tokens == 0
+            and any(  # nothing stands below a page that is not full
+                other_salt == salt and len(other) > len(tokens) and other[: len(tokens)] == tokens
+                for other_salt, other in self.page_of
+            )
         )
         return not below and self._pages.is_idle(self.page_of[prefix])
 
@@ -98,6 +128,7 @@ def check_tree(cache: RadixCache) -> None:
             assert child.parent is node
             assert child.salt == node.salt
             assert cache._nodes[child.page] is child
+            assert len(child.digit) == cache._page_tokens or not child.children, "a page that is not full is a leaf"
             # what is owned below is owned above, so every idle page can be reached from the leaves
             assert node.page < 0 or cache._pages.owners(node.page) >= cache._pages.owners(child.page)
             seen.append(child)

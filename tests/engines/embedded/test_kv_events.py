@@ -122,7 +122,7 @@ def engine(tiny_model: Path, publisher: EventPublisher) -> Engine:
 
 
 def cached(engine: Engine) -> set[tuple[str, tuple[int, ...]]]:
-    """Every prefix in the tree, read from its nodes."""
+    """Every prefix of whole pages in the tree, read from its nodes."""
     found = set()
     for node in engine.cache._nodes:
         tokens: tuple[int, ...] = ()
@@ -130,7 +130,7 @@ def cached(engine: Engine) -> set[tuple[str, tuple[int, ...]]]:
         while at is not None and at.page >= 0:
             tokens = at.digit + tokens
             at = at.parent
-        if node is not None:
+        if node is not None and len(node.digit) == engine.store.page_tokens:
             found.add((node.salt, tokens))
     return found
 

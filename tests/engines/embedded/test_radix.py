@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from tests.engines.embedded.naive_cache import NaiveCache, cached_pages, check_tree
 
-PAGE = 2
+PAGE, TWINS_PAGE = 2, 3
 TOTAL = 12
 # few tokens and few salts, so that random prompts often share prefixes
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=12)
@@ -19,19 +22,24 @@ SALTS = st.sampled_from(["", "a"])
 
 
 class Twins(RuleBasedStateMachine):
-    """Both caches live through the life of random requests: match, take what is missing, insert, release."""
+    """Both caches live through the life of random requests: match, begin a page, take what is missing, insert,
+    release."""
 
     def __init__(self) -> None:
         super().__init__()
         self.radix_pool, self.naive_pool = PagePool(TOTAL), PagePool(TOTAL)
-        self.radix, self.naive = RadixCache(self.radix_pool, PAGE), NaiveCache(self.naive_pool, PAGE)
+        self.radix, self.naive = RadixCache(self.radix_pool, TWINS_PAGE), NaiveCache(self.naive_pool, TWINS_PAGE)
         self.held: list[tuple[str, list[int], list[int], list[int]]] = []
 
     @rule(salt=SALTS, tokens=PROMPTS)
     def start(self, salt: str, tokens: list[int]) -> None:
         found = self.radix.match(salt, tokens, len(tokens) - 1)
         assert self.naive.match(salt, tokens, len(tokens) - 1) == found
-        missing = -(-len(tokens) // PAGE) - len(found)
+        begun = self.radix.begin_page(salt, tokens, found, len(tokens) - 1)
+        assert self.naive.begin_page(salt, tokens, found, len(tokens) - 1) == begun
+        if begun is not None:
+            found.append(begun.page)
+        missing = -(-len(tokens) // TWINS_PAGE) - len(found)
         taken = self.radix.take(missing)
         assert self.naive.take(missing) == taken
         if taken is None:
@@ -60,7 +68,11 @@ class Twins(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        _, _, ours, naives = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        salt, tokens, ours, naives = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        computed = data.draw(st.integers(0, len(tokens)))
+        for cache, pages in ((self.radix, ours), (self.naive, naives)):
+            cache.insert(salt, tokens[:computed], pages)
+            cache.insert_rest(salt, tokens[:computed], pages)
         self.radix.release(ours)
         self.naive.release(naives)
 
@@ -173,3 +185,61 @@ def test_choices_that_share_a_duplicate_do_not_hang_their_pages_below_one_they_d
     assert follower[0] == other[0]
     radix.release(follower)
     assert pool.idle == 2
+
+
+def test_a_prompt_that_leaves_the_tree_within_a_page_copies_the_beginning_of_that_page() -> None:
+    pool = PagePool(8)
+    radix = RadixCache(pool, 4)
+    first, second = radix.take(1), radix.take(1)
+    assert first is not None
+    assert second is not None
+    radix.insert("", [1, 2, 3, 4], first)
+    radix.insert("", [1, 2, 9, 9], second)
+    begun = radix.begin_page("", [1, 2, 3, 7, 8], [], 4)
+    assert begun is not None
+    assert (begun.source, begun.tokens) == (first[0], 3), "of two pages the one that has more of it"
+    assert begun.page not in first + second
+    assert pool.owners(begun.page) == pool.owners(first[0]) == 1
+    limited = radix.begin_page("", [1, 2, 3, 7], [], 2)
+    assert limited is not None
+    assert limited.tokens == 2
+    assert radix.begin_page("", [7, 1, 2], [], 3) is None
+    assert radix.begin_page("other tenant", [1, 2, 3, 4], [], 3) is None
+
+
+def test_the_last_page_is_found_again_although_it_is_not_full() -> None:
+    pool = PagePool(8)
+    told: list[tuple[str, list[int]]] = []
+
+    class Heard(BlockEvents):
+        def stored(
+            self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]
+        ) -> None:
+            told.append(("stored", list(pages)))
+
+        def removed(self, page: int) -> None:
+            told.append(("removed", [page]))
+
+    radix = RadixCache(pool, 4, Heard())
+    pages = radix.take(2)
+    assert pages is not None
+    radix.insert("", [1, 2, 3, 4, 5, 6], pages)
+    radix.insert_rest("", [1, 2, 3, 4, 5, 6], pages)
+    radix.release(pages)
+    assert radix.match("", [1, 2, 3, 4, 5, 6, 7, 8], 8) == pages[:1]
+    begun = radix.begin_page("", [1, 2, 3, 4, 5, 6, 7, 8], pages[:1], 7)
+    assert begun is not None
+    assert (begun.source, begun.tokens) == (pages[1], 2)
+    radix.release([begun.page, pages[0]])
+    radix.clear()
+    assert pool.free == 8
+    assert told == [("stored", pages[:1]), ("removed", pages[:1])], "others hear of whole pages only"
+
+
+def test_a_page_that_another_choice_may_still_write_into_is_not_cached() -> None:
+    radix, pool = cache()
+    pages = radix.take(1)
+    assert pages is not None
+    pool.share(pages)
+    radix.insert_rest("", [1], pages)
+    assert radix.begin_page("", [1, 2], [], 1) is None

@@ -71,7 +71,7 @@ async def test_flushing_the_cache_forgets_a_prompt(code_engine: Process, session
 
     await healthy(code_engine)
     await cached()
-    assert await cached() == 48
+    assert await cached() == 63
     async with session.post(f"{code_engine.url}/flush_cache") as answer:
         assert (answer.status, await answer.text()) == (200, "Cache flushed.\n")
     assert await cached() == 0

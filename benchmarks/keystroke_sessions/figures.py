@@ -1,0 +1,119 @@
+"""What a replay came to: quantiles by kind of key, the histogram of what was prefilled again, cancels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from benchmarks.keystroke_sessions.editor import Asked
+from benchmarks.keystroke_sessions.edits import Kind
+from benchmarks.keystroke_sessions.sites import Row
+
+WARM = (Kind.TYPED, Kind.LINE)
+"""Keys whose prompt the engine has seen but for what they added. A jump is none: what stands behind the cursor comes
+first in the prompt."""
+EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 300, 1_000)
+"""Upper bounds of the histogram's bars, in tokens; the last bar is what lies above."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of one replay. Times in milliseconds; None: there is nothing to judge by."""
+
+    requests: int
+    failed: int
+    prefilled_again_p50: float | None
+    prefilled_again_p99: float | None
+    warm_ttft_p50_ms: float | None
+    warm_ttft_p99_ms: float | None
+    cold_ttft_p50_ms: float | None
+    cold_ttft_p99_ms: float | None
+    jumps: int
+    jump_again_p50: float | None
+    """Tokens prefilled for the first key at another place."""
+    jump_ttft_p50_ms: float | None
+    cancels: int
+    cancel_p50_ms: float | None
+    cancel_p99_ms: float | None
+    superseded_share: float
+    """Of all requests: a newer one was sent, or their connection closed, before they had ended."""
+    histogram: tuple[int, ...]
+    """Keys by tokens prefilled again, by `EDGES`."""
+
+    @property
+    def last_line(self) -> dict[str, float | None]:
+        """What a replay is judged by."""
+        names = (
+            "prefilled_again_p50", "prefilled_again_p99", "warm_ttft_p50_ms", "cold_ttft_p50_ms", "cancel_p99_ms",
+            "superseded_share",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
+    """rows: by the editors' ids."""
+    again = prefilled_again(asked, rows, WARM)
+    jumps = prefilled_again(asked, rows, (Kind.JUMP,))
+    cancels = cancelled_s(asked, rows)
+    ttft = {
+        kind: [one.first_at - one.sent_at for one in asked if one.kind is kind and one.first_at is not None]
+        for kind in Kind
+    }
+    warm = [each for kind in WARM for each in ttft[kind]]
+    superseded = sum(one.closed_at is not None or one.next_at is not None for one in asked)
+    return Figures(
+        requests=len(asked),
+        failed=sum(one.status not in (0, 200) for one in asked),
+        prefilled_again_p50=quantile(again, 0.5),
+        prefilled_again_p99=quantile(again, 0.99),
+        warm_ttft_p50_ms=_ms(quantile(warm, 0.5)),
+        warm_ttft_p99_ms=_ms(quantile(warm, 0.99)),
+        cold_ttft_p50_ms=_ms(quantile(ttft[Kind.COLD], 0.5)),
+        cold_ttft_p99_ms=_ms(quantile(ttft[Kind.COLD], 0.99)),
+        jumps=len(jumps),
+        jump_again_p50=quantile(jumps, 0.5),
+        jump_ttft_p50_ms=_ms(quantile(ttft[Kind.JUMP], 0.5)),
+        cancels=len(cancels),
+        cancel_p50_ms=_ms(quantile(cancels, 0.5)),
+        cancel_p99_ms=_ms(quantile(cancels, 0.99)),
+        superseded_share=round(superseded / max(len(asked), 1), 3),
+        histogram=histogram(again),
+    )
+
+
+def prefilled_again(asked: Sequence[Asked], rows: Mapping[str, Row], kinds: Sequence[Kind]) -> list[float]:
+    """Tokens of each prompt that the engine computed although the file had been seen; of requests it read."""
+    return [
+        row.prompt_tokens - row.cached_tokens
+        for one in asked
+        if one.kind in kinds and (row := rows.get(one.id)) is not None and row.prompt_tokens
+    ]
+
+
+def cancelled_s(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[float]:
+    """From an editor's close to the moment when the engine had confirmed the end, of those whose answer had not ended
+    before."""
+    return [
+        max(row.closed_at - one.closed_at, 0.0)
+        for one in asked
+        if one.closed_at is not None and (row := rows.get(one.id)) is not None and row.finish == "client_gone"
+    ]
+
+
+def histogram(values: Sequence[float]) -> tuple[int, ...]:
+    """How many values lie in each bar."""
+    bars = [0] * (len(EDGES) + 1)
+    for value in values:
+        bars[sum(value > edge for edge in EDGES)] += 1
+    return tuple(bars)
+
+
+def quantile(values: Sequence[float], part: float) -> float | None:
+    """The least value that so large a part does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 1)

@@ -1,0 +1,190 @@
+"""What is asked: a whole deployment of ours with two embedded replicas, or two servers of SGLang's with nothing before
+them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from benchmarks.engine_cpu_rivals.process import ProcessTree
+from benchmarks.engine_process import TOKEN, engine
+from benchmarks.keystroke_sessions.editor import Asked, Endpoint
+from benchmarks.processes import free_port
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+from router.config import SloClass
+from tests.deployment import ROOT, Deployment, deployment
+
+MODEL = "slipstream-code"
+FOLDER = ROOT / "models" / MODEL
+CONTEXT_TOKENS = 6_144
+"""Of 4,000 to 8,000 tokens of file: the longer ones need a window."""
+REPLICAS = 2
+LEVERS = ("layout", "grid", "affinity", "supersession", "reuse", "speculation")
+CLIENT_WINDOW = (10_800, 3_600)
+"""Characters that an editor without our windows sends: 3 : 1, and few enough for the context."""
+SGLANG_READY_S = 400.0
+"""A guard: 40 to 75 s on two idle cores."""
+SHIPPED_S = 3.0
+"""The ledger gets what has ended every second or so."""
+LOST_S = 30.0
+PROMISE_S = 30.0
+"""For the first token. What a GPU is promised to do, 200 ms, a CPU cannot: cold prompts would be refused."""
+ENGINE_NICE = 5
+"""As `slipstream up` starts its engines."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A request in the ledger, and in the trace."""
+
+    client_request_id: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    finish: str
+    closed_at: float
+    """The engine had confirmed the end: Unix time in seconds."""
+
+
+class Slipstream:
+    """Gateway, router and engines as processes of their own."""
+
+    def __init__(self, platform: Deployment, keys: Sequence[str], window: tuple[int, int] | None) -> None:
+        self._platform = platform
+        self._keys = keys
+        self._window = window
+
+    def endpoint(self, user: int) -> Endpoint:
+        """Of a user, who is a tenant of their own."""
+        return Endpoint((self._platform.url,), self._keys[user], MODEL, self._window)
+
+    async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
+        """What the ledger has of these, by the editors' ids; requests that no engine was given have no row.
+
+        Returns when all that were answered are there, and no other has come for `SHIPPED_S`.
+        """
+        sent = list(asked)
+        answered = {one.id for one in sent if one.status == 200 and one.closed_at is None}
+        async with self._platform.database() as connection:
+            found: dict[str, Row] = {}
+            changed_s = time.monotonic()
+            while not answered <= found.keys() or time.monotonic() < changed_s + SHIPPED_S:
+                rows = await connection.fetch(ROWS, [one.id for one in sent])
+                if len(rows) != len(found):
+                    changed_s = time.monotonic()
+                elif time.monotonic() > changed_s + LOST_S:
+                    raise TimeoutError(f"{len(answered - found.keys())} answers are not in the ledger")
+                found = {each["client_request_id"]: Row(**dict(each)) for each in rows}
+                await asyncio.sleep(0.2)  # another process's state
+        return found
+
+
+ROWS = """
+    SELECT client_request_id, prompt_tokens, cached_tokens, completion_tokens, finish,
+           extract(epoch FROM closed_at)::float8 AS closed_at
+      FROM gateway.usage_events JOIN gateway.request_traces USING (request_id)
+     WHERE client_request_id = ANY($1::text[]) AND finish <> 'not_placed'
+"""
+
+
+@contextlib.asynccontextmanager
+async def slipstream(users: int, without: str = "") -> AsyncIterator[Slipstream]:
+    """A deployment with everything on, but for one lever."""
+    async with contextlib.AsyncExitStack() as stack:
+        folder = FOLDER
+        if without == "layout":
+            folder = plain_layout(Path(stack.enter_context(tempfile.TemporaryDirectory())) / MODEL)
+        config: dict[str, Any] = {"model": str(folder), "name": MODEL, "context_tokens": CONTEXT_TOKENS}
+        if without == "speculation":
+            config["speculation"] = {"method": "off"}
+        loop = asyncio.get_running_loop()
+        engines = [engine(config, ENGINE_NICE) for _ in range(REPLICAS)]
+        urls = await asyncio.gather(*(loop.run_in_executor(None, one.__enter__) for one in engines))
+        for one in engines:
+            stack.push(one)
+        off = {"grid": {"fim_window": False}, "supersession": {"fim_supersede": False}, "reuse": {"fim_reuse": False}}
+        fields = {name: value for name, value in off.get(without, {}).items() if name in Model.__struct_fields__}
+        model = Model(
+            MODEL, Tier.AUTOCOMPLETE, "code", CONTEXT_TOKENS, tokenizer=str(folder), **fields  # type: ignore[arg-type]
+        )  # fmt: skip
+        pool = Pool("code", "embedded", tuple(Replica(f"code-{number}", url) for number, url in enumerate(urls)), 64)
+        environment = {
+            "SLIPSTREAM_MODELS": msgspec.json.encode([model]).decode(),
+            "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
+            "SLIPSTREAM_ROUTER__SLOS": msgspec.json.encode([SloClass(Tier.AUTOCOMPLETE, 1 << 31, PROMISE_S)]).decode(),
+            "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": json.dumps({"autocomplete": PROMISE_S}),
+        }
+        if without == "affinity":
+            environment["SLIPSTREAM_ROUTER__POLICY"] = "round_robin"
+        platform = await stack.enter_async_context(deployment(environment=environment, token=TOKEN))
+        keys = [await platform.make_key("--organization", f"user-{number}") for number in range(users)]
+        yield Slipstream(platform, keys, CLIENT_WINDOW if without == "grid" else None)
+
+
+def plain_layout(folder: Path) -> Path:
+    """The same weights, laid out as everybody else lays them out: prefix, suffix, middle, the whole prefix first."""
+    shutil.copytree(FOLDER, folder)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["fim_typed_line"]
+    file.write_text(json.dumps({**settings, "fim_order": "psm"}))
+    return folder
+
+
+class SGLang:
+    """Two servers, asked in turn."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = tuple(urls)
+
+    def endpoint(self, user: int) -> Endpoint:
+        """Every other user begins with the other one."""
+        turned = user % len(self._urls)
+        return Endpoint(self._urls[turned:] + self._urls[:turned], TOKEN, MODEL, CLIENT_WINDOW)
+
+    async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
+        """Of the answers that ended: SGLang tells the usage of no others."""
+        return {
+            one.id: Row(one.id, one.prompt_tokens, one.cached_tokens or 0, 0, "complete", 0.0)
+            for one in asked
+            if one.prompt_tokens is not None
+        }
+
+
+@contextlib.asynccontextmanager
+async def sglang(venv: str, serve: str) -> AsyncIterator[SGLang]:
+    """`SERVE VENV MODEL_FOLDER PORT [flags]` runs a server in the foreground."""
+    ports = [free_port() for _ in range(REPLICAS)]
+    flags = ["--served-model-name", MODEL, "--api-key", TOKEN, "--completion-template", "qwen_coder"]
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        trees = []
+        for port in ports:
+            command = ["bash", serve, venv, str(FOLDER), str(port), *flags]
+            environment = {"OMP_NUM_THREADS": "1", "MAX_TOTAL_TOKENS": str(CONTEXT_TOKENS * 16)}
+            trees.append(ProcessTree(f"sglang-{port}", command, environment, Path(scratch)))
+            stack.callback(trees[-1].stop)
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        for url, tree in zip(urls, trees, strict=True):
+            await _ready(url, tree)
+        yield SGLang(urls)
+
+
+async def _ready(url: str, tree: ProcessTree) -> None:
+    async with aiohttp.ClientSession() as client, asyncio.timeout(SGLANG_READY_S):
+        while True:
+            tree.require_running()
+            with contextlib.suppress(aiohttp.ClientError):
+                async with client.get(f"{url}/health") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.5)  # another process's state

@@ -1,0 +1,153 @@
+"""Typing sessions replayed through gateway, router and two engines: what a completion between two keystrokes costs.
+
+    python -m benchmarks.keystrokes [--users 2] [--keys 60] [--files 4] [--without layout] [--sglang VENV SERVE]
+
+Users type real edits of Python files of 4,000 to 8,000 tokens (benchmarks/traces/python_edits.jsonl.xz) with a typist's
+pauses, each for `--keys` keys in each of `--files` files. Their editors ask at every pause of 75 ms for 24 tokens of
+completion; half of the users' editors close the connection of a request that the next key has overtaken, the others
+leave it. Everything is a process of its own: gateway, router, two embedded replicas with the shipped code model, which
+is shown 6,144 tokens, so that longer files need a window. Every user is a tenant.
+
+`cold` is the first key in a file, `warm` every further one at the same place, `jump` the first one at another place of
+the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger has
+them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close to the engine's confirmed end, as the
+ledger has that.
+
+--without replays once more beside it with one lever off, or several times: layout (prefix, suffix, middle, with the
+whole prefix first), grid (the editor sends a window that slides), affinity (round robin), supersession, reuse (of
+answers in flight and typed through), speculation. --sglang replays against two servers of the real SGLang, with its own
+layout, each asked in turn by the editors (docs/guides/benchmarks.md). --check ends with an error where a goal is
+missed. Last line: JSON of the replay with everything on; with others beside it, theirs stand under `beside`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+
+from benchmarks.bounds import add_check, tell
+from benchmarks.keystroke_sessions.editor import Asked, Editor, Endpoint
+from benchmarks.keystroke_sessions.edits import load
+from benchmarks.keystroke_sessions.figures import EDGES, Figures, figures
+from benchmarks.keystroke_sessions.sites import LEVERS, Row, sglang, slipstream
+
+OURS = "slipstream"
+MOST_AGAIN_P50, MOST_AGAIN_P99 = 16, 300
+LEAST_COLD_TO_WARM = 20
+
+
+class Site(Protocol):
+    """What is asked."""
+
+    def endpoint(self, user: int) -> Endpoint:
+        """Where a user's requests go."""
+        ...
+
+    async def rows(self, asked: list[Asked]) -> dict[str, Row]:
+        """What is known of requests that have ended, by the editors' ids."""
+        ...
+
+
+async def replay(site: Site, users: int, files: int, keys: int, seed: int) -> Figures:
+    """Every user types in files of their own, beginning at different moments."""
+    edits = load()
+    random.Random(seed).shuffle(edits)
+    if users * files > len(edits):
+        raise SystemExit(f"--users {users} x --files {files}: there are {len(edits)} recorded edits, one for each")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+        editors = [Editor(f"user-{user}", site.endpoint(user), client, closes=user % 2 == 0) for user in range(users)]
+
+        async def session(user: int) -> None:
+            source = random.Random(f"{seed}:{user}")
+            await asyncio.sleep(source.uniform(0, 2) if user else 0)
+            await editors[user].type(edits[user * files : (user + 1) * files], source, keys)
+
+        await asyncio.gather(*(session(user) for user in range(users)))
+    asked = [one for editor in editors for one in editor.asked]
+    for refusal, count in Counter(one.refusal for one in asked if one.refusal).most_common(3):
+        print(f"  {count} refused: {refusal}")
+    return figures(asked, await site.rows(asked))
+
+
+@contextlib.asynccontextmanager
+async def site_of(name: str, arguments: argparse.Namespace) -> AsyncIterator[Site]:
+    """name: ours, a lever of ours that is off, or SGLang."""
+    if name == "sglang":
+        async with sglang(*arguments.sglang) as servers:
+            yield servers
+    else:
+        async with slipstream(arguments.users, name.removeprefix("without ").removeprefix(OURS)) as deployment:
+            yield deployment
+
+
+def missed(found: Figures) -> list[str]:
+    """What of the goals was not reached."""
+    told = []
+    again_p50, again_p99 = found.prefilled_again_p50, found.prefilled_again_p99
+    if again_p50 is None or again_p50 > MOST_AGAIN_P50:
+        told.append(f"prefilled again p50 {again_p50} tokens, more than {MOST_AGAIN_P50}")
+    if again_p99 is None or again_p99 > MOST_AGAIN_P99:
+        told.append(f"prefilled again p99 {again_p99} tokens, more than {MOST_AGAIN_P99}")
+    warm_ms, cold_ms = found.warm_ttft_p50_ms, found.cold_ttft_p50_ms
+    if warm_ms is None or cold_ms is None or cold_ms < LEAST_COLD_TO_WARM * warm_ms:
+        told.append(f"warm TTFT p50 {warm_ms} ms, not {LEAST_COLD_TO_WARM} times under cold, {cold_ms} ms")
+    return told
+
+
+def show(name: str, found: Figures) -> None:
+    """A replay in a few lines."""
+    print(
+        f"{name}: {found.requests} requests, {found.failed} failed, {found.superseded_share:.0%} superseded\n"
+        f"  prefilled again p50 {found.prefilled_again_p50}, p99 {found.prefilled_again_p99} tokens\n"
+        f"  TTFT warm p50 {found.warm_ttft_p50_ms}, p99 {found.warm_ttft_p99_ms} ms; cold p50 {found.cold_ttft_p50_ms},"
+        f" p99 {found.cold_ttft_p99_ms} ms\n"
+        f"  {found.jumps} jumps: prefilled p50 {found.jump_again_p50} tokens, TTFT p50 {found.jump_ttft_p50_ms} ms\n"
+        f"  cancel to abort p50 {found.cancel_p50_ms}, p99 {found.cancel_p99_ms} ms of {found.cancels}"
+    )
+    labels = [*(f"<= {edge}" for edge in EDGES), f"> {EDGES[-1]}"]
+    bars = ", ".join(f"{label}: {count}" for label, count in zip(labels, found.histogram, strict=True))
+    print(f"  prefilled again, keys by tokens: {bars}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=2)
+    parser.add_argument("--keys", type=int, default=60, help="of a user in a file")
+    parser.add_argument("--files", type=int, default=4, help="of a user, one after the other")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without", action="append", default=[], choices=LEVERS)
+    parser.add_argument("--sglang", nargs=2, metavar=("VENV", "SERVE"))
+    add_check(parser)
+    arguments = parser.parse_args()
+    if arguments.sglang and not all(Path(each).exists() for each in arguments.sglang):
+        parser.error(f"--sglang: one of {', '.join(arguments.sglang)} is not there")
+    asyncio.run(compare(arguments))
+
+
+async def compare(arguments: argparse.Namespace) -> None:
+    """One replay after the other, each on a deployment of its own."""
+    names = [OURS, *(f"without {lever}" for lever in arguments.without), *(["sglang"] if arguments.sglang else [])]
+    results: dict[str, Figures] = {}
+    for name in names:
+        async with site_of(name, arguments) as site:
+            results[name] = await replay(site, arguments.users, arguments.files, arguments.keys, arguments.seed)
+        show(name, results[name])
+    ours = results.pop(OURS)
+    line: dict[str, Any] = dict(ours.last_line)
+    if results:
+        line["beside"] = {name: found.last_line for name, found in results.items()}
+    print(json.dumps(line))
+    tell(missed(ours), check=arguments.check)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What the replay of typing sessions types, and how it judges what came of it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import msgspec
+import pytest
+
+from benchmarks.keystroke_sessions.editor import Asked
+from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, load, places
+from benchmarks.keystroke_sessions.figures import figures, quantile
+from benchmarks.keystroke_sessions.sites import Row
+from benchmarks.keystrokes import missed
+
+EDITS = load()
+
+
+def edit(before: str, after: str) -> Edit:
+    return Edit("", "file.py", before, after)
+
+
+@pytest.mark.parametrize("recorded", EDITS, ids=lambda one: str(one.path))
+def test_the_last_key_of_an_edit_leaves_what_its_commit_left_above_the_cursor(recorded: Edit) -> None:
+    pressed = list(keys(recorded, random.Random(1), 1 << 30))
+    assert recorded.after.startswith(pressed[-1].prefix)
+    assert pressed[0].kind is Kind.COLD
+    assert sum(key.kind is Kind.JUMP for key in pressed) == len(places(recorded)) - 1
+    for before, after in itertools.pairwise(pressed):
+        if after.kind is not Kind.JUMP:
+            assert after.prefix.startswith(before.prefix)
+            assert after.suffix == before.suffix
+
+
+def test_a_new_line_is_opened_with_enter_and_comes_with_its_indentation() -> None:
+    pressed = list(keys(edit("def f():\n    pass\n", "def f():\n    x = 1\n    return x\n"), random.Random(1), 99))
+    assert (pressed[0].prefix, pressed[0].suffix) == ("def f():\n    x", "\n")
+    entered = next(key for key in pressed if key.kind is Kind.LINE)
+    assert entered.prefix == "def f():\n    x = 1\n    "
+    assert pressed[-1].prefix + pressed[-1].suffix == "def f():\n    x = 1\n    return x\n"
+
+
+def test_a_change_within_a_line_is_typed_within_it_and_the_next_place_is_a_jump() -> None:
+    pressed = list(keys(edit("a = old\nb\nc = old\n", "a = new\nb\nc = new\n"), random.Random(1), 99))
+    assert [(key.kind, key.prefix, key.suffix) for key in pressed[::3]] == [
+        (Kind.COLD, "a = n", "\nb\nc = old\n"),
+        (Kind.JUMP, "a = new\nb\nc = n", "\n"),
+    ]
+
+
+def asked(name: str, kind: Kind, ttft_s: float | None = None, closed_at: float | None = None) -> Asked:
+    return Asked(name, kind, 0.0, first_at=ttft_s, closed_at=closed_at, status=200)
+
+
+def row(name: str, again: int, finish: str = "complete", closed_at: float = 0.0) -> Row:
+    return Row(name, 5_000, 5_000 - again, 24, finish, closed_at)
+
+
+def test_figures_are_of_the_keys_they_name() -> None:
+    found = figures(
+        [
+            asked("cold", Kind.COLD, 4.0),
+            asked("key", Kind.TYPED, 0.1),
+            asked("line", Kind.LINE, 0.3),
+            asked("jump", Kind.JUMP, 2.0),
+            asked("left", Kind.TYPED, closed_at=7.0),
+            asked("never ran", Kind.TYPED, closed_at=8.0),
+        ],
+        {
+            one.client_request_id: one
+            for one in (
+                row("cold", 5_000), row("key", 1), row("line", 20), row("jump", 4_000),
+                row("left", 3, "client_gone", 7.012),
+            )
+        },
+    )  # fmt: skip
+    assert (found.prefilled_again_p50, found.prefilled_again_p99) == (3, 20)
+    assert (found.warm_ttft_p50_ms, found.cold_ttft_p50_ms, found.jump_ttft_p50_ms) == (100.0, 4_000.0, 2_000.0)
+    assert (found.cancels, found.cancel_p99_ms, found.jumps) == (1, 12.0, 1)
+    assert found.superseded_share == pytest.approx(2 / 6, abs=1e-3)
+    assert sum(found.histogram) == 3
+    assert missed(found) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("prefilled_again_p50", 17), ("prefilled_again_p99", 301), ("cold_ttft_p50_ms", 1_999.0)]
+)
+def test_a_goal_that_is_missed_is_told(name: str, value: float) -> None:
+    good = figures([asked("cold", Kind.COLD, 4.0), asked("key", Kind.TYPED, 0.1)], {"key": row("key", 1)})
+    assert missed(good) == []
+    assert len(missed(msgspec.structs.replace(good, **{name: value}))) == 1
+
+
+def test_a_quantile_is_a_value_that_was_there() -> None:
+    assert quantile([], 0.5) is None
+    assert [quantile([3, 1, 2, 4], part) for part in (0.0, 0.5, 0.75, 0.99, 1.0)] == [1, 2, 3, 4, 4]
