@@ -30,11 +30,19 @@ from gateway.http.document import document_route
 from gateway.http.front_page import front_page
 from gateway.http.unknown_url import unknown_url
 from gateway.metering.journal.request_id import mint
-from gateway.routes import ModelsController, SystemController, inference_route, named_inference_route
+from gateway.routes import (
+    ModelsController,
+    SystemController,
+    inference_route,
+    named_inference_route,
+    stream_audit_route,
+)
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.loop_shares import LoopShares
+from gateway.stream_audit.endpoint import StreamAuditEndpoint
+from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.config import RequestConfig
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
@@ -44,6 +52,7 @@ from gateway.wire.mistral.format import FimFormat
 from gateway.wire.mistral.openapi import FIM_OPERATION, FIM_PATH
 from gateway.wire.openai.format import ChatFormat, CompletionFormat, EngineCompletionFormat
 from gateway.wire.openai.openapi import CHAT_PATH, COMPLETION_PATH, ENGINE_PATH, document
+from gateway.wire.openai.stream_audit import StreamAuditFormat
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
 from gateway.wire.tabby.openapi import TABBY_OPERATION, TABBY_PATH
@@ -85,6 +94,11 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         wire_format = engine_format.of(model)
         return InferenceEndpoint(services, wire_format, Scope.COMPLETIONS, max_body_bytes, requests, shares, room)
 
+    stream_audit = StreamAuditEndpoint(
+        services, services.stream_audits, StreamAuditFormat(requests), shares, lambda: services.draining
+    )
+    inference = with_autocomplete(document([FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]))
+
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes))
         if isinstance(error, MethodNotAllowedException) and error.headers:
@@ -100,9 +114,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             CompletionEventsController,
             TabbyController,
             front_page,
-            document_route(
-                "/openapi.json", with_autocomplete(document([FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]))
-            ),
+            stream_audit_route(stream_audit),
+            document_route("/openapi.json", with_stream_audit(inference, config.stream_audit)),
             document_route(f"{PREFIX}/openapi.json", admin_document()),
             admin_operations(requests),
         ],

@@ -54,6 +54,7 @@ from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
+from gateway.stream_audit.endpoint import StreamAudits
 from gateway.typing.elsewhere import OtherGateways
 from gateway.typing.lineage import Digests
 from gateway.typing.supersession import Supersession
@@ -181,6 +182,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             admin=admin,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
+            stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,
             traces=traces,
             salts=Salts(place.pepper),

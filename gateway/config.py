@@ -17,6 +17,7 @@ from gateway.desired.config import DesiredConfig
 from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
+from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig
 from router.client_config import RouterClientConfig
 
@@ -79,6 +80,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Key verification."""
     autocomplete: AutocompleteConfig = AutocompleteConfig()
     """What editors report about completions."""
+    stream_audit: StreamAuditConfig = StreamAuditConfig()
+    """The known stream by which networks are audited."""
     admin: AdminConfig = AdminConfig()
     """The admin API and webhooks."""
     desired: DesiredConfig = DesiredConfig()

@@ -12,6 +12,7 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from contracts.desired_state import Model
+from contracts.stream_audit import PATH as STREAM_AUDIT_PATH
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
@@ -39,6 +40,16 @@ def named_inference_route(path: str, endpoint_of: Callable[[str], ASGIApp]) -> H
         return endpoint_of(model)
 
     return generate
+
+
+def stream_audit_route(endpoint: ASGIApp) -> HTTPRouteHandler:
+    """GET of the known stream."""
+
+    @get(STREAM_AUDIT_PATH, name=STREAM_AUDIT_PATH)
+    async def audit() -> ASGIApp:
+        return endpoint
+
+    return audit
 
 
 class ModelsController(Controller):

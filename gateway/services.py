@@ -9,6 +9,7 @@ from gateway.admin.api import AdminApi
 from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.store import EventStore
 from gateway.serving.endpoint import InferenceServices
+from gateway.stream_audit.endpoint import StreamAudits
 
 
 class Services(InferenceServices, kw_only=True):
@@ -17,6 +18,7 @@ class Services(InferenceServices, kw_only=True):
     admin: AdminApi
     completion_events: EventStore
     event_rate: EventRate
+    stream_audits: StreamAudits
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]

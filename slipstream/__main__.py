@@ -10,6 +10,7 @@ from contracts.errors import ConfigError, SlipstreamError
 from slipstream.command_line import CommandLine
 from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
+from slipstream.commands.audit_stream import audit_stream
 from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.config import config
 from slipstream.commands.fleet import fleet
@@ -51,6 +52,7 @@ for command in (
     prices,
     webhooks,
     audit,
+    audit_stream,
     quantization,
     simulate,
     lsp,

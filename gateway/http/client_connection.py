@@ -29,12 +29,14 @@ STATUS_LINES = {
 class ClientConnection:
     """Where one answer goes. Used either for the whole answer or not at all."""
 
-    __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "on_gone", "started")
+    __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "number", "on_gone", "started")
 
-    def __init__(self, cycle: RequestResponseCycle, network: str = "") -> None:
+    def __init__(self, cycle: RequestResponseCycle, network: str = "", number: int = 1) -> None:
         self._cycle = cycle
         self.network = network
         """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
+        self.number = number
+        """Of the request on its connection, from 1."""
         self._head = b""
         self._chunked = False
         self.started = False

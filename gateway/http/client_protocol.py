@@ -63,6 +63,8 @@ class ClientProtocol(HttpToolsProtocol):
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
         self._refusal: SlipstreamError | None = None
         self._connection: ClientConnection | None = None
+        self._begun = 0
+        """Requests so far."""
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -233,7 +235,8 @@ class ClientProtocol(HttpToolsProtocol):
         self._raw.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._connection = connection = ClientConnection(cycle, self.network)
+        self._begun += 1
+        self._connection = connection = ClientConnection(cycle, self.network, self._begun)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = connection
         super()._start_asgi_task(cycle, app)

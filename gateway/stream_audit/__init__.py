@@ -1,0 +1,1 @@
+"""The known stream: lets a client measure what lies between it and this gateway."""

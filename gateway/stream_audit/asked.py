@@ -1,0 +1,60 @@
+"""What a request for the known stream asks for, within the bounds. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from contracts.errors import InvalidField, UnknownField
+from gateway.stream_audit.config import StreamAuditConfig
+
+EVENTS, INTERVAL_MS = "events", "interval_ms"
+DEFAULT_EVENTS, DEFAULT_INTERVAL_MS = 20, 100
+MOST_DIGITS = 9
+"""Of a number: more are out of every range, and slow to read."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """So many events, so far apart."""
+
+    events: int
+    interval_ms: int
+
+    @property
+    def duration_s(self) -> float:
+        """From the first event to the last."""
+        return (self.events - 1) * self.interval_ms / 1e3
+
+
+def asked_of(query: bytes, config: StreamAuditConfig) -> Asked:
+    """Read a query string. Raises InvalidField and UnknownField, which name the parameter and its range."""
+    given = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+    longest_ms = int(config.max_duration_s * 1e3)
+    default_ms = max(DEFAULT_INTERVAL_MS, config.min_interval_ms)
+    interval_ms = _number(given, INTERVAL_MS, default_ms, config.min_interval_ms, longest_ms)
+    default = min(DEFAULT_EVENTS, config.max_events, 1 + longest_ms // interval_ms)
+    events = _number(given, EVENTS, default, 1, config.max_events)
+    if given:
+        raise UnknownField(
+            f"Unknown parameter: '{min(given)[:100]}'. There are '{EVENTS}' and '{INTERVAL_MS}'.",
+            param=min(given)[:100],
+        )
+    asked = Asked(events, interval_ms)
+    if asked.duration_s > config.max_duration_s:
+        raise InvalidField(
+            f"Invalid value for '{EVENTS}': {events} events {interval_ms} ms apart take {asked.duration_s:g} s, and a "
+            f"stream may take {config.max_duration_s:g} s; ask for fewer, or less far apart.",
+            param=EVENTS,
+        )
+    return asked
+
+
+def _number(given: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = given.pop(name, str(default))
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
+    if number is None or not least <= number <= most:
+        raise InvalidField(
+            f"Invalid value for '{name}': {text[:100]!r}; it must be a whole number from {least} to {most}.", param=name
+        )
+    return number

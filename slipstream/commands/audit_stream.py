@@ -1,0 +1,71 @@
+"""`slipstream audit-stream`: what lies between this machine and a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+
+LONGEST_IDLE_S = 3_600.0
+
+
+@click.command("audit-stream")
+@click.argument("url")
+@click.option("--key", metavar="KEY", help="An API key. Other users of this machine can see it: better the next one.")
+@click.option(
+    "--api-key-file",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Holds the API key. Default: SLIPSTREAM_API_KEY.",
+)
+@click.option(
+    "--idle-s",
+    type=click.FloatRange(0, LONGEST_IDLE_S),
+    default=0.0,
+    metavar="SECONDS",
+    help="Also see whether a connection outlives a silence so long, as before a late first token; 120 is a good one.",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Certificates (PEM) of an authority of your own.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with every event's times.")
+def audit_stream(
+    url: str, key: str | None, key_file: Path | None, idle_s: float, ca_file: str | None, as_json: bool
+) -> None:
+    """Measure what lies between this machine and the gateway at URL: name look-up, TLS, reuse of connections, proxies
+    that buffer, compress or join a stream's events, headers that are lost.
+
+    A stream of numbered events at a known pace is asked for and timed. Costs six requests of the key's limits and no
+    tokens, and takes some four seconds. Ends with 0 when nothing is found, 1 when something is, 2 when it could not be
+    measured or judged.
+
+    \b
+    Example:
+      SLIPSTREAM_API_KEY=sk-slip-... slipstream audit-stream https://models.example.com
+    """
+    from slipstream.lsp.key import take_key
+    from slipstream.stream_audit.measure import Plan, measure
+    from slipstream.stream_audit.not_measured import NotMeasured
+    from slipstream.stream_audit.report import report_of, text_of
+
+    secret = take_key({} if key is None else {"api_key": key}, key_file, os.environ)
+    if not secret:
+        raise ConfigError("no API key: set SLIPSTREAM_API_KEY, or give --api-key-file FILE")
+    try:
+        measured = asyncio.run(measure(url, secret, Plan(idle_s=idle_s), ca_file))
+    except NotMeasured as error:
+        click.echo(f"slipstream: {error}", err=True)
+        sys.exit(2)
+    report = report_of(measured)
+    click.echo(msgspec.json.encode(report).decode() if as_json else text_of(report))
+    sys.exit(report.exit_status)

@@ -1,0 +1,46 @@
+"""All rules, in the order in which they are shown. Each is a function of what was measured, in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slipstream.stream_audit.measured import Measured
+from slipstream.stream_audit.rules import (
+    certificate,
+    client_reuse,
+    compression,
+    delivery,
+    distance,
+    first_event,
+    http_version,
+    idle_cut,
+    name_lookup,
+    request_headers,
+    response_headers,
+    tls_version,
+    upstream_reuse,
+)
+from slipstream.stream_audit.verdict import Verdict
+
+Rule = Callable[[Measured], Verdict]
+
+RULES: tuple[Rule, ...] = (
+    name_lookup.judge,
+    distance.judge,
+    tls_version.judge,
+    certificate.judge,
+    client_reuse.judge,
+    http_version.judge,
+    upstream_reuse.judge,
+    first_event.judge,
+    delivery.judge,
+    compression.judge,
+    response_headers.judge,
+    request_headers.judge,
+    idle_cut.judge,
+)
+
+
+def judge(measured: Measured) -> tuple[Verdict, ...]:
+    """Every rule's verdict."""
+    return tuple(rule(measured) for rule in RULES)

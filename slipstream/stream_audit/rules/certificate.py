@@ -1,0 +1,33 @@
+"""A certificate that clients refuse, or will soon."""
+
+from __future__ import annotations
+
+from slipstream.stream_audit.measured import Measured
+from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
+
+CHECK = "certificate"
+SOON_DAYS = 14.0
+"""Automatic renewal replaces certificates a month before their end."""
+FIX_EXPIRY = "Renew it, and see why that was not done by itself (certbot renews 30 days before the end)."
+FIX_TRUST = (
+    "A certificate of an authority that clients know, for this name, with its intermediate certificates in the file; "
+    "for an authority of your own give clients (and this command: --ca-file) its certificate."
+)
+
+
+def judge(measured: Measured) -> Verdict:
+    """Of the certificate that was shown."""
+    tls = measured.connection.tls
+    if tls is None:
+        return not_enough(CHECK, "plain HTTP")
+    told = f"issued by {tls.issuer}, valid until {tls.expires_at}"
+    if tls.untrusted:
+        return finding(
+            CHECK,
+            "certificate_untrusted",
+            f"Not accepted: {tls.untrusted} ({told}). The key was not sent, and nothing else was measured.",
+            FIX_TRUST,
+        )
+    if tls.valid_days < SOON_DAYS:
+        return finding(CHECK, "certificate_expires", f"It ends in {tls.valid_days:.1f} days ({told}).", FIX_EXPIRY)
+    return clear(CHECK, f"{told}, {tls.valid_days:.0f} days")

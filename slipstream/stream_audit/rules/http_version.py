@@ -1,0 +1,34 @@
+"""HTTP/1.0, on either side of a proxy: no chunks, no kept connections."""
+
+from __future__ import annotations
+
+from slipstream.stream_audit.measured import Measured
+from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
+
+CHECK = "http_version"
+FIX_UPSTREAM = (
+    'nginx (whose default it is before 1.29.7): `proxy_http_version 1.1;` and `proxy_set_header Connection "";` in the '
+    "location, and `keepalive 64;` in the upstream."
+)
+FIX_CLIENT = "Whatever the client connects to answers in HTTP/1.0; it must speak HTTP/1.1 or newer."
+
+
+def judge(measured: Measured) -> Verdict:
+    """By what the gateway says it was asked in, and by what the answer says of itself."""
+    openings = [stream.opening for stream in measured.streams if stream.opening is not None]
+    if not openings:
+        return not_enough(CHECK, "no stream came")
+    old = sum(opening.http_version == "1.0" for opening in openings)
+    if old:
+        return finding(
+            CHECK,
+            "http_1_0_upstream",
+            f"The gateway was asked in HTTP/1.0 by {old} of {len(openings)} requests, which left in HTTP/1.1: each "
+            "needs a connection of its own, and a stream that breaks off looks like one that ended.",
+            FIX_UPSTREAM,
+        )
+    answers = [stream.http_version for stream in measured.streams]
+    if "1.0" in answers:
+        told = f"{answers.count('1.0')} of {len(answers)} answers came in HTTP/1.0"
+        return finding(CHECK, "http_1_0_answer", f"{told}, though they left the gateway in HTTP/1.1.", FIX_CLIENT)
+    return clear(CHECK, f"HTTP/{openings[0].http_version} at the gateway, HTTP/{answers[0]} at the client")

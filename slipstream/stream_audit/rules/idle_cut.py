@@ -1,0 +1,34 @@
+"""A long silence, as before the first token of a long prompt: does the connection outlive it?"""
+
+from __future__ import annotations
+
+from slipstream.stream_audit.measured import Measured
+from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
+
+CHECK = "silence"
+EVENTS = 2
+FIX = (
+    "Let a silent answer live as long as the gateway does (gateway.first_event_timeout_s, 120 s): nginx "
+    "`proxy_read_timeout 130s;` (its default is 60), AWS ALB idle timeout 130, HAProxy `timeout server 130s`, "
+    "Envoy route `timeout` and `stream_idle_timeout`. NAT and firewalls: TCP keep-alive probes on the sockets."
+)
+
+
+def judge(measured: Measured) -> Verdict:
+    """By a stream of two events with the silence between."""
+    idle = measured.idle
+    if idle is None:
+        return not_enough(CHECK, "not asked for: --idle-s 120 measures a silence of two minutes")
+    asked_s = idle.interval_ms / 1e3
+    if idle.complete and len(idle.received) == EVENTS:
+        return clear(CHECK, f"the connection outlived {asked_s:g} s of silence")
+    if not idle.received:
+        return not_enough(CHECK, f"the stream did not begin ({idle.failure or f'HTTP {idle.status}'})")
+    lasted_s = idle.ended_s - idle.received[0].arrived_s
+    return finding(
+        CHECK,
+        "cut_when_silent",
+        f"The connection was cut after {lasted_s:.1f} s of silence; {asked_s:g} s were asked for "
+        f"({idle.failure or 'it ended without its last event'}).",
+        FIX,
+    )

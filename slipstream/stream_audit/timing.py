@@ -1,0 +1,126 @@
+"""How a stream's events arrived, against how they were sent. Pure.
+
+Only differences of one clock are used: between two arrivals by the client's, between two sendings by the gateway's. So
+it does not matter what either clock shows. That both run equally fast is assumed: quartz differs by 0.1 ms in a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+import msgspec
+
+from slipstream.stream_audit.measured import Received, Stall, Stream
+
+JOINED_PART = 0.25
+"""An event that arrives within this part of the time it was sent after its predecessor has been held back, or its
+predecessor has."""
+STALL_PART = 0.25
+"""A stall of the client that is longer than this part of the pace can make events seem joined."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Events that arrived together."""
+
+    arrived_s: float
+    events: int
+    bytes: int
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream's arrival."""
+
+    judged: int
+    """Events that have a predecessor and arrived while the client ran."""
+    joined: int
+    """Of these, how many arrived together with their predecessor."""
+    excused: int
+    """Events left out because the client did not run."""
+    joined_chunks: int
+    """Of the joined, how many came in one HTTP chunk with their predecessor."""
+    groups: tuple[Group, ...]
+    delays_ms: tuple[float, ...]
+    """Of each event: how much later it arrived than the promptest one of the stream did."""
+    sent_interval_ms: float
+    """The median time between two sendings, by the gateway's clock."""
+
+    @property
+    def joined_part(self) -> float:
+        """0 to 1."""
+        return self.joined / self.judged if self.judged else 0.0
+
+    @property
+    def typical_group(self) -> float:
+        """Events of a group: the median over events, not over groups."""
+        return median([group.events for group in self.groups for _ in range(group.events)]) if self.groups else 0.0
+
+    @property
+    def group_bytes(self) -> float:
+        """The median over the groups of several events."""
+        sizes = [group.bytes for group in self._complete]
+        return median(sizes) if sizes else 0.0
+
+    @property
+    def period_ms(self) -> float:
+        """The median time from one group of several events to the next; 0 when there are not two."""
+        moments = [group.arrived_s for group in self._complete]
+        return median([(later - earlier) * 1e3 for earlier, later in pairwise(moments)]) if len(moments) > 1 else 0.0
+
+    @property
+    def _complete(self) -> list[Group]:
+        """Groups of several events, without what only the stream's end set free, unless that is all."""
+        several = [group for group in self.groups if group.events > 1]
+        return [group for group in several if group is not self.groups[-1]] or several
+
+    def delay_ms(self, part: float) -> float:
+        """The delay that this part of the events stays within."""
+        ordered = sorted(self.delays_ms)
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+
+def timing_of(stream: Stream) -> Timing:
+    """Read a stream's arrivals."""
+    received = stream.received
+    stalls = [stall for stall in stream.stalls if stall.until_s - stall.from_s > STALL_PART * stream.interval_ms / 1e3]
+    stalled = [_within(event, stalls) for event in received]
+    judged = joined = joined_chunks = 0
+    together: list[bool] = []
+    for position in range(1, len(received)):
+        earlier, later = received[position - 1], received[position]
+        is_joined = later.arrived_s - earlier.arrived_s < JOINED_PART * (later.sent_us - earlier.sent_us) / 1e6
+        together.append(is_joined)
+        if not stalled[position - 1] and not stalled[position]:
+            judged += 1
+            joined += is_joined
+            joined_chunks += is_joined and later.chunk == earlier.chunk
+    first_sent_us = received[0].sent_us if received else 0
+    lateness_ms = [event.arrived_s * 1e3 - (event.sent_us - first_sent_us) / 1e3 for event in received]
+    promptest_ms = min(lateness_ms, default=0.0)
+    gaps_ms = [(later.sent_us - earlier.sent_us) / 1e3 for earlier, later in pairwise(received)]
+    return Timing(
+        judged=judged,
+        joined=joined,
+        excused=max(0, len(received) - 1 - judged),
+        joined_chunks=joined_chunks,
+        groups=_groups(received, together),
+        delays_ms=tuple(late_ms - promptest_ms for late_ms in lateness_ms),
+        sent_interval_ms=median(gaps_ms) if gaps_ms else 0.0,
+    )
+
+
+def _within(event: Received, stalls: Sequence[Stall]) -> bool:
+    return any(stall.from_s <= event.arrived_s <= stall.until_s for stall in stalls)
+
+
+def _groups(received: Sequence[Received], together: Sequence[bool]) -> tuple[Group, ...]:
+    """together: of each event but the first, whether it belongs to its predecessor's group."""
+    groups: list[Group] = []
+    for event, joins in zip(received, [False, *together], strict=False):
+        if joins:
+            last = groups[-1]
+            groups[-1] = Group(last.arrived_s, last.events + 1, last.bytes + event.bytes)
+        else:
+            groups.append(Group(event.arrived_s, 1, event.bytes))
+    return tuple(groups)
