@@ -12,8 +12,8 @@ send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the mo
     …+healing   the same, cut before the word that the cursor is in (`engines/tokenizer/healing.py`)
     …/8192      the same with the whole file, or all of it that the model's context has room for
 
-A completion is exact when it is the rest of the line, trailing spaces apart; similarity is 1 less the edit distance over
-the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`: lines
+A completion is exact when it is the rest of the line, trailing spaces apart; similarity is 1 less the edit distance
+over the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`: lines
 whose cursor has a letter, digit or underscore on both sides. `--rows` keeps every line's results; a run goes on from
 what the file has. Last line: JSON.
 """
@@ -213,8 +213,8 @@ def measure(asker: Asker, lines: Sequence[Line], ways: dict[str, Way]) -> list[R
 
 
 def kind_of(cursor: Cursor) -> str:
-    """What the cursor stands behind: `half-typed` in a word, `word` at its end, `space`, `mark`, or `start` of the line's
-    content."""
+    """What the cursor stands behind: `half-typed` in a word, `word` at its end, `space`, `mark`, or `start` of the
+    line's content."""
     before, after = cursor.before[-1:], cursor.rest[0]
     if not cursor.before[cursor.before.rfind("\n") + 1 :].strip():
         return "start"

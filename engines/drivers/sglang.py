@@ -68,8 +68,8 @@ class SGLangDriver(Driver):
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def _opening(self, text: str) -> JsonObject:
-        """What makes an output begin with a text that is not told. SGLang's `regex` would tell it, and would be compiled
-        anew for every keystroke."""
+        """What makes an output begin with a text that is not told. SGLang's `regex` would tell it, and be compiled anew
+        for every keystroke."""
         raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:

@@ -21,8 +21,8 @@ LONGEST_PIECE = 64
 def healed(prefix: str, pre_tokenizer: Any) -> int:
     """Where the part of a prefix begins that is to be generated again; its end: there is none.
 
-    Never more than the line that the cursor is in; a piece that begins with the end of the line above, as an indentation
-    does in some vocabularies, stays. pre_tokenizer: of the `tokenizers` library.
+    Never more than the line that the cursor is in; a piece that begins with the end of the line above, as an
+    indentation does in some vocabularies, stays. pre_tokenizer: of the `tokenizers` library.
     """
     line = prefix.rfind("\n") + 1
     start = max(line - 1, len(prefix) - LOOKED_BACK, 0)

@@ -174,7 +174,7 @@ class Tokenizer:
 
     @property
     def heals(self) -> bool:
-        """Whether `healed` and `opening` work: tokens are known by their bytes, and words by the vocabulary's pattern."""
+        """Whether `healed` and `opening` work: tokens are known by their bytes, words by the vocabulary's pattern."""
         return self._token_bytes is not None and self._plain.pre_tokenizer is not None
 
     def healed(self, prefix: str) -> int:

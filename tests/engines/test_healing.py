@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import random
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from contracts.errors import UnsupportedField
 from engines.tokenizer.healing import LONGEST_PIECE, TokenIndex
 from engines.tokenizer.tokenizer import Tokenizer
-
 
 MODELS = Path(__file__).parents[2] / "models"
 CODE = Tokenizer.load(MODELS / "slipstream-code")
