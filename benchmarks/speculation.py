@@ -3,11 +3,12 @@ as trees.
 
     python -m benchmarks.speculation [--model models/slipstream-code] [--batches 1 8 32] [--trees 3,3,6 2,3,4]
 
-No HTTP: one process, an engine per mode over the same weights, step by step. Four workloads: `repeat`, prompts that
+No HTTP: one process, an engine per mode over the same weights, step by step. Five workloads: `repeat`, prompts that
 quote themselves, decoded greedily (edits, and the loops small models fall into); `greedy`, `sampled` and `seeded`,
 held-out text (for the code model Python files of this repository, for the chat model questions of the eval slices),
 greedily and at temperature 1: without a seed a head's guesses are drawn, with one they are the likeliest, and may
-branch. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
+branch; `gaps`, what an editor asks for: cursors in lines of this repository's modules with `GAP_TOKENS` of the file
+around them, completed greedily until the model ends, looking the file over for guesses included. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
 turns, so a busy machine hits all alike; the time is CPU time of the engine's thread. Last line: JSON with tokens per
 CPU second and the accepted length (tokens per check, the target's own included) by workload, batch and mode.
 """
@@ -34,11 +35,14 @@ from engines.tokenizer.tokenizer import Tokenizer
 from evals.slices.registry import SLICES
 from evals.slices.split import Split
 from speculative.config import SpeculationConfig
+from training.line_scores import draw
 
 ROOT = Path(__file__).parents[1]
 PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96
 LEAST_SEQUENCES = 8
 """Of a round: with one at a time, so many one after the other."""
+GAP_TOKENS, GAP_OUTPUT_TOKENS, GAPS = 2048, 64, 64
+"""Of `gaps`: of a prompt, of a completion at most, and completions in a round."""
 Row = dict[str, dict[str, float]]
 
 
@@ -46,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/slipstream-code")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--workloads", nargs="+", default=["repeat", "greedy", "sampled", "seeded"])
+    parser.add_argument("--workloads", nargs="+", default=["repeat", "greedy", "sampled", "seeded", "gaps"])
     parser.add_argument("--modes", nargs="+", help="only these")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trees", nargs="*", default=["3,3,6", "2,3,4"])
@@ -101,6 +105,8 @@ def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
         source = random.Random(1)
         phrases = [[source.randrange(300, 2000) for _ in range(12)] for _ in range(64)]
         return [(phrase * PROMPT_TOKENS)[:PROMPT_TOKENS] for phrase in phrases]
+    if workload == "gaps":
+        return gaps(tokenizer)
     if tokenizer.has_chat_template:
         short = [one for one in SLICES if not one.name.startswith("retrieval")]
         asked = [one.item(seed, Split.HELD_OUT).messages for seed in range(8) for one in short]
@@ -108,6 +114,17 @@ def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
     files = sorted((ROOT / "engines").rglob("*.py"))
     texts = [tokenizer.encode(file.read_text())[: 2 * PROMPT_TOKENS] for file in files]
     return [ids[PROMPT_TOKENS:] for ids in texts if len(ids) == 2 * PROMPT_TOKENS][:64]
+
+
+def gaps(tokenizer: Tokenizer) -> list[list[int]]:
+    """Prompts as the gateway lays them out, 3 : 1 where the file is longer than the prompt may be."""
+    texts = [file.read_text() for folder in ("engines", "gateway", "router") for file in (ROOT / folder).rglob("*.py")]
+    long = sorted(text for text in texts if len(text) > 3 * GAP_TOKENS)
+    prompts = []
+    for cursor in draw(long, 4 * GAPS, seed=7, whole=True):
+        before, after = cursor.before[-2 * GAP_TOKENS :], cursor.after[: GAP_TOKENS // 2]
+        prompts.append(tokenizer.fill_ids(before[before.find("\n") + 1 :], after))
+    return prompts
 
 
 def measure(
@@ -131,7 +148,10 @@ def measure(
     spent_s = dict.fromkeys(engines, 0.0)
     tokens = dict.fromkeys(engines, 0)
     temperature = 1.0 if workload in ("sampled", "seeded") else 0.0
-    groups = max(1, LEAST_SEQUENCES // batch)
+    filling = workload == "gaps"
+    groups = max(1, (GAPS if filling else LEAST_SEQUENCES) // batch)
+    ends = frozenset(tokenizer.end_ids) if filling else frozenset()
+    most = GAP_OUTPUT_TOKENS if filling else OUTPUT_TOKENS
     for round_ in range(rounds + 1):
         for name, engine in engines.items():
             for group in range(groups):
@@ -139,7 +159,7 @@ def measure(
                 for number in range(first, first + batch):
                     prompt = prompts[number % len(prompts)]
                     seed = number if workload == "seeded" else None
-                    sampling = Sampling(max_tokens=OUTPUT_TOKENS, temperature=temperature, seed=seed)
+                    sampling = Sampling(max_tokens=most, temperature=temperature, seed=seed, stop_ids=ends)
                     engine.submit(Request(f"r{number}", (tuple(prompt),), sampling))
                 while any(sequence.is_new for sequence in engine.scheduler.running) or len(engine.scheduler.waiting):
                     engine.step()

@@ -43,12 +43,15 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
     prompts: text, or token ids. When the gateway has encoded the text, `prompts` holds ids; for a gap they are the
     ids of the whole template, `suffix` is then None and `filled_gap` is True.
+    begins_with: what the output must begin with, whatever tokens spell it; empty: nothing. It was cut off the prompt's
+    end, and is no part of the answer.
     """
 
     prompts: tuple[str | tuple[int, ...], ...]
     suffix: str | None = None
     filled_gap: bool = False
     echo: bool = False
+    begins_with: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True):

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Sequence
 
 from speculative.draws import Draws
 from speculative.tree import DraftTree
 
+CHARACTERS = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
+"""How the machine's own 32-bit numbers are characters; the plain `utf-32` would swallow a first U+FEFF."""
+
 
 class NgramDrafts:
-    """The index of one growing sequence of tokens. A guess depends on the tokens alone, so it is a point mass: see
-    `rules.accepted_prefix`."""
+    """One growing sequence of tokens, searched from its end. A guess depends on the tokens alone, so it is a point mass:
+    see `rules.accepted_prefix`.
+
+    A character stands for each token, so that Python's own search does the work: a table of all n-grams costs more to
+    fill for a file of some thousand tokens than the twenty that are generated behind it.
+    """
 
     def __init__(self, least: int, most: int) -> None:
         """least, most: how many last tokens must match; longer matches win."""
         self._least = least
         self._most = max(least, most)
-        self._continued_at: dict[tuple[int, ...], int] = {}
-        self._indexed = 0
-        """Continuations at positions below this are in the index."""
+        self._text = ""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """At most `count` guesses at what follows `tokens`, which must begin with the tokens of the last call."""
-        self._index(tokens)
-        for size in range(self._most, self._least - 1, -1):
-            at = self._continued_at.get(tuple(tokens[-size:])) if len(tokens) >= size else None
-            if at is not None:
-                # a match that overlaps the end repeats itself: the guess reads on in what it guessed
-                drafts = list(tokens[at : at + count])
-                while len(drafts) < count:
-                    drafts.append(drafts[len(drafts) - (len(tokens) - at)])
-                return drafts
-        return []
+        """At most `count` guesses at what follows `tokens`, which must begin with the tokens of the last call. Ids lie
+        below 0x110000, as characters do."""
+        new = tokens[len(self._text) :]
+        self._text += chr(new[0]) if len(new) == 1 else array("I", new).tobytes().decode(CHARACTERS, "surrogatepass")
+        at = self._continued_at()
+        if at is None:
+            return []
+        # a match that overlaps the end repeats itself: the guess reads on in what it guessed
+        drafts = list(tokens[at : at + count])
+        while len(drafts) < count:
+            drafts.append(drafts[len(drafts) - (len(tokens) - at)])
+        return drafts
 
     def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
         """None: these guesses are not drawn, they are what the text says."""
@@ -42,12 +50,21 @@ class NgramDrafts:
         return None
 
     def fork(self) -> NgramDrafts:
-        """An index for a sequence that goes on differently; it is built anew."""
+        """The same for a sequence that goes on differently."""
         return NgramDrafts(self._least, self._most)
 
-    def _index(self, tokens: Sequence[int]) -> None:
-        for at in range(self._indexed, len(tokens)):
-            for size in range(self._least, min(self._most, at) + 1):
-                # a later occurrence replaces an earlier one: recent text is the better guess
-                self._continued_at[tuple(tokens[at - size : at])] = at
-        self._indexed = len(tokens)
+    def _continued_at(self) -> int | None:
+        """Where the text goes on behind the latest earlier occurrence of its longest possible end."""
+        shortest = self._occurrence(self._least)
+        if shortest is None:  # then no longer end occurs either
+            return None
+        longer = (self._occurrence(size) for size in range(self._most, self._least, -1))
+        return next((at for at in longer if at is not None), shortest)
+
+    def _occurrence(self, size: int) -> int | None:
+        text = self._text
+        if len(text) < size:
+            return None
+        # its end lies before the last token: something must follow it
+        start = text.rfind(text[-size:], 0, len(text) - 1)
+        return None if start < 0 else start + size

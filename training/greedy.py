@@ -36,10 +36,7 @@ def generate(
 ) -> Generated:
     """Continue each prompt. together: sequences computed at a time."""
     tokenizer = Tokenizer.load(folder)
-    model = load_model(folder, "auto")
-    config = EngineConfig(model=str(folder), speculation=speculation or SpeculationConfig())
-    store = KVStore(model.config, config.kv, model.dtype, model.config.max_position_embeddings)
-    engine = Engine(model, store, config, tokenizer.text_stream, clock=time.thread_time)
+    engine = engine_of(folder, tokenizer, speculation)
     texts = [""] * len(prompts)
     for start in range(0, len(prompts), together):
         for number in range(start, min(start + together, len(prompts))):
@@ -52,3 +49,11 @@ def generate(
                 texts[int(delta.rid)] += delta.text
     engine.close()
     return Generated(texts, engine.stats)
+
+
+def engine_of(folder: Path, tokenizer: Tokenizer, speculation: SpeculationConfig | None = None) -> Engine:
+    """An engine of this model, to be stepped by hand. Its clock is the thread's CPU time."""
+    model = load_model(folder, "auto")
+    config = EngineConfig(model=str(folder), speculation=speculation or SpeculationConfig())
+    store = KVStore(model.config, config.kv, model.dtype, model.config.max_position_embeddings)
+    return Engine(model, store, config, tokenizer.text_stream, clock=time.thread_time)

@@ -37,6 +37,8 @@ class Cursor(NamedTuple):
     before: str
     rest: str
     after: str
+    text: int = 0
+    """Number of the text that it was drawn from."""
 
 
 class LineScores(NamedTuple):
@@ -49,26 +51,30 @@ class LineScores(NamedTuple):
     """Of the true rest, given the prompt."""
 
 
-def draw(texts: Sequence[str], count: int, seed: int) -> list[Cursor]:
-    """Cursors as the module says; the same for the same arguments."""
-    places: list[tuple[str, int, int]] = []
-    for text in texts:
+def draw(texts: Sequence[str], count: int, seed: int, *, whole: bool = False) -> list[Cursor]:
+    """Cursors as the module says; the same for the same arguments. whole: with all of the text before and after."""
+    places: list[tuple[int, int, int]] = []
+    for index, text in enumerate(texts):
         start = 0
         for number, line in enumerate(text.splitlines(keepends=True)):
             content = line.strip()
             if number >= 3 and len(content) >= 4 and not content.startswith("#"):
                 first = start + line.index(content)
-                places.append((text, first, first + len(content)))
+                places.append((index, first, first + len(content)))
             start += len(line)
     rng = random.Random(seed)
     cursors = []
-    for text, first, end in rng.sample(places, min(count, len(places))):
-        at = rng.randrange(first, end)
+    for index, first, end in rng.sample(places, min(count, len(places))):
+        at, text = rng.randrange(first, end), texts[index]
+        if whole:
+            cursors.append(Cursor(text[:at], text[at:end], text[end:], index))
+            continue
         head = text[max(0, at - PREFIX_CHARACTERS) : at]
         if at > PREFIX_CHARACTERS:
             head = head[head.find("\n") + 1 :]
         tail = text[end : end + SUFFIX_CHARACTERS]
-        cursors.append(Cursor(head, text[at:end], tail if end + SUFFIX_CHARACTERS >= len(text) else _whole_lines(tail)))
+        tail = tail if end + SUFFIX_CHARACTERS >= len(text) else _whole_lines(tail)
+        cursors.append(Cursor(head, text[at:end], tail, index))
     return cursors
 
 

@@ -40,6 +40,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """A request may name token ids that end its text."""
     min_tokens: bool = True
     """A request may say how many tokens a text has at least."""
+    openings: bool = False
+    """An output can be made to begin with a given text, which is then no part of what the engine answers."""
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
     prompts, and nobody may learn it, by a count or by a price."""

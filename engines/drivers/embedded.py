@@ -10,6 +10,7 @@ from contracts.errors import EngineFailed
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest
 from engines.drivers.error_bodies import usage_of, with_drafts
+from engines.drivers.openai_body import JsonObject
 from engines.drivers.sglang import SGLangDriver
 
 
@@ -18,12 +19,20 @@ class EmbeddedDriver(SGLangDriver):
 
     name = "embedded"
     capabilities = Capabilities(
-        running_count=True, token_prompts=True, literal_text=True, usage_by_id=True, tools_in_prompt="callable"
+        running_count=True,
+        token_prompts=True,
+        literal_text=True,
+        usage_by_id=True,
+        tools_in_prompt="callable",
+        openings=True,
     )
     fills_gaps = True
     scores_prompts = True
     aborts_choices = True
     no_counters = "The engine shows no counters yet: its model is still being loaded."
+
+    def _opening(self, text: str) -> JsonObject:
+        return {"begins_with": text}
 
     def usage_by_id(self, request_id: str) -> EngineRequest | None:
         """200 with `{"rid", "usage": {…}}` for a request that has ended, else 404."""

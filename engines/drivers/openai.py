@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.errors import SlipstreamError
-from contracts.generation import Generation
+from contracts.errors import SlipstreamError, UnsupportedField
+from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest
 from engines.drivers.error_bodies import engine_error
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
@@ -37,6 +37,8 @@ class OpenAIDriver(Driver):
         )
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        if isinstance(generation.prompt, TextPrompt) and generation.prompt.begins_with:
+            raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
         body = openai_body(generation, engine_model)
         body["stream_options"] = self._stream_options
         if self._cache_salt and generation.cache_salt:

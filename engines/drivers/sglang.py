@@ -11,7 +11,7 @@ from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
-from engines.drivers.openai_body import openai_body, path_of
+from engines.drivers.openai_body import JsonObject, openai_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"sglang:prompt_tokens_total",
@@ -59,11 +59,18 @@ class SGLangDriver(Driver):
             body["min_tokens"] = generation.sampling.min_tokens
         if generation.sampling.stop_ids:
             body["stop_token_ids"] = generation.sampling.stop_ids
+        if isinstance(prompt, TextPrompt) and prompt.begins_with:
+            body |= self._opening(prompt.begins_with)
         if generation.priority:
             body["priority"] = generation.priority
         if generation.cache_salt:
             body["cache_salt"] = generation.cache_salt
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def _opening(self, text: str) -> JsonObject:
+        """What makes an output begin with a text that is not told. SGLang's `regex` would tell it, and be compiled anew
+        for every keystroke."""
+        raise UnsupportedField("The output cannot be made to begin with a text here.", param="prompt")
 
     def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
         """The stream then ends as usual: finish_reason `abort`, exact usage, [DONE]."""

@@ -56,7 +56,7 @@ class Drafter:
             sequence.forget_drafts()
             # the token after the last draft must still be allowed
             room = min(count, sequence.most_tokens - len(sequence.tokens) - 1)
-            if room > 0 and sequence.request.speculate:
+            if room > 0 and sequence.request.speculate and sequence.opening is None:
                 if sequence.lookup is None:
                     self._source.begin(sequence)
                 assert sequence.lookup is not None

@@ -162,7 +162,7 @@ class Engine:
             if picked.logprob is not None:
                 pending = self._pending_logprobs.setdefault(sequence, [])
                 pending += sequence.take_prompt_scores()
-                if sequence.completion_tokens:
+                if sequence.completion_tokens > sequence.opening_tokens:
                     pending.append(picked.logprob)
             if sequence.finish is not None:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from engines.embedded.grammar.guide import Guide
+from engines.tokenizer.healing import Opening
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -47,7 +48,8 @@ class Request(msgspec.Struct, frozen=True):
     """Prompts with different salts never share cached keys and values."""
     guide: Guide | None = None
     """The form that the output must have."""
-
+    opening: Opening | None = None
+    """A text that the output must begin with; it counts as generated and is not told. Not together with `guide`."""
     speculate: bool = True
     """Whether tokens may be guessed ahead where the engine does so; the text is the same."""
 

@@ -35,6 +35,9 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
     # a copy: what follows changes the logits, and what is reported are the model's own
     own = logits[reporting].log_softmax(-1) if reporting else None
     _adjust_(logits, sequences)
+    for row, sequence in enumerate(sequences):
+        if sequence.opening is not None:
+            _allow_(logits[row], sequence.opening.allowed())
     guided = [row for row, sequence in enumerate(sequences) if sequence.guide is not None]
     if guided:
         # the rows of a sequence with drafts stand together
@@ -107,6 +110,14 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
             sampling = sequence.sampling
             penalty = sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
             logits[row] -= penalty.to(logits.device)
+
+
+def _allow_(logits: Tensor, ids: list[int]) -> None:
+    """Leave only these ids possible, in place. logits: (vocabulary)."""
+    index = torch.tensor(ids, device=logits.device)
+    kept = logits[index]
+    logits.fill_(float("-inf"))
+    logits[index] = kept
 
 
 def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:

@@ -12,6 +12,7 @@ from engines.embedded.grammar.guide import GuideState
 from engines.embedded.output import Finish, Speculated, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
+from engines.tokenizer.healing import OpeningState
 from engines.tokenizer.text_stream import TextStream
 from speculative.draws import Draws
 from speculative.tree import DraftTree
@@ -107,6 +108,13 @@ class Sequence:
         self._told_scores = False
         self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
         """How far its output has come in the grammar; like `tokens` it outlives a preemption."""
+        opening = request.opening
+        self.opening: OpeningState | None = None if opening is None else opening.start()
+        """What its output has still to begin with; None: nothing."""
+        self._untold = 0 if opening is None else len(opening.text)
+        """Characters of the output's beginning that nobody is told."""
+        self.opening_tokens = 0
+        """Tokens that say nothing but what the output begins with."""
         self.bias: Tensor | None = None
         if sampling.logit_bias:
             self.bias = torch.zeros(vocabulary)
@@ -118,13 +126,17 @@ class Sequence:
         self.end_ids = [id_ for id_ in ids if 0 <= id_ < vocabulary]
         """What may not be picked before `min_tokens`."""
         adjusted = bool(self.bias is not None or self.counts is not None or self.guide is not None or self.end_ids)
-        self.greedy_only = greedy and not adjusted and sampling.logprobs is None
-        """The likeliest token is all that is wanted of its logits."""
+        self._greedy_only = greedy and not adjusted and sampling.logprobs is None
 
     @property
     def pending(self) -> int:
         """Tokens not computed yet."""
         return len(self.tokens) - self.computed
+
+    @property
+    def greedy_only(self) -> bool:
+        """The likeliest token is all that is wanted of its logits."""
+        return self._greedy_only and self.opening is None
 
     @property
     def is_new(self) -> bool:
@@ -258,7 +270,11 @@ class Sequence:
         if id_ in self.sampling.stop_ids:
             self.finish = Finish("stop", id_)
             return self._rest()
-        text, matched = self.stops.push(self.text.step(id_))
+        if self.opening is not None:
+            self.opening_tokens += not self.opening.advance(id_)
+            if self.opening.finished:
+                self.opening = None
+        text, matched = self.stops.push(self._told(self.text.step(id_)))
         if matched is not None:
             self.finish = Finish("stop", matched)
             return text
@@ -280,6 +296,12 @@ class Sequence:
         self.finish = Finish("abort")
         return self._rest()
 
+    def _told(self, text: str) -> str:
+        """What of the next text is more than the output's given beginning."""
+        told = text[self._untold :]
+        self._untold -= len(text) - len(told)
+        return told
+
     def _rest(self) -> str:
-        text, matched = self.stops.push(self.text.flush())
+        text, matched = self.stops.push(self._told(self.text.flush()))
         return text if matched is not None else text + self.stops.flush()

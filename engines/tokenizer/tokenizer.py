@@ -20,6 +20,7 @@ from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, i
 from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
+from engines.tokenizer.healing import Opening, TokenIndex, healed
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.sound import require_sound
@@ -170,6 +171,31 @@ class Tokenizer:
             )
         self.require_fitting(require_sound(prefix) + require_sound(suffix), limit_tokens)
         return self.fill.fill(self.leading_ids, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
+
+    @property
+    def heals(self) -> bool:
+        """Whether `healed` and `opening` work: tokens are known by their bytes, words by the vocabulary's pattern."""
+        return self._token_bytes is not None and self._plain.pre_tokenizer is not None
+
+    def healed(self, prefix: str) -> int:
+        """Where the part of a prompt begins that is better generated again (`engines/tokenizer/healing.py`); its end:
+        nothing is, or this vocabulary cannot tell."""
+        return healed(prefix, self._plain.pre_tokenizer) if self.heals else len(prefix)
+
+    def opening(self, text: str) -> Opening:
+        """What makes an output begin with a text that is not empty, whatever tokens spell it. Raises UnsupportedField
+        where the vocabulary cannot."""
+        require_sound(text)
+        if not self.heals or not self._token_index.complete:
+            raise UnsupportedField(
+                "begins_with needs a byte-level vocabulary, and this model's is none. Leave it out.",
+                param="begins_with",
+            )
+        return Opening(text, self._token_index)
+
+    @functools.cached_property
+    def _token_index(self) -> TokenIndex:
+        return TokenIndex(self._token_bytes or {}, self.control_ids)
 
     def special_in(self, text: str) -> str | None:
         """The first control string in the text, or None. Not for engines that cannot tell it from the real one."""

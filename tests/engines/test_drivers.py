@@ -479,3 +479,17 @@ def test_every_driver_keeps_the_protocol() -> None:
         driver: Driver = drivers.get(name)
         assert driver.name == name
         assert driver.health().method == "GET"
+
+
+def test_only_an_engine_that_can_is_made_to_begin_with_a_text() -> None:
+    prompt = TextPrompt(((1, 2),), filled_gap=True, begins_with=" offse")
+    asked = Generation("r", Caller("o", "p", "k"), Tier.AUTOCOMPLETE, "m", prompt, Sampling(max_tokens=8))
+    assert msgspec.json.decode(drivers.get("embedded").generate(asked, "m").body)["begins_with"] == " offse"
+    assert [drivers.get(name).capabilities.openings for name in ("embedded", "sglang", "openai")] == [
+        True,
+        False,
+        False,
+    ]
+    for name in ("sglang", "openai"):
+        with pytest.raises(UnsupportedField, match="begin"):
+            drivers.get(name).generate(asked, "m")

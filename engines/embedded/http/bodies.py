@@ -108,6 +108,8 @@ class CompletionBody(SamplingFields, frozen=True, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     """0 only with `echo`: how likely is the prompt?"""
     suffix: str | None = None
+    begins_with: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """Ours: the output begins with this text, whatever tokens spell it; they count, and the text is not answered."""
     echo: bool | None = None
     best_of: Count | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

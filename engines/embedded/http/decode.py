@@ -16,6 +16,7 @@ from engines.embedded.request import Request, Sampling
 from engines.embedded.service import Service
 from engines.embedded.tools.choice import ToolUse, read_tools
 from engines.embedded.tools.style import style_of
+from engines.tokenizer.healing import Opening
 from engines.tokenizer.off_loop import OffLoopTokenizer
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -32,6 +33,7 @@ class _Asked(msgspec.Struct, frozen=True):
     choices: int
     guide: Guide | None
     score_prompt: bool = False
+    opening: Opening | None = None
 
 
 class Decoder:
@@ -89,12 +91,19 @@ class Decoder:
                 raise InvalidField("best_of above n cannot be streamed: all choices are compared.", param="best_of")
             # what they are compared by
             logprobs = logprobs or 0
+        form = form_of(body, self._grammar_config)
+        if body.begins_with is not None and form is not None:
+            raise UnsupportedField(
+                f"begins_with and {form.field} cannot be combined: a form says how an output begins.",
+                param="begins_with",
+            )
         asked = _Asked(
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
             logprobs=logprobs,
             choices=tried,
-            guide=await self._guide(form_of(body, self._grammar_config), body),
+            guide=await self._guide(form, body),
             score_prompt=bool(body.echo) and body.logprobs is not None,
+            opening=None if body.begins_with is None else self._service.tokenizer.opening(body.begins_with),
         )
         return self._request(body, await self._prompts(body), asked, "prompt")
 
@@ -155,6 +164,7 @@ class Decoder:
             cache_salt=body.cache_salt or "",
             speculate=body.speculation is not False,
             guide=asked.guide,
+            opening=asked.opening,
         )
 
     def _sampling(self, body: SamplingFields, asked: _Asked, room: int) -> Sampling:

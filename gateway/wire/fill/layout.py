@@ -85,7 +85,7 @@ async def _laid_out(gap: Gap, room: int, target: Target, organization_id: str) -
     if not target.model.fim_window:
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
-    return await tokenizer.run(organization_id, texts, lambda: _layout(gap, room, target, tokenizer.tokenizer))
+    return await tokenizer.run(organization_id, texts, lambda: _healed(gap, room, target, tokenizer.tokenizer))
 
 
 def require_filling(tokenizer: Tokenizer) -> None:
@@ -94,6 +94,19 @@ def require_filling(tokenizer: Tokenizer) -> None:
         raise UnsupportedField(
             "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
         )
+
+
+def _healed(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+    """Without the word that the cursor is in, which the output then begins with, where model and engine are to."""
+    heals = target.model.fim_healing and target.capabilities.openings and target.capabilities.token_prompts
+    cut = tokenizer.healed(gap.prefix) if heals else len(gap.prefix)
+    laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
+    if cut == len(gap.prefix):
+        return laid_out
+    counted = laid_out.counted
+    assert isinstance(counted.prompt, TextPrompt)
+    prompt = msgspec.structs.replace(counted.prompt, begins_with=gap.prefix[cut:])
+    return msgspec.structs.replace(laid_out, counted=msgspec.structs.replace(counted, prompt=prompt))
 
 
 def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:

@@ -177,3 +177,21 @@ async def test_what_is_wrong_is_refused_by_name(
         assert error["object"] == "error"
         assert error["param"] == param
         assert error["message"]
+
+
+async def test_a_gap_goes_on_behind_what_the_output_had_to_begin_with(code: openai.AsyncOpenAI) -> None:
+    tokenizer = Tokenizer.load(SHIPPED / "slipstream-code")
+    ids = tokenizer.fill_ids("class Stack:\n    def __init__(self):\n        self.", "\n")
+    asked: dict[str, Any] = {
+        "model": "slipstream-code",
+        "prompt": ids,
+        "max_tokens": 12,
+        "temperature": 0,
+        "stop": "\n",
+    }
+    free = await code.completions.create(**asked)
+    begun = await code.completions.create(**asked, extra_body={"begins_with": free.choices[0].text[:2]})
+
+    assert begun.choices[0].text == free.choices[0].text[2:]
+    with pytest.raises(openai.BadRequestError, match="begins_with"):
+        await code.completions.create(**asked, extra_body={"begins_with": "x", "regex": "y+"})

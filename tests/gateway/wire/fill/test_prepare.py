@@ -40,6 +40,11 @@ def ids_of(prepared: Prepared) -> tuple[int, ...]:
     return ids
 
 
+def prompt_of(prepared: Prepared) -> TextPrompt:
+    assert isinstance(prepared.generation.prompt, TextPrompt)
+    return prepared.generation.prompt
+
+
 def filled_of(prepared: Prepared) -> Filled:
     assert isinstance(prepared.details, Filled)
     return prepared.details
@@ -250,3 +255,34 @@ async def test_the_language_is_noted_by_a_known_name_alone(language: str, path: 
     prepared = await fill(target(CODE, context_tokens=200), "x", language=language, path=path)
 
     assert prepared.language == noted
+
+
+HEALING = {"context_tokens": 200, "fim_healing": True}
+
+
+async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so() -> None:
+    healed = await fill(target(CODE, **HEALING), "x = 1\ny = offse", "\nz = 3\n")
+
+    assert ids_of(healed) == tuple(CODE.fill_ids("x = 1\ny =", "\nz = 3\n"))
+    assert prompt_of(healed).begins_with == " offse"
+    assert ids_of(await fill(target(CODE, **HEALING), "x = 1\n", "")) == tuple(CODE.fill_ids("x = 1\n", ""))
+
+
+@pytest.mark.parametrize("where", [target(CODE, context_tokens=200), target(CODE, "sglang", **HEALING)])
+async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) -> None:
+    plain = await fill(where, "y = offse", "")
+    assert prompt_of(plain).begins_with == ""
+    assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
+
+
+@settings(max_examples=40)
+@given(st.text(st.sampled_from("ab _.(\n\tß"), max_size=300), st.integers(30, 200))
+async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(prefix: str, context: int) -> None:
+    where = target(CODE, context_tokens=context, fim_healing=True)
+    healed = await fill(where, prefix, "\nend\n", max_tokens=8)
+    begins_with = prompt_of(healed).begins_with
+
+    kept = prefix.removesuffix(begins_with)
+    assert kept + begins_with == prefix
+    plain = await fill(target(CODE, context_tokens=context), kept, "\nend\n", max_tokens=8)
+    assert ids_of(healed) == ids_of(plain)

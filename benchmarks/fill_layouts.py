@@ -1,0 +1,332 @@
+"""Which way of asking a model to fill a gap completes lines best: layouts, token healing, windows.
+
+    python -m benchmarks.fill_layouts --corpus work/corpus [--lines 2000] [--long-lines 500] [--rows work/rows.jsonl]
+
+Lines are drawn as `training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m training
+corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what the gateway would
+send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to the line's end.
+
+    typed       the half-typed line after the middle token: the layout of the shipped model
+    spm         all that precedes the cursor before the middle token, suffix first, as in two of five gaps of training
+    psm         the same, prefix first: the plain layout that engines render for `suffix`, which training never showed
+    …+healing   the same, cut before the word that the cursor is in (`engines/tokenizer/healing.py`)
+    …/8192      the same with the whole file, or all of it that the model's context has room for
+
+A completion is exact when it is the rest of the line, trailing spaces apart; similarity is 1 less the edit distance
+over the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`: lines
+whose cursor has a letter, digit or underscore on both sides. `--rows` keeps every line's results; a run goes on from
+what the file has. Last line: JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import torch
+
+from contracts.desired_state import Model
+from contracts.generation import TextPrompt, Tier
+from engines.drivers.embedded import EmbeddedDriver
+from engines.embedded.engine import Engine
+from engines.embedded.request import Request, Sampling
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.fill.layout import Gap, lay_out
+from gateway.wire.prepared import Target
+from training.code_files import load
+from training.greedy import engine_of
+from training.line_scores import MOST_TOKENS, Cursor, draw
+from training.paired import Difference, difference, edit_similarity
+
+ROOT = Path(__file__).parents[1]
+OWN = ("contracts", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "training")
+LEAST_LINES = 40
+"""Of a module of `own`."""
+BLOCK = 8
+"""Lines asked in every way before the next are: whenever it is stopped, all ways have the same lines, and what prompts
+have in common is still cached."""
+MARGIN = 0.01
+"""By which a way may be worse and still count as no worse."""
+
+
+class Way(NamedTuple):
+    """How a gap is laid out."""
+
+    order: str
+    line_after: bool
+    healing: bool = False
+    context_tokens: int | None = None
+    """None: what is given for all."""
+
+
+TYPED, SPM, PSM = Way("spm", True), Way("spm", False), Way("psm", False)
+WAYS = {
+    "typed": TYPED,
+    "typed+healing": TYPED._replace(healing=True),
+    "spm": SPM,
+    "spm+healing": SPM._replace(healing=True),
+    "psm": PSM,
+    "psm+healing": PSM._replace(healing=True),
+}
+LONG_WAYS = {"typed/8192": TYPED._replace(context_tokens=8192), "spm/8192": SPM._replace(context_tokens=8192)}
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line's results, by way."""
+
+    number: int
+    group: str
+    """The file."""
+    kind: str
+    exact: dict[str, bool]
+    similarity: dict[str, float]
+    tokens: dict[str, int]
+    """Of the prompt."""
+
+
+class Line(NamedTuple):
+    """A cursor to complete at."""
+
+    number: int
+    file: str
+    cursor: Cursor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="models/slipstream-code", type=Path)
+    parser.add_argument("--corpus", required=True, type=Path)
+    parser.add_argument("--lines", default=2000, type=int, help="of each part")
+    parser.add_argument("--long-lines", default=0, type=int, help="of them, those asked with the whole file too")
+    parser.add_argument("--context", default=1024, type=int, help="tokens of prompt and answer")
+    parser.add_argument("--seed", default=15, type=int)
+    parser.add_argument("--rows", type=Path, help="JSON lines to add to")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    tokenizer = Tokenizer.load(arguments.model)
+    asker = Asker(arguments.model, tokenizer, arguments.context)
+    lines = draw_lines(arguments.corpus, arguments.lines, arguments.seed)
+    rows = read(arguments.rows)
+    for start in range(len(rows), len(lines), BLOCK):
+        block = lines[start : start + BLOCK]
+        ways = WAYS | (LONG_WAYS if start < arguments.long_lines else {})
+        new = measure(asker, block, ways)
+        rows += new
+        if arguments.rows is not None:
+            with arguments.rows.open("ab") as file:
+                file.writelines(msgspec.json.encode(row) + b"\n" for row in new)
+    figures = compare(rows)
+    print(table(figures))
+    print(json.dumps(figures))
+
+
+def draw_lines(corpus: Path, count: int, seed: int) -> list[Line]:
+    """`count` of each part, shuffled together, so that a run that is stopped early has some of all."""
+    files = load(corpus)
+    parts = {part: files.part(part) for part in ("held", "new")} | {"own": own_files()}
+    found: list[tuple[str, Cursor]] = []
+    for texts in parts.values():
+        names = list(texts)
+        found += [(names[cursor.text], cursor) for cursor in draw(list(texts.values()), count, seed, whole=True)]
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [Line(number, *found[at]) for number, at in enumerate(order)]
+
+
+def own_files() -> dict[str, str]:
+    """Modules of this repository, by path."""
+    paths = (path for folder in OWN for path in sorted((ROOT / folder).rglob("*.py")))
+    texts = {f"own/{path.relative_to(ROOT).as_posix()}": path.read_text() for path in paths}
+    return {name: text for name, text in texts.items() if text.count("\n") >= LEAST_LINES}
+
+
+class Asker:
+    """One engine, asked in any way."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, context_tokens: int) -> None:
+        """context_tokens: of ways that have none of their own."""
+        self._engine: Engine = engine_of(folder, tokenizer)
+        self._tokenizer = tokenizer
+        self._context_tokens = context_tokens
+        self._targets: dict[Way, Target] = {}
+
+    def prompt(self, way: Way, cursor: Cursor) -> TextPrompt:
+        """What the gateway would send."""
+        gap = Gap(cursor.before, cursor.after)
+        laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, self._target(way), ""))
+        assert isinstance(laid_out.counted.prompt, TextPrompt)
+        return laid_out.counted.prompt
+
+    def complete(self, prompts: Sequence[TextPrompt]) -> list[str]:
+        """Greedily, up to the end of a line."""
+        texts = [""] * len(prompts)
+        sampling = Sampling(
+            max_tokens=MOST_TOKENS, temperature=0.0, stop=("\n",), stop_ids=frozenset(self._tokenizer.end_ids)
+        )
+        for number, asked in enumerate(prompts):
+            opening = self._tokenizer.opening(asked.begins_with) if asked.begins_with else None
+            ids = tuple(id_ for id_ in asked.prompts[0] if isinstance(id_, int))
+            self._engine.submit(Request(str(number), (ids,), sampling, opening=opening))
+        while self._engine.busy:
+            for delta in self._engine.step():
+                texts[int(delta.rid)] += delta.text
+        return texts
+
+    def _target(self, way: Way) -> Target:
+        if way not in self._targets:
+            tokenizer = copy.copy(self._tokenizer)
+            assert tokenizer.fill is not None
+            tokenizer.fill = msgspec.structs.replace(tokenizer.fill, order=way.order, line_after=way.line_after)
+            model = Model(
+                name="m",
+                tier=Tier.AUTOCOMPLETE,
+                pool="p",
+                context_tokens=way.context_tokens or self._context_tokens,
+                fim_healing=way.healing,
+            )
+            self._targets[way] = Target(model, EmbeddedDriver.capabilities, OffLoopTokenizer(tokenizer))
+        return self._targets[way]
+
+
+def measure(asker: Asker, lines: Sequence[Line], ways: dict[str, Way]) -> list[Row]:
+    """The lines' results in every way."""
+    prompts = {name: [asker.prompt(way, line.cursor) for line in lines] for name, way in ways.items()}
+    texts = {name: [text.rstrip() for text in asker.complete(asked)] for name, asked in prompts.items()}
+    wanted = [line.cursor.rest.rstrip() for line in lines]
+    return [
+        Row(
+            line.number,
+            line.file,
+            kind_of(line.cursor),
+            {name: texts[name][at] == wanted[at] for name in ways},
+            {name: round(edit_similarity(texts[name][at], wanted[at]), 4) for name in ways},
+            {name: len(prompts[name][at].prompts[0]) for name in ways},
+        )
+        for at, line in enumerate(lines)
+    ]
+
+
+def kind_of(cursor: Cursor) -> str:
+    """What the cursor stands behind: `half-typed` in a word, `word` at its end, `space`, `mark`, or `start` of the
+    line's content."""
+    before, after = cursor.before[-1:], cursor.rest[0]
+    if not cursor.before[cursor.before.rfind("\n") + 1 :].strip():
+        return "start"
+    if _is_word(before):
+        return "half-typed" if _is_word(after) else "word"
+    return "space" if before.isspace() else "mark"
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def read(path: Path | None) -> list[Row]:
+    """What an earlier run has left."""
+    if path is None or not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=Row) for line in path.read_bytes().splitlines()]
+
+
+def compare(rows: Sequence[Row]) -> dict[str, object]:
+    """All figures."""
+    kinds: dict[str, Callable[[Row], bool]] = {
+        "all": lambda row: True,
+        **{kind: lambda row, kind=kind: row.kind == kind for kind in ("half-typed", "word", "space", "mark", "start")},  # type: ignore[misc]
+        **{part: lambda row, part=part: part_of(row) == part for part in ("held", "new", "own")},  # type: ignore[misc]
+    }
+    pairs = [
+        ("typed", "psm"),
+        ("typed", "spm"),
+        *((f"{name}+healing", name) for name in ("typed", "spm", "psm")),
+        ("typed+healing", "psm"),
+        ("typed", "typed/8192"),
+        ("spm", "spm/8192"),
+    ]
+    shares: dict[str, object] = {}
+    differences: dict[str, object] = {}
+    for kind, belongs in kinds.items():
+        own = [row for row in rows if belongs(row)]
+        shares[kind] = {"lines": len(own), **{way: _scores(own, way) for way in (*WAYS, *LONG_WAYS)}}
+        for one, other in pairs:
+            both = [row for row in own if one in row.exact and other in row.exact]
+            if len({row.group for row in both}) >= 2:
+                differences[f"{one} - {other}, {kind}"] = {
+                    "exact": _told(_difference(both, one, other, lambda row: row.exact)),
+                    "similarity": _told(_difference(both, one, other, lambda row: row.similarity)),
+                }
+    return {
+        "lines": len(rows),
+        "files": len({row.group for row in rows}),
+        "scores": shares,
+        "differences": differences,
+        "non_inferior": no_worse(rows, "typed", "psm"),
+        "better_at_half_typed_words": better([row for row in rows if row.kind == "half-typed"], "typed", "psm"),
+    }
+
+
+def part_of(row: Row) -> str:
+    """`own`, or `new` for a file of a later library than the base one."""
+    return "own" if row.group.startswith("own/") else "held" if row.group.startswith("stdlib-3.11/") else "new"
+
+
+def no_worse(rows: Sequence[Row], one: str, other: str) -> bool:
+    """Whether `one` is worse by less than the margin in both measures, at one-sided 95 %."""
+    kinds: Iterable[Callable[[Row], dict[str, float]]] = (lambda row: row.exact, lambda row: row.similarity)  # type: ignore[return-value]
+    return all(_difference(rows, one, other, scores).lower > -MARGIN for scores in kinds)
+
+
+def better(rows: Sequence[Row], one: str, other: str) -> bool:
+    """Whether `one` has more exact lines, at one-sided 95 %."""
+    return _difference(rows, one, other, lambda row: row.exact).lower > 0
+
+
+def _difference(
+    rows: Sequence[Row], one: str, other: str, scores: Callable[[Row], dict[str, bool] | dict[str, float]]
+) -> Difference:
+    ones, others = ([float(scores(row)[way]) for row in rows] for way in (one, other))
+    return difference(ones, others, [row.group for row in rows])
+
+
+def _told(found: Difference) -> dict[str, float]:
+    return {"mean": round(found.mean, 4), "lower": round(found.lower, 4), "upper": round(found.upper, 4)}
+
+
+def _scores(rows: Sequence[Row], way: str) -> dict[str, float]:
+    asked = [row for row in rows if way in row.exact]
+    if not asked:
+        return {}
+    return {
+        "lines": len(asked),
+        "exact": round(sum(row.exact[way] for row in asked) / len(asked), 4),
+        "similarity": round(sum(row.similarity[way] for row in asked) / len(asked), 4),
+        "prompt_tokens": round(sum(row.tokens[way] for row in asked) / len(asked), 1),
+    }
+
+
+def table(figures: dict[str, object]) -> str:
+    """The figures as Markdown."""
+    scores, differences = figures["scores"], figures["differences"]
+    assert isinstance(scores, dict) and isinstance(differences, dict)  # noqa: PT018
+    lines = ["| lines | " + " | ".join((*WAYS, *LONG_WAYS)) + " |", "|---" * (len(WAYS) + len(LONG_WAYS) + 1) + "|"]
+    for kind, row in scores.items():
+        cells = (f"{row[w]['exact']:.3f} / {row[w]['similarity']:.3f}" if row[w] else "" for w in (*WAYS, *LONG_WAYS))
+        lines.append(f"| {kind} ({row['lines']}) | " + " | ".join(cells) + " |")
+    lines += ["", "| difference | exact, points | similarity, points |", "|---|---|---|"]
+    for name, found in differences.items():
+        cells = (
+            f"{100 * found[m]['mean']:+.2f} ({100 * found[m]['lower']:+.2f} to {100 * found[m]['upper']:+.2f})"
+            for m in ("exact", "similarity")
+        )
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Token healing: a prompt that ends within a word is cut before it, and the output must begin with what was cut off.
+
+A tokenizer falls a half-typed word into other pieces than the whole one (`offset` is one piece, `offse` two), and a
+model that never saw those pieces at the end of a text goes on badly from them. So the text is cut where the
+vocabulary's own pattern begins its last piece, which is a boundary whatever follows; the tokens that spell what was cut
+off are then generated, together with whatever continues them, and their text is not told again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from typing import Any
+
+LOOKED_BACK = 256
+"""Characters before the cursor that the pattern is tried on."""
+LONGEST_PIECE = 64
+"""Longer pieces are no words: they stay as they are."""
+
+
+def healed(prefix: str, pre_tokenizer: Any) -> int:
+    """Where the part of a prefix begins that is to be generated again; its end: there is none.
+
+    Never more than the line that the cursor is in; a piece that begins with the end of the line above, as an
+    indentation does in some vocabularies, stays. pre_tokenizer: of the `tokenizers` library.
+    """
+    line = prefix.rfind("\n") + 1
+    start = max(line - 1, len(prefix) - LOOKED_BACK, 0)
+    pieces = pre_tokenizer.pre_tokenize_str(prefix[start:])
+    if not pieces:
+        return len(prefix)
+    _, (begin, _) = pieces[-1]
+    cut = start + int(begin)
+    return cut if cut >= line and len(prefix) - cut <= LONGEST_PIECE else len(prefix)
+
+
+class TokenIndex:
+    """The ids of a byte-level vocabulary by their bytes."""
+
+    def __init__(self, token_bytes: Mapping[int, bytes], without: Collection[int]) -> None:
+        """without: ids that no text may become, control tokens."""
+        found = sorted((text, id_) for id_, text in token_bytes.items() if text and id_ not in without)
+        self._texts = [text for text, _ in found]
+        self._ids = [id_ for _, id_ in found]
+        self._bytes = {id_: text for text, id_ in found}
+
+    @property
+    def complete(self) -> bool:
+        """Every text can be spelt: there is a token for each byte that UTF-8 has."""
+        single = {text[0] for text in self._texts if len(text) == 1}
+        return single >= {*range(0xC0), *range(0xC2, 0xF5)}
+
+    def toward(self, text: bytes) -> list[int]:
+        """The ids that spell a beginning of `text`, all of it, or all of it and more. text: not empty."""
+        shorter = [id_ for size in range(1, len(text)) for id_ in self._between(text[:size], text[:size] + b"\0")]
+        return shorter + self._between(text, _after(text))
+
+    def bytes_of(self, id_: int) -> bytes:
+        """Empty for ids that are not in the index."""
+        return self._bytes.get(id_, b"")
+
+    def _between(self, low: bytes, high: bytes) -> list[int]:
+        return self._ids[bisect_left(self._texts, low) : bisect_left(self._texts, high)]
+
+
+def _after(text: bytes) -> bytes:
+    """The first text behind all that begin with this one. UTF-8 has no byte 0xFF, so the last one can be raised."""
+    return text[:-1] + bytes([text[-1] + 1])
+
+
+class Opening:
+    """A text that an output begins with, for any number of sequences."""
+
+    def __init__(self, text: str, index: TokenIndex) -> None:
+        """text: not empty. index: complete."""
+        self.text = text
+        self._index = index
+
+    def start(self) -> OpeningState:
+        """A new sequence's place in it."""
+        return OpeningState(self.text.encode(), self._index)
+
+
+class OpeningState:
+    """How much of the text one sequence has still to write. Like its tokens it outlives a preemption."""
+
+    def __init__(self, left: bytes, index: TokenIndex) -> None:
+        self._left = left
+        self._index = index
+
+    @property
+    def finished(self) -> bool:
+        """All of it is written."""
+        return not self._left
+
+    def allowed(self) -> list[int]:
+        """The ids that may come next; never none."""
+        return self._index.toward(self._left)
+
+    def advance(self, id_: int) -> bool:
+        """Take in a token of those allowed. Returns whether it says more than the text."""
+        written = self._index.bytes_of(id_)
+        beyond = len(written) > len(self._left)
+        self._left = self._left[len(written) :]
+        return beyond
