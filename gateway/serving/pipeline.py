@@ -169,7 +169,7 @@ class RequestPipeline:
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
         try:
-            with attempt.client.flight:
+            async with attempt.client.flight:
                 lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
@@ -248,7 +248,7 @@ class RequestPipeline:
         engine has not been asked yet."""
         config, transcoder = self._config, attempt.transcoder
         try:
-            with attempt.client.flight:
+            async with attempt.client.flight:
                 stream = await opening.response(config.first_event_timeout_s)
                 attempt.sent = True
                 if stream.status != 200:

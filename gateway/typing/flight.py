@@ -23,7 +23,7 @@ class Superseded(Exception):
 
 
 class Flight:
-    """`with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has come
+    """`async with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has come
     already."""
 
     __slots__ = ("_fired", "_task", "by", "keystroke", "request_id", "since_s")
@@ -48,17 +48,29 @@ class Flight:
             self._fired = True
             self._task.cancel()
 
-    def __enter__(self) -> None:
+    async def __aenter__(self) -> None:
         if self.by is not None:
             raise Superseded(self.by)
         self._task = asyncio.current_task()
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
         assert task is not None
-        fired, self._fired = self._fired, False
-        if fired and task.uncancel() == 0 and kind is asyncio.CancelledError:
-            assert self.by is not None
-            raise Superseded(self.by) from None
+        if not self._fired:
+            return
+        self._fired = False
+        if kind is asyncio.CancelledError:
+            if task.uncancel() == 0:
+                assert self.by is not None
+                raise Superseded(self.by) from None
+            return
+        # the block had ended before the cancellation came, which the next wait would raise (until Python 3.13)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if task.uncancel() > 0:
+                raise
+        else:
+            task.uncancel()

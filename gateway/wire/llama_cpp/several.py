@@ -81,8 +81,8 @@ class _Several:
 
     def cut(self) -> None:
         """As of `Transcoder`."""
-        for collector in self._collectors:
-            collector.cut()
+        for one in self._each:
+            one.cut()
 
     @property
     def characters(self) -> int:

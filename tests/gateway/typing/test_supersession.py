@@ -44,15 +44,16 @@ async def test_a_wait_inside_the_block_ends_and_one_outside_goes_on() -> None:
 
     async def serve() -> None:
         try:
-            with flight:
+            async with flight:
                 waiting.set()
                 await asyncio.Event().wait()
         except Superseded as newer:
             steps.append(newer.by)
         await asyncio.sleep(0)
         steps.append("books closed")
-        with pytest.raises(Superseded), flight:
-            steps.append("never")
+        with pytest.raises(Superseded):
+            async with flight:
+                steps.append("never")
 
     task = asyncio.create_task(serve())
     await waiting.wait()
@@ -65,19 +66,20 @@ async def test_a_wait_inside_the_block_ends_and_one_outside_goes_on() -> None:
 
 async def test_what_comes_outside_the_block_is_heard_at_the_next() -> None:
     flight = Flight("1", None)
-    with flight:
+    async with flight:
         pass
     flight.supersede("2")
     await asyncio.sleep(0)
-    with pytest.raises(Superseded), flight:
-        pytest.fail("entered")
+    with pytest.raises(Superseded):
+        async with flight:
+            pytest.fail("entered")
 
 
 async def test_a_task_that_is_stopped_at_the_same_time_is_stopped() -> None:
     flight, waiting = Flight("1", None), asyncio.Event()
 
     async def serve() -> None:
-        with flight:
+        async with flight:
             waiting.set()
             await asyncio.Event().wait()
 
@@ -87,3 +89,17 @@ async def test_a_task_that_is_stopped_at_the_same_time_is_stopped() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_block_that_ends_without_waiting_again_is_not_cancelled_later() -> None:
+    flight = Flight("1", None)
+
+    async def serve() -> str:
+        async with flight:
+            flight.supersede("2")
+        await asyncio.sleep(0)
+        return "books closed"
+
+    task = asyncio.create_task(serve())
+    assert await task == "books closed"
+    assert task.cancelling() == 0
