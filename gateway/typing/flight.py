@@ -13,6 +13,9 @@ from typing import Any
 
 from gateway.typing.lineage import Keystroke
 
+SUPERSEDED = "superseded"
+"""What metrics and traces say of such a request where others have an error's code."""
+
 
 class Superseded(Exception):
     """The same person has typed on: nobody reads this answer any more. by: the newer request's id."""
