@@ -47,15 +47,13 @@ from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
-from gateway.typing.flight import Superseded
+from gateway.typing.flight import SUPERSEDED, Superseded
 from gateway.typing.supersession import Supersession
 from gateway.wire.errors import Headers
 
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_BYTES = 65_536
-SUPERSEDED = "superseded"
-"""What metrics and traces say instead of an error's code."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
 

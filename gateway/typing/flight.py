@@ -13,6 +13,9 @@ from typing import Any
 
 from gateway.typing.lineage import Keystroke
 
+SUPERSEDED = "superseded"
+"""What metrics and traces say of such a request where others have an error's code."""
+
 
 class Superseded(Exception):
     """The same person has typed on: nobody reads this answer any more. by: the newer request's id."""
@@ -40,7 +43,7 @@ class Flight:
         self._fired = False
 
     def supersede(self, by: str) -> None:
-        """A newer keystroke has come. The first one counts."""
+        """A newer keystroke has come; the first one counts. Called by whoever serves that, never by this one's task."""
         if self.by is not None:
             return
         self.by, self.since_s = by, time.perf_counter()

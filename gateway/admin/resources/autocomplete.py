@@ -37,6 +37,7 @@ from gateway.autocomplete.tables import EventType, completion_events
 from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
+from gateway.typing.flight import SUPERSEDED
 
 MOST = timedelta(days=92)
 LAST_DAYS = timedelta(days=7)
@@ -82,6 +83,8 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     """Answered whole and without text; warm-ups of the cache are among them."""
     abandoned: int
     """The client left before the end, as editors do at the next keystroke."""
+    superseded: int
+    """The client typed on without leaving: the answer was ended there, with text or without."""
     shown: int
     """Showings that an editor reported anything of."""
     accepted: int
@@ -168,6 +171,7 @@ def _completions(organization_id: UUID, query: AutocompleteQuery) -> CTE:
     return (
         select(
             *(table[name] for name in ("request_id", "project_id", "model", "status", "characters", "total_ms")),
+            func.coalesce(table.error_code == SUPERSEDED, False).label("superseded"),
             DAY.label("day"),
             language.label("language"),
             client.label("client"),
@@ -238,7 +242,7 @@ def _computed(made: CTE, became: Subquery) -> dict[str, ColumnElement[Any]]:
     def total(column: ColumnElement[Any]) -> ColumnElement[int]:
         return func.coalesce(func.sum(column), 0).cast(BigInteger)
 
-    served = made.c.status == SERVED
+    served = and_(made.c.status == SERVED, ~made.c.superseded)
     offered = and_(served, func.coalesce(made.c.characters, 1) > 0)
 
     def latency(share: str) -> ColumnElement[float]:
@@ -250,6 +254,7 @@ def _computed(made: CTE, became: Subquery) -> dict[str, ColumnElement[Any]]:
         "completions": func.count().filter(offered),
         "empty": func.count().filter(served, made.c.characters == 0),
         "abandoned": func.count().filter(made.c.status == ABANDONED),
+        "superseded": func.count().filter(made.c.superseded),
         "shown": shown,
         "accepted": accepted,
         "dismissed": total(became.c.dismissed),

@@ -25,12 +25,22 @@ SPAN = "start=2026-03-01T00:00:00Z&end=2026-03-04T00:00:00Z"
 INSERT = """
 INSERT INTO gateway.request_traces
     (request_id, organization_id, project_id, key_id, endpoint, model, tier, status, total_ms, phases_ms, client,
-     language, characters)
-VALUES ($1, $2, $3, $3, 'fim', $4, $5, $6, $7, '{}', $8, $9, $10)
+     language, characters, error_code)
+VALUES ($1, $2, $3, $3, 'fim', $4, $5, $6, $7, '{}', $8, $9, $10, $11)
 """
 COUNTED = (
-    "completions", "empty", "abandoned", "shown", "accepted", "dismissed", "characters_offered", "characters_kept",
+    "completions", "empty", "abandoned", "superseded", "shown", "accepted", "dismissed", "characters_offered",
+    "characters_kept",
 )  # fmt: skip
+
+ENDINGS = (
+    (200, None),
+    (200, None),
+    (200, "superseded"),
+    (200, "client_gone"),
+    (499, "client_gone"),
+    (503, "overloaded"),
+)
 
 
 class Editors:
@@ -49,10 +59,12 @@ class Editors:
     def _completion(self, choose: random.Random, owner: str) -> Completion:
         # three days are asked for; the first and the last of five are not among them
         moment = BEGIN + timedelta(seconds=choose.uniform(-86_400, 4 * 86_400))
+        status, error_code = choose.choice(ENDINGS)
         return Completion(
             mint(moment.timestamp()),
             choose.choice(self.projects[owner]),
-            choose.choice((200, 200, 200, 499, 429, 503)),
+            status,
+            error_code,
             choose.choice(("curl", "tabby-agent")),
             choose.choice((None, "python", "go")),
             choose.choice((None, 0, 1, 5, 40)),
@@ -83,7 +95,7 @@ class Editors:
                     for tier, request_id in (("autocomplete", each.request_id), ("chat", mint(BEGIN.timestamp()))):
                         await people.database.execute(
                             INSERT, request_id, owner, each.project_id, "m", tier, each.status, each.total_ms,
-                            each.client, each.language, each.characters,
+                            each.client, each.language, each.characters, each.error_code,
                         )  # fmt: skip
                 for report in [*self.reports[owner], *self.reports[owner][::7]]:
                     store.add(EventKey(*report[:5]), Event(owner, report.characters))
@@ -96,7 +108,8 @@ class Editors:
             for each in self.completions[owner]
             if "2026-03-01" <= day_of(each) < "2026-03-04" and all(value_of(each, name) == of[name] for name in of)
         ]
-        latencies = [each.total_ms for each in made if each.status == 200 and each.characters != 0]
+        answered = [each for each in made if each.status == 200 and each.error_code != "superseded"]
+        latencies = [each.total_ms for each in answered if each.characters != 0]
         found = totals(made, self.reports[owner])
         return {
             **found,

@@ -14,6 +14,7 @@ class Completion(NamedTuple):
     request_id: str
     project_id: str
     status: int
+    error_code: str | None
     client: str
     language: str | None
     characters: int | None
@@ -34,7 +35,7 @@ class Report(NamedTuple):
 def totals(completions: list[Completion], reports: list[Report]) -> dict[str, int]:
     """Of all these completions together, by the names of AutocompleteTotals; without rate and latency."""
     made = {(each.request_id, each.project_id): each for each in completions if each.status in (200, 499)}
-    served = [each for each in made.values() if each.status == 200]
+    served = [each for each in made.values() if each.status == 200 and each.error_code != "superseded"]
     showings: dict[tuple[str, str, int, str], list[Report]] = defaultdict(list)
     for report in reports:
         if (report.request_id, report.project_id) in made:
@@ -45,6 +46,7 @@ def totals(completions: list[Completion], reports: list[Report]) -> dict[str, in
         "completions": sum(each.characters != 0 for each in served),
         "empty": sum(each.characters == 0 for each in served),
         "abandoned": sum(each.status == 499 for each in made.values()),
+        "superseded": sum(each.error_code == "superseded" for each in made.values()),
         "shown": len(showings),
         "accepted": len(accepted),
         "dismissed": sum(key not in accepted for key in rejected),

@@ -113,10 +113,14 @@ def test_books_are_closed_also_of_who_types_on(
             client = Client()
             platform.faults.raises.update(raises)
 
-            def type_on() -> None:
+            def supersede() -> None:
                 for siblings in platform.pipeline._supersession._flights.values():
                     for flight in siblings.values():
                         flight.supersede("req_newer")
+
+            def type_on() -> None:
+                """A newer request is a task of its own."""
+                asyncio.get_running_loop().call_soon(supersede)
 
             if leaves_at is not None:
                 platform.faults.calls[leaves_at] = client.leave
