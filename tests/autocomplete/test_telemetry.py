@@ -27,7 +27,8 @@ async def test_each_clients_answer_is_noted_by_its_length_and_language(platform:
     assert trace["characters"] == len(told.shown)
     assert trace["language"] == told.body.get("language")
     agent = told.headers.get("user-agent", "")
-    assert trace["client"] == ("curl" if agent.startswith("curl/") else "other")
+    otherwise = "tabby-agent" if "segments" in told.body else "other"
+    assert trace["client"] == ("curl" if agent.startswith("curl/") else otherwise)
     assert not told.shown or told.shown not in str(
         {name: value for name, value in trace.items() if name != "characters"}
     )

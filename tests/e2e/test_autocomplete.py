@@ -30,6 +30,14 @@ async def filled(client: openai.AsyncOpenAI, **fields: Any) -> str:
     return str(answer.choices[0].text)
 
 
+def told(raw: str, *, stream: bool) -> str:
+    """The text of an answer in Mistral's shape."""
+    if not stream:
+        return str(msgspec.json.decode(raw)["choices"][0]["message"]["content"])
+    chunks = [msgspec.json.decode(event.removeprefix("data: ")) for event in raw.split("\n\n")[:-2]]
+    return "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
+
+
 async def test_a_gap_that_the_client_laid_out_is_the_same_gap(client: openai.AsyncOpenAI) -> None:
     text = await filled(client, prompt=BEFORE, suffix=AFTER)
 
@@ -53,18 +61,20 @@ async def test_mistrals_shape_is_answered_whole_and_streamed_by_a_key_of_its_own
 ) -> None:
     async with session.post("/v1/fim/completions", json=FIM) as response:
         whole = await response.json()
-        request_id = response.headers["x-request-id"]
+        whole_id = response.headers["x-request-id"]
     assert response.status == 200
     async with session.post("/v1/fim/completions", json={**FIM, "stream": True}) as response:
+        stream_id = response.headers["x-request-id"]
         events = (await response.text()).split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     chunks = [msgspec.json.decode(event.removeprefix("data: ")) for event in events[:-2]]
     text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
     assert text == whole["choices"][0]["message"]["content"]
     assert text
-    [row] = await embedded.ledger(request_id)
-    assert row["completion_tokens"] == whole["usage"]["completion_tokens"]
-    assert chunks[-1]["usage"] == whole["usage"]
+    # how far the engine got before a rule's end reached it may differ
+    for request_id, usage in ((whole_id, whole["usage"]), (stream_id, chunks[-1]["usage"])):
+        [row] = await embedded.ledger(request_id)
+        assert (row["prompt_tokens"], row["completion_tokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
 
 
 @pytest.mark.parametrize(
@@ -94,6 +104,29 @@ async def test_what_a_stop_rule_ends_is_stopped_counted_and_complete(
     [row] = await embedded.ledger(request_id)
     assert (row["status"], row["finish"], row["billed"]) == (200, "complete", True)
     assert row["completion_tokens"] == answer["usage"]["completion_tokens"] < 120
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_completion_that_the_model_is_not_sure_of_is_empty_and_paid_for(
+    session: aiohttp.ClientSession, embedded: Deployment, stream: bool
+) -> None:
+    asked = {**FIM, "stream": stream}
+    for least, shown in ((0.01, True), (0.999, False)):
+        async with session.post("/v1/fim/completions", json={**asked, "min_confidence": least}) as response:
+            raw = await response.text()
+            assert response.status == 200, raw
+        assert (told(raw, stream=stream) != "") is shown
+        [row] = await embedded.ledger(response.headers["x-request-id"])
+        assert (row["status"], row["finish"], row["billed"]) == (200, "complete", True)
+        assert row["completion_tokens"] > 0
+
+
+async def test_the_model_writes_as_many_tokens_as_are_asked_for_at_least(session: aiohttp.ClientSession) -> None:
+    used, gap = {}, {"prompt": "import os\n\nx = 1", "suffix": "\n"}
+    for least in (0, 12):
+        async with session.post("/v1/fim/completions", json={**FIM, **gap, "min_tokens": least}) as response:
+            used[least] = (await response.json())["usage"]["completion_tokens"]
+    assert used[0] < used[12] == 12, used
 
 
 async def test_the_old_engines_route_takes_the_model_from_its_path(embedded: Deployment) -> None:

@@ -129,6 +129,28 @@ async def test_a_chat_stream_has_our_id_a_role_first_running_usage_and_a_count_t
     assert done == b"[DONE]"
 
 
+async def test_an_id_ends_a_text_and_no_end_token_does_before_the_least_number_of_tokens(
+    engine: Client, tokenizer: Tokenizer
+) -> None:
+    plain = await engine.events(ask(CHAT, max_tokens=60))
+    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in plain[:-2])
+    ids, length = tokenizer.encode(text), (await engine.usage(ask(CHAT, max_tokens=60))).completion_tokens
+    assert (await engine.usage(ask(CHAT, max_tokens=60, stop_ids=(ids[2],)))).completion_tokens == 3
+    for least in (length + 1, length + 4):
+        longer = await engine.usage(ask(CHAT, max_tokens=length + 4, min_tokens=least))
+        assert longer.completion_tokens >= least
+
+
+async def test_a_completions_events_tell_each_tokens_text_and_log_probability(
+    engine: Client, tokenizer: Tokenizer
+) -> None:
+    *events, _, _ = await engine.events(ask(TextPrompt(("The capital of",)), logprobs=1))
+    choices = [event["choices"][0] for event in events]
+    told = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+    assert "".join(name for one in told for name in one["tokens"]) == "".join(choice["text"] for choice in choices)
+    assert all(value <= 0 for one in told for value in one["token_logprobs"])
+
+
 async def test_a_completion_stream_carries_usage_on_every_event_and_its_finish_on_the_last(
     engine: Client,
 ) -> None:

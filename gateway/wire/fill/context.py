@@ -35,8 +35,10 @@ MOST_LINES_ABOVE = 256
 """That are looked through for the line that opens the cursor's block."""
 
 _STATEMENT = re.compile(
-    r"\s*(?:async\s+)?(?:def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b.*:\s*\Z", re.DOTALL
+    r"\s*(?:\)|(?:async\s+)?(?:def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b).*:\s*\Z",
+    re.DOTALL,
 )
+"""A `)` that begins the line ends a statement's head that takes several."""
 _WORDS = re.compile(
     r"\s*(?:def|defp|defmodule|class|module|begin|case|function|struct|if|unless|while|until|for|elsif|elseif|else|when)\b"
     r"|.*\b(?:do|then|function)\b(?:\s*\|[^|]*\||\s*\([^)]*\))?\s*\Z",
@@ -44,8 +46,8 @@ _WORDS = re.compile(
 )
 _LONGEST_LINE = 1_024
 """Characters; a longer line opens nothing: patterns are not tried on it."""
-_LOOKED_BELOW = 8_192
-"""Characters of the suffix that are looked at for the end of a block."""
+_LOOKED_AT = 32_768
+"""Characters on either side of the cursor."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -76,6 +78,7 @@ def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, languag
 
 def block_at(prefix: str, suffix: str, language: str) -> Block | None:
     """Where the completion ends; None: with the cursor's line."""
+    prefix, suffix = prefix[-_LOOKED_AT:], suffix[:_LOOKED_AT]
     line = prefix[prefix.rfind("\n") + 1 :]
     rest, _, below = suffix.partition("\n")
     rest = rest.strip()
@@ -119,7 +122,7 @@ def _block(opened: str, outer: int, below: str) -> Block:
     """below: what stands under the cursor's line; it tells whether the block is closed already."""
     if opened not in ("bracket", "word"):
         return Block(outer + 1)
-    following = next((line for line in below[:_LOOKED_BELOW].split("\n") if line.strip()), "")
+    following = next((line for line in below.split("\n") if line.strip()), "")
     deeper = bool(following) and indentation(following) > outer
     closed = deeper or (indentation(following) == outer and CLOSING_LINE.match(following.strip()) is not None)
     return Block(outer + 1, None if closed else outer)

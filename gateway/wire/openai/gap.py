@@ -43,8 +43,9 @@ async def prepare_gap(
     target: Target,
     *,
     include_usage: bool,
+    typed: bool,
 ) -> Prepared:
-    """As an editor's request is prepared, but for OpenAI's default of the output limit."""
+    """As an editor's request is prepared, but for OpenAI's default of the output limit. typed: as of `Prepared`."""
     stop = request.stop
     asked = FillRequest(
         model=request.model,
@@ -69,4 +70,4 @@ async def prepare_gap(
         logit_bias=request.logit_bias or None,
     )
     generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
-    return msgspec.structs.replace(prepared, generation=generation)
+    return msgspec.structs.replace(prepared, generation=generation, typed=typed)

@@ -92,7 +92,10 @@ async def prepare_completion(
     gap = _gap(request, prompts, target)
     include_usage = _include_usage(request)
     if keeps_rules(gap, request, target):
-        return await prepare_gap(gap, request, request_id, caller, salt, target, include_usage=include_usage)
+        typed = _typed(request, gap, tried)
+        return await prepare_gap(
+            gap, request, request_id, caller, salt, target, include_usage=include_usage, typed=typed
+        )
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
         laid_out = await lay_out(gap, *asked, target, caller.organization_id)

@@ -110,6 +110,22 @@ def test_stops_and_limits_inside_a_run_of_guesses_cut_it(tiny_model: Path) -> No
     same(tiny_model, *wanted)
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0, "top_k": 3, "seed": 3}])
+def test_no_id_ends_a_text_too_early_inside_a_run_of_guesses(tiny_model: Path, sampling: dict[str, Any]) -> None:
+    (whole,) = outcome(make_engine(tiny_model), request("r", PROMPT, max_tokens=40, logprobs=0, **sampling)).values()
+    ends = frozenset(whole[1][4:8])
+    wanted = [
+        request(f"r{least}", PROMPT, max_tokens=40, logprobs=0, stop_ids=ends, min_tokens=least, **sampling)
+        for least in (0, 1, 7, 12, 40)
+    ]
+    assert same(tiny_model, *wanted).stats.drafts > 0
+    for (rid, _), (_, ids, _, _, _) in outcome(make_engine(tiny_model), *wanted).items():
+        least = int(rid.removeprefix("r"))
+        assert len(ids) >= least
+        assert not ends & set(ids[: max(0, least - 1)]), "an end would have been the last"
+        assert ends.isdisjoint(ids[:-1])
+
+
 def test_a_request_can_refuse(tiny_model: Path) -> None:
     engine = make_engine(tiny_model, speculation=ALWAYS)
     finish(engine, request("r", PROMPT, max_tokens=40, speculate=False))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import hypothesis.strategies as st
 import msgspec
 import pytest
@@ -95,6 +98,53 @@ def test_an_indentation_that_the_client_asked_for_stays() -> None:
 def test_typing_on_in_a_line_changes_nothing(language: str, prefix: str, suffix: str) -> None:
     typed = "total = first + second"
     assert len({block_at(prefix + typed[:length], suffix, language) for length in range(len(typed))}) == 1
+
+
+SOURCES = sorted((Path(__file__).parents[4] / "gateway" / "wire" / "fill").glob("*.py"))
+GO = """func f(x int) int {
+\tif x > 1 {
+\t\tx = g(func(y int) int {
+\t\t\treturn y
+\t\t})
+\t}
+
+\treturn x
+}
+
+func h() {
+\tf(1)
+}
+"""
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_function_is_written_to_its_end_and_no_further(source: Path) -> None:
+    text = source.read_text()
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        header, last = node.body[0].lineno - 1, node.end_lineno
+        prefix, written = "".join(lines[:header]).rstrip("\n"), "\n" + "".join(lines[header:])
+        if not prefix.endswith(":"):
+            continue  # a comment stands behind it
+        rules = by_context(StopRules(repetition=False), "auto", prefix, "", "python")
+        body = "".join(lines[header:last]).rstrip("\n")
+        assert filtered([written], rules, "").rstrip("\n") == "\n" + body
+        indented = prefix + "\n" + " " * node.body[0].col_offset
+        rules = by_context(StopRules(repetition=False), "auto", indented, "", "python")
+        assert filtered([written.lstrip()], rules, "").rstrip("\n") == body.lstrip()
+
+
+@pytest.mark.parametrize(
+    ("opener", "end"),
+    [("func f(x int) int {", "\n}\n\nfunc h"), ("\tif x > 1 {", "\n\t}\n\n"), ("g(func(y int) int {", "\n\t\t})\n")],
+)
+def test_a_block_in_braces_is_written_with_the_line_that_closes_it(opener: str, end: str) -> None:
+    at = GO.index(opener) + len(opener)
+    stop = GO.index(end, at) + len(end.rstrip("\n\tfunch "))
+    rules = by_context(StopRules(), "auto", GO[:at], "\n", "go")
+    assert filtered(list(GO[at:]), rules, "\n") == GO[at:stop]
 
 
 PIECES = st.lists(st.sampled_from(["\n", "    ", "\t", "if x:", "{", "}", "end", "do", "x", " ", "("]), max_size=30)

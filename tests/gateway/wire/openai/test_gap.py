@@ -95,6 +95,12 @@ async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:
     assert events[-2]["choices"][0]["finish_reason"] == "stop"
 
 
+async def test_who_has_typed_is_decided_as_without_it(code_tokenizer: Tokenizer) -> None:
+    for fields, typed in ((GAP, False), ({**GAP, "user": "me"}, True), (RENDERED, True)):
+        for rules in ("editors", "all"):
+            assert (await prepare(code_tokenizer, fields, fim_rules=rules)).typed is typed
+
+
 @pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"logprobs": 0}])
 async def test_what_an_editor_never_asks_is_answered_as_ever(code_tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
     assert (await prepare(code_tokenizer, {**GAP, **fields}, fim_rules="all")).details is None

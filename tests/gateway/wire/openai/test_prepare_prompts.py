@@ -200,6 +200,18 @@ async def test_a_file_that_does_not_fit_is_shown_as_a_window(code_tokenizer: Tok
         await complete(target(code_tokenizer, context_tokens=500), before)
 
 
+@pytest.mark.parametrize("rules", ["editors", "all"])
+async def test_a_limit_beside_which_a_gap_does_not_fit_is_lowered(code_tokenizer: Tokenizer, rules: str) -> None:
+    before = "x = 1\n" * 200
+    for where in (target(code_tokenizer, fim_rules=rules), target(None, "openai", fim_rules=rules)):
+        short = await complete(where, "x = ", suffix="\n", max_tokens=5_000)
+        assert short.generation.sampling.max_tokens == 100 - short.prompt_tokens
+        long = await complete(where, before, suffix="\n", max_tokens=5_000)
+        assert 50 <= long.generation.sampling.max_tokens == 100 - long.prompt_tokens
+    with pytest.raises(ContextTooLong):
+        await complete(target(code_tokenizer), "x = ", max_tokens=5_000)
+
+
 # Prompts that clients laid out for a gap themselves
 
 
