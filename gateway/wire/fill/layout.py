@@ -25,6 +25,8 @@ from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
+LEAST_HEALED_TOKENS = 8
+"""A shorter answer is not spent on tokens that are not told."""
 LEAST_TOKENS = 4
 """Of text that a window must have room for, its marks not counted."""
 
@@ -98,7 +100,8 @@ def require_filling(tokenizer: Tokenizer) -> None:
 
 def _healed(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
     """Without the word that the cursor is in, which the output then begins with, where model and engine are to."""
-    heals = target.model.fim_healing and target.capabilities.openings and target.capabilities.token_prompts
+    able = target.capabilities.openings and target.capabilities.token_prompts
+    heals = target.model.fim_healing and able and target.model.context_tokens - room >= LEAST_HEALED_TOKENS
     cut = tokenizer.healed(gap.prefix) if heals else len(gap.prefix)
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
