@@ -2,9 +2,10 @@
 
     python -m benchmarks.fill_layouts --corpus work/corpus [--lines 2000] [--long-lines 500] [--rows work/rows.jsonl]
 
-Lines are drawn as `training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m training
-corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what the gateway would
-send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to the line's end.
+Lines are drawn as `training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m
+training corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what the
+gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to
+the line's end.
 
     typed       the half-typed line after the middle token: the layout of the shipped model
     spm         all that precedes the cursor before the middle token, suffix first, as in two of five gaps of training
@@ -13,9 +14,9 @@ send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the mo
     …/8192      the same with the whole file, or all of it that the model's context has room for
 
 A completion is exact when it is the rest of the line, trailing spaces apart; similarity is 1 less the edit distance
-over the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`: lines
-whose cursor has a letter, digit or underscore on both sides. `--rows` keeps every line's results; a run goes on from
-what the file has. Last line: JSON.
+over the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`:
+lines whose cursor has a letter, digit or underscore on both sides. `--rows` keeps every line's results; a run goes on
+from what the file has. Last line: JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import argparse
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ from engines.embedded.engine import Engine
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.wire.fill.layout import Gap, lay_out
+from gateway.wire.fill.layout import lay_out
+from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
 from training.code_files import load
 from training.greedy import engine_of
@@ -91,6 +93,10 @@ class Row(msgspec.Struct, frozen=True):
     """Of the prompt."""
 
 
+Scores = Callable[[Row], Mapping[str, float]]
+"""By way: one of a row's measures."""
+
+
 class Line(NamedTuple):
     """A cursor to complete at."""
 
@@ -106,6 +112,7 @@ def main() -> None:
     parser.add_argument("--lines", default=2000, type=int, help="of each part")
     parser.add_argument("--long-lines", default=0, type=int, help="of them, those asked with the whole file too")
     parser.add_argument("--context", default=1024, type=int, help="tokens of prompt and answer")
+    parser.add_argument("--ways", nargs="+", default=[*WAYS], choices=[*WAYS])
     parser.add_argument("--seed", default=15, type=int)
     parser.add_argument("--rows", type=Path, help="JSON lines to add to")
     arguments = parser.parse_args()
@@ -116,7 +123,7 @@ def main() -> None:
     rows = read(arguments.rows)
     for start in range(len(rows), len(lines), BLOCK):
         block = lines[start : start + BLOCK]
-        ways = WAYS | (LONG_WAYS if start < arguments.long_lines else {})
+        ways = {name: WAYS[name] for name in arguments.ways} | (LONG_WAYS if start < arguments.long_lines else {})
         new = measure(asker, block, ways)
         rows += new
         if arguments.rows is not None:
@@ -278,7 +285,7 @@ def part_of(row: Row) -> str:
 
 def no_worse(rows: Sequence[Row], one: str, other: str) -> bool:
     """Whether `one` is worse by less than the margin in both measures, at one-sided 95 %."""
-    kinds: Iterable[Callable[[Row], dict[str, float]]] = (lambda row: row.exact, lambda row: row.similarity)  # type: ignore[return-value]
+    kinds: list[Scores] = [lambda row: row.exact, lambda row: row.similarity]
     return all(_difference(rows, one, other, scores).lower > -MARGIN for scores in kinds)
 
 
@@ -287,9 +294,7 @@ def better(rows: Sequence[Row], one: str, other: str) -> bool:
     return _difference(rows, one, other, lambda row: row.exact).lower > 0
 
 
-def _difference(
-    rows: Sequence[Row], one: str, other: str, scores: Callable[[Row], dict[str, bool] | dict[str, float]]
-) -> Difference:
+def _difference(rows: Sequence[Row], one: str, other: str, scores: Scores) -> Difference:
     ones, others = ([float(scores(row)[way]) for row in rows] for way in (one, other))
     return difference(ones, others, [row.group for row in rows])
 

@@ -8,9 +8,10 @@ quote themselves, decoded greedily (edits, and the loops small models fall into)
 held-out text (for the code model Python files of this repository, for the chat model questions of the eval slices),
 greedily and at temperature 1: without a seed a head's guesses are drawn, with one they are the likeliest, and may
 branch; `gaps`, what an editor asks for: cursors in lines of this repository's modules with `GAP_TOKENS` of the file
-around them, completed greedily until the model ends, looking the file over for guesses included. `governed` modes may turn guessing off, the others may not. A tree is width, depth and nodes. Modes take
-turns, so a busy machine hits all alike; the time is CPU time of the engine's thread. Last line: JSON with tokens per
-CPU second and the accepted length (tokens per check, the target's own included) by workload, batch and mode.
+around them, completed greedily until the model ends, looking the file over for guesses included. `governed` modes may
+turn guessing off, the others may not. A tree is width, depth and nodes. Modes take turns, so a busy machine hits all
+alike; the time is CPU time of the engine's thread. Last line: JSON with tokens per CPU second and the accepted length
+(tokens per check, the target's own included) by workload, batch and mode.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96
 LEAST_SEQUENCES = 8
 """Of a round: with one at a time, so many one after the other."""
-GAP_TOKENS, GAP_OUTPUT_TOKENS, GAPS = 2048, 64, 64
+GAP_TOKENS, GAP_OUTPUT_TOKENS, GAPS = 1024, 64, 32
 """Of `gaps`: of a prompt, of a completion at most, and completions in a round."""
 Row = dict[str, dict[str, float]]
 

@@ -50,9 +50,10 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """Output limit when the client gives none; always cut to what the context leaves."""
     fim_window: bool = True
     """A gap whose file does not fit is filled from a window around the cursor. false: such a request is refused."""
-    fim_healing: bool = False
-    """A gap's cursor within a word: the prompt ends before the word, and the output is made to begin with what is typed
-    of it (token healing). Needs the model's `tokenizer`, a byte-level one, and engines that can: driver `embedded`."""
+    fim_healing: bool = True
+    """The prompt of a gap ends before the word that the cursor is in, and the output is made to begin with what is
+    typed of it (token healing), where the model has a `tokenizer`, a byte-level one, and its engines can: driver
+    `embedded`."""
     fim_rendered: Literal["parse", "pass"] = "parse"
     """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
     `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any

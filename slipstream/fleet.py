@@ -22,6 +22,8 @@ class Engine(msgspec.Struct, frozen=True):
     folder: ModelFolder
     port: int
     context_tokens: int
+    speculation: str
+    """The method of its drafts, where the settings of all engines name none."""
 
     @property
     def url(self) -> str:
@@ -56,13 +58,13 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
     """
     chat, code = model_folders(config)
     models, pools, engines = [], [], []
-    for tier, folder, replicas, own_limit in (
-        (Tier.CHAT, chat, config.chat_replicas, config.chat_context_tokens),
-        (Tier.AUTOCOMPLETE, code, config.code_replicas, config.code_context_tokens),
+    for tier, folder, replicas, own_limit, drafts in (
+        (Tier.CHAT, chat, config.chat_replicas, config.chat_context_tokens, "off"),
+        (Tier.AUTOCOMPLETE, code, config.code_replicas, config.code_context_tokens, config.code_speculation),
     ):
         limit = min(given for given in (own_limit, context_tokens, folder.context_tokens) if given)
         processes = [
-            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"), limit)
+            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"), limit, drafts)
             for number in range(1, replicas + 1)
         ]
         models.append(Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path)))

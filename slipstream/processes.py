@@ -64,9 +64,11 @@ class Processes:
     def engine(self, engine: Engine) -> ChildSpec:
         """An embedded engine, niced below the gateways and kept to its threads; it serves once /health says so."""
         threads = str(self._settings.engine.threads)
+        named = self._settings.engine.speculation.method
         arguments = (
             *("--model", str(engine.folder.path), "--name", engine.folder.name),
             *("--port", str(engine.port), "--context-tokens", str(engine.context_tokens)),
+            *("--speculation", engine.speculation if named == "off" else named),
         )
         return ChildSpec(
             name=engine.name,

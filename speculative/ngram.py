@@ -14,8 +14,8 @@ CHARACTERS = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 
 class NgramDrafts:
-    """One growing sequence of tokens, searched from its end. A guess depends on the tokens alone, so it is a point mass:
-    see `rules.accepted_prefix`.
+    """One growing sequence of tokens, searched from its end. A guess depends on the tokens alone, so it is a point
+    mass: see `rules.accepted_prefix`.
 
     A character stands for each token, so that Python's own search does the work: a table of all n-grams costs more to
     fill for a file of some thousand tokens than the twenty that are generated behind it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -37,6 +37,10 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Embedded engine processes for the chat tier."""
     code_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Embedded engine processes for the autocomplete tier."""
+    code_speculation: Literal["off", "ngram", "eagle"] = "ngram"
+    """Where embedded engines of the autocomplete tier take drafts of the next tokens from, unless
+    `engine.speculation.method` says it for both tiers. A completion quotes its file: there n-grams pay most, and where
+    they do not, an engine's governor stops them."""
     engine_nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
     """Niceness of embedded engines, so that gateways win the processor when both want it."""
     postgres_account: str = ""

@@ -60,6 +60,12 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.option(
     "--context-tokens", "engine__context_tokens", type=int, help="Longest prompt and output. Default: as made."
 )
+@click.option(
+    "--speculation",
+    "engine__speculation__method",
+    type=click.Choice(["off", "ngram", "eagle"]),
+    help="Where drafts come from. Default: engine.speculation.method.",
+)
 @kv_budget_option
 @metrics_port_option("engine")
 def engine(config_file: Path | None, data: str | None, **overrides: str | int | None) -> None:

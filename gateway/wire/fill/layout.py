@@ -25,6 +25,8 @@ from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
+LEAST_HEALED_TOKENS = 8
+"""A shorter answer is not spent on tokens that are not told."""
 LEAST_TOKENS = 4
 """Of text that a window must have room for, its marks not counted."""
 
@@ -63,7 +65,9 @@ async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Targ
     room = target.model.context_tokens - (asked_tokens or 1)
     if target.model.fim_window:
         room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
-    laid_out = await _laid_out(gap, room, target, organization_id)
+    able = target.capabilities.openings and target.capabilities.token_prompts
+    heals = target.model.fim_healing and able and (asked_tokens or default) >= LEAST_HEALED_TOKENS
+    laid_out = await _laid_out(gap, room, heals, target, organization_id)
     limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
     return msgspec.structs.replace(laid_out, max_tokens=limit)
 
@@ -74,7 +78,7 @@ def _limit(asked: int | None, default: int, prompt_tokens: int, target: Target) 
     return max(1, min(asked or default, target.model.context_tokens - prompt_tokens))
 
 
-async def _laid_out(gap: Gap, room: int, target: Target, organization_id: str) -> LaidOut:
+async def _laid_out(gap: Gap, room: int, heals: bool, target: Target, organization_id: str) -> LaidOut:
     tokenizer = target.tokenizer
     if tokenizer is None:
         return await _by_estimate(gap, room, target, organization_id)
@@ -85,7 +89,7 @@ async def _laid_out(gap: Gap, room: int, target: Target, organization_id: str) -
     if not target.model.fim_window:
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
-    return await tokenizer.run(organization_id, texts, lambda: _healed(gap, room, target, tokenizer.tokenizer))
+    return await tokenizer.run(organization_id, texts, lambda: _healed(gap, room, heals, target, tokenizer.tokenizer))
 
 
 def require_filling(tokenizer: Tokenizer) -> None:
@@ -96,9 +100,8 @@ def require_filling(tokenizer: Tokenizer) -> None:
         )
 
 
-def _healed(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    """Without the word that the cursor is in, which the output then begins with, where model and engine are to."""
-    heals = target.model.fim_healing and target.capabilities.openings and target.capabilities.token_prompts
+def _healed(gap: Gap, room: int, heals: bool, target: Target, tokenizer: Tokenizer) -> LaidOut:
+    """heals: without the word that the cursor is in, which the output then begins with."""
     cut = tokenizer.healed(gap.prefix) if heals else len(gap.prefix)
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
