@@ -26,8 +26,8 @@ class Superseded(Exception):
 
 
 class Flight:
-    """`async with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has come
-    already."""
+    """`async with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
+    come already."""
 
     __slots__ = ("_fired", "_task", "by", "keystroke", "request_id", "since_s")
 

@@ -31,7 +31,8 @@ from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
 READING = frozenset({
-    "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check", "config show",
+    "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
+    "config show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prices list", "projects list",
     "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
     "router replay", "router watch", "simulate", "status", "usage invoice", "usage verify",

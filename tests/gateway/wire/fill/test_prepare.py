@@ -257,7 +257,7 @@ async def test_the_language_is_noted_by_a_known_name_alone(language: str, path: 
     assert prepared.language == noted
 
 
-HEALING = {"context_tokens": 200, "fim_healing": True}
+HEALING: dict[str, Any] = {"context_tokens": 200, "fim_healing": True}
 
 
 async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so() -> None:

@@ -29,7 +29,13 @@ def cost_tokens(prepared: Prepared) -> int:
 
 def target(tokenizer: Tokenizer | None, driver: str = "embedded", **model: Any) -> Target:
     """Without token healing, which has tests of its own: a prompt is what the client wrote."""
-    fields = {"name": "m", "tier": Tier.CHAT, "pool": "p", "context_tokens": 100, "default_max_tokens": 20}
+    fields: dict[str, Any] = {
+        "name": "m",
+        "tier": Tier.CHAT,
+        "pool": "p",
+        "context_tokens": 100,
+        "default_max_tokens": 20,
+    }
     fields |= {"fim_healing": False, **model}
     off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
     return Target(Model(**fields), drivers.get(driver).capabilities, off_loop)
