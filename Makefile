@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 CODE := benchmarks contracts engines evals gateway infra migrations router slipstream speculative tests training
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
+# Test processes side by side; each has a database, a Valkey and ports of its own.
+WORKERS ?= 2
 # LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 .DEFAULT_GOAL := help
@@ -17,8 +19,8 @@ help:  ## this list
 up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stops it (ARGS="--port 9000")
 	@$(BIN)/slipstream up $(ARGS)
 
-test: $(DEV)  ## run the tests (ARGS="tests/gateway -x")
-	$(BIN)/python -m pytest $(ARGS)
+test: $(DEV)  ## run the tests (ARGS="tests/gateway -x", WORKERS=8)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
 	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -22,15 +23,28 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 
 ROOT = Path(__file__).parents[1]
+FIRST_PORT, PORTS = 16_000, 2_000
+"""Of each test process: up to eight fit below 32,768, where Linux' ephemeral ports begin."""
+_tried = itertools.count(os.getpid())
 START_S = 120.0
 """A guard, not a measure: two engines and a database on a busy machine."""
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now. Below those that the kernel gives to clients, and from a range of this test
+    process' own: a port that was free is not taken before it is used."""
+    first, count = FIRST_PORT + worker_number() * PORTS, PORTS
+    for _ in range(count):
+        port = first + next(_tried) % count
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"all ports from {first} to {first + count - 1} are taken")
+
+
+def worker_number() -> int:
+    """Which of pytest-xdist's processes this is; 0 where there is one."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def plain_environment() -> dict[str, str]:
