@@ -80,6 +80,8 @@ async def test_what_is_out_of_bounds_is_refused_by_name(
 ) -> None:
     async with asked(platform, **query) as response:
         assert await refusal(response) == (400, code, param)
+        row = await platform.trace(response.headers["x-request-id"])
+    assert (row["endpoint"], row["status"], row["error_code"]) == ("stream_audit", 400, code)
 
 
 async def test_nobody_without_a_key_has_one(platform: SlowPlatform) -> None:
