@@ -16,7 +16,7 @@ from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 LONG = {"events": "2", "interval_ms": "60000"}
 
 
-def asked(platform: SlowPlatform, key: str = "", headers: dict[str, str] | None = None, **query: Any) -> Any:
+def asked(platform: SlowPlatform, key: str = "", headers: Any = None, **query: Any) -> Any:
     return platform.session.get(
         platform.url + PATH,
         params={name: str(value) for name, value in query.items()},
