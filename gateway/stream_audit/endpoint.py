@@ -22,9 +22,10 @@ from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
+from gateway.limits.refusal import CounterReached
 from gateway.serving.collaborators import UsageLimiter
 from gateway.serving.endpoint import InferenceServices
-from gateway.serving.loop_shares import LoopShares
+from gateway.serving.loop_shares import REFUSAL_S, LoopShares
 from gateway.serving.request import Arrival
 from gateway.stream_audit.asked import asked_of
 from gateway.stream_audit.config import StreamAuditConfig
@@ -80,7 +81,7 @@ class StreamAuditEndpoint:
         except SlipstreamError as error:
             status = response.status or self._format.error_status(error)
             self._services.refused(arrival, error, status)
-            response.fail(error)
+            response.fail(error, self._format.rate_headers(error.state) if isinstance(error, CounterReached) else None)
         except Exception:
             logger.exception("request %s failed", arrival.request_id)
             response.fail(InternalError(f"Internal error. Quote request {arrival.request_id} when you report it."))
@@ -91,8 +92,9 @@ class StreamAuditEndpoint:
         self, arrival: Arrival, scope: Any, connection: ClientConnection, response: ResponseWriter
     ) -> None:
         key = await self._key(arrival, connection.network)
-        audits = self._audits
+        audits, organization_id = self._audits, key.caller.organization_id
         try:
+            await self._shares.turn(organization_id)
             asked = asked_of(scope["query_string"], audits.config)
             arrival.clock.end(Phase.AUTH)
             with audits.places.place(key.caller.key_id, asked.duration_s):
@@ -102,6 +104,7 @@ class StreamAuditEndpoint:
                     await send_stream(asked, response, opening, self._draining)
             response.end_stream(FINISH)  # a client that has it finds its place free
         except SlipstreamError as error:
+            self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
             raise
 

@@ -26,7 +26,8 @@ def connection_to(host: str, port: int, context: ssl.SSLContext | None, timeout_
     """context: for https, with the authorities that are trusted. Raises NotMeasured when there is no connection; a
     certificate that is not accepted is part of what is measured."""
     try:
-        address, dns_ms = _address(host, port)
+        addresses, dns_ms = _addresses(host, port)
+        address = _reachable(addresses, timeout_s)
         connects_ms: list[float] = []
         secured: list[Tls] = []
         for _ in range(TRIES):
@@ -47,14 +48,26 @@ def connection_to(host: str, port: int, context: ssl.SSLContext | None, timeout_
     )
 
 
-def _address(host: str, port: int) -> tuple[tuple[str, int], float | None]:
-    """The first of the name's addresses, and how long the look-up took."""
+def _addresses(host: str, port: int) -> tuple[list[tuple[str, int]], float | None]:
+    """The name's addresses, as the system orders them, and how long the look-up took."""
     try:
-        return (str(ipaddress.ip_address(host)), port), None
+        return [(str(ipaddress.ip_address(host)), port)], None
     except ValueError:
         began_s = time.perf_counter()
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return (str(found[0][4][0]), port), (time.perf_counter() - began_s) * 1e3
+        return [(str(each[4][0]), port) for each in found], (time.perf_counter() - began_s) * 1e3
+
+
+def _reachable(addresses: list[tuple[str, int]], timeout_s: float) -> tuple[str, int]:
+    """The first that takes a connection, as clients choose it. Raises OSError, of the last."""
+    for position, address in enumerate(addresses, 1):
+        try:
+            socket.create_connection(address, timeout_s).close()
+            return address
+        except OSError:
+            if position == len(addresses):
+                raise
+    raise OSError("the name has no address")
 
 
 def _handshake(plain: socket.socket, host: str, context: ssl.SSLContext) -> Tls:

@@ -1,4 +1,4 @@
-"""One audit: the connection, then streams at two paces, then a silence where one is asked for."""
+"""One audit: the connection, a silence where one is asked for, streams of one event, streams at two paces."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ async def measure(url: str, key: str, plan: Plan, ca_file: str | None = None) ->
         return measured  # whoever that is, they do not get the key
     # of its own: the one above has offered HTTP/2, which this client does not speak
     async with AuditClient(str(base).rstrip("/"), key, name, _context(ca_file) if secure else None) as client:
+        # first: a gateway that allows no silence so long says so before anybody has waited
+        idle = await client.stream(IDLE_EVENTS, round(plan.idle_s * 1e3)) if plan.idle_s else None
         short = [await client.stream(1, plan.slow_interval_ms) for _ in range(plan.short_requests)]
         slow = await _undisturbed(client, plan.slow_events, plan.slow_interval_ms, plan.tries)
         fast = await _undisturbed(client, plan.fast_events, plan.fast_interval_ms, plan.tries)
-        idle = await client.stream(IDLE_EVENTS, round(plan.idle_s * 1e3)) if plan.idle_s else None
     return msgspec.structs.replace(measured, short=tuple(short), slow=slow, fast=fast, idle=idle)
 
 

@@ -76,6 +76,8 @@ def pattern_of(slow: Timing, fast: Timing, slow_ms: float, fast_ms: float, round
         return Pattern.PROMPT
     if _largest(fast) >= WHOLE:
         return Pattern.BUFFERED
+    if not fast.regular:
+        return Pattern.PROMPT  # but for the network's jitter, which the evidence has in its delays
     if _by_round_trip(fast.period_ms, round_trip_ms):
         return Pattern.NAGLE
     if slow.delay_ms(0.8) > FLUSH_DELAY * fast.period_ms:

@@ -17,6 +17,8 @@ from slipstream.stream_audit.measured import Received, Stall, Stream
 JOINED_PART = 0.25
 """An event that arrives within this part of the time it was sent after its predecessor has been held back, or its
 predecessor has."""
+REGULAR, REGULAR_PART = 0.3, 0.6
+"""So near to the median a period is like it, and so many of them have to be."""
 STALL_PART = 0.25
 """A stall of the client that is longer than this part of the pace can make events seem joined."""
 
@@ -65,8 +67,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def period_ms(self) -> float:
         """The median time from one group of several events to the next; 0 when there are not two."""
-        moments = [group.arrived_s for group in self._complete]
-        return median([(later - earlier) * 1e3 for earlier, later in pairwise(moments)]) if len(moments) > 1 else 0.0
+        return median(self._periods_ms) if self._periods_ms else 0.0
+
+    @property
+    def regular(self) -> bool:
+        """Most groups follow the one before after about the same time: jitter makes groups, too, but not such."""
+        usual_ms = self.period_ms
+        near = sum(abs(period_ms - usual_ms) <= REGULAR * usual_ms for period_ms in self._periods_ms)
+        return bool(self._periods_ms) and near >= REGULAR_PART * len(self._periods_ms)
+
+    @property
+    def _periods_ms(self) -> list[float]:
+        return [(later.arrived_s - earlier.arrived_s) * 1e3 for earlier, later in pairwise(self._complete)]
 
     @property
     def _complete(self) -> list[Group]:

@@ -31,6 +31,7 @@ NOT_RUN_HERE = {
     ("deploy.md", "it changes /opt, /etc and the accounts of the machine"): 1,
     ("deploy.md", "needs a Docker daemon"): 1,
     ("deploy.md", "needs systemd"): 1,
+    ("network.md", "needs a gateway at the other end of a network"): 1,
     ("real-engines.md", "needs SGLang"): 1,
     ("real-engines.md", "needs llama.cpp"): 1,
     ("real-engines.md", "needs vLLM"): 1,

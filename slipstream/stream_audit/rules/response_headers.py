@@ -21,12 +21,14 @@ def judge(measured: Measured) -> Verdict:
     """By what the gateway says it sent, in the stream itself."""
     lost: dict[str, None] = {}
     changed: dict[str, None] = {}
+    looked_for: dict[str, None] = {}
     streams = [stream for stream in measured.streams if stream.opening is not None]
     for stream in streams:
         assert stream.opening is not None
         for name, sent in stream.opening.headers.items():
             if name in FOR_PROXIES:
                 continue
+            looked_for[name] = None
             if name not in stream.headers:
                 lost[name] = None
             elif name not in PROXIES_OWN and stream.headers[name] != sent:
@@ -36,4 +38,4 @@ def judge(measured: Measured) -> Verdict:
     if lost or changed:
         told = [f"{verb}: {', '.join(names)}" for verb, names in (("Lost", lost), ("Changed", changed)) if names]
         return finding(CHECK, "headers_lost" if lost else "headers_changed", "; ".join(told) + ".", FIX)
-    return clear(CHECK, f"all of {', '.join(sorted(streams[0].opening.headers))} came" if streams[0].opening else "")
+    return clear(CHECK, f"all came as they were sent: {', '.join(looked_for)}")

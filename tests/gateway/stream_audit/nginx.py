@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -17,15 +18,16 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import write_certificate
-from tests.deployment import free_port
+from tests.deployment import ROOT, free_port
 
 GUARD_S = 30.0
 KEPT = 'proxy_http_version 1.1; proxy_set_header Connection "";'
 """What every server has that does not do without: connections to the gateway are kept."""
+GUIDE = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "docs" / "guides" / "network.md").read_text(), re.M | re.S)
+"""What the guide to the network recommends, whole."""
 GZIP = "gzip on; gzip_types text/event-stream; gzip_min_length 0;"
 SERVERS: Mapping[str, tuple[str, str]] = {
     # name: what the server has, what its location has
-    "good": ("", f"{KEPT} proxy_buffering off;"),
     "honouring": ("", f"{KEPT} proxy_buffering on;"),  # but for answers that say X-Accel-Buffering: no
     # What comes in HTTP/1.1's chunks nginx passes on as soon as they are whole, whatever proxy_buffering says.
     "buffering": ("", "proxy_http_version 1.0; proxy_buffering on; proxy_ignore_headers X-Accel-Buffering;"),
@@ -44,7 +46,8 @@ SERVERS: Mapping[str, tuple[str, str]] = {
     "tls": ("", f"{KEPT} proxy_buffering off;"),
     "old_tls": ("ssl_protocols TLSv1.2;", f"{KEPT} proxy_buffering off;"),
 }
-SECURE = frozenset({"tls", "old_tls"})
+RECOMMENDED = "guide"
+SECURE = frozenset({RECOMMENDED, "tls", "old_tls"})
 CONFIG = """
 daemon off;
 worker_processes 1;
@@ -82,6 +85,11 @@ class Nginx:
         return f"http{'s' if server in SECURE else ''}://127.0.0.1:{self._ports[server]}"
 
 
+def server_closes(location: str) -> bool:
+    """Its connections to the gateway are for one request each."""
+    return 'Connection ""' not in location
+
+
 def program() -> str:
     """nginx, wherever it is. Skips the test."""
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
@@ -95,7 +103,7 @@ def program() -> str:
 @contextlib.asynccontextmanager
 async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
     """In front of the gateway on this port; gone at the end."""
-    path = program()
+    path, (guide,) = program(), GUIDE
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
     write_certificate(certificate_file, key_file)
@@ -105,7 +113,7 @@ async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
         SERVER.format(
             name=name,
             gateway=gateway_port,
-            kept="keepalive 8;" if KEPT in location else "",
+            kept="" if server_closes(location) else "keepalive 8;",
             port=ports[name],
             tls=tls if name in SECURE else "",
             server=server,
@@ -113,9 +121,18 @@ async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
         )
         for name, (server, location) in SERVERS.items()
     )
+    ports[RECOMMENDED] = free_port()
+    for theirs, ours in (
+        ("127.0.0.1:8000", f"127.0.0.1:{gateway_port}"),
+        ("listen 443", f"listen 127.0.0.1:{ports[RECOMMENDED]}"),
+        ("/etc/nginx/tls/fullchain.pem", str(certificate_file)),
+        ("/etc/nginx/tls/privkey.pem", str(key_file)),
+    ):
+        assert theirs in guide, "the guide's example has changed: so must this"
+        guide = guide.replace(theirs, ours)
     config = folder / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""  # its own user may not enter our folder
-    config.write_text(CONFIG.format(folder=folder, servers=servers, user=user))
+    config.write_text(CONFIG.format(folder=folder, servers=servers + guide, user=user))
     process = await asyncio.create_subprocess_exec(path, "-p", str(folder), "-c", str(config), "-e", "stderr")
     try:
         async with asyncio.timeout(GUARD_S):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import pairwise
 from typing import Any
 
 import aiohttp
 import msgspec
+import psycopg
 import pytest
 
 from contracts.stream_audit import PATH, AuditEvent
@@ -16,7 +18,7 @@ from tests.gateway.slow_platform import GUARD_S, SlowPlatform
 LONG = {"events": "2", "interval_ms": "60000"}
 
 
-def asked(platform: SlowPlatform, key: str = "", headers: dict[str, str] | None = None, **query: Any) -> Any:
+def asked(platform: SlowPlatform, key: str = "", headers: Any = None, **query: Any) -> Any:
     return platform.session.get(
         platform.url + PATH,
         params={name: str(value) for name, value in query.items()},
@@ -80,6 +82,8 @@ async def test_what_is_out_of_bounds_is_refused_by_name(
 ) -> None:
     async with asked(platform, **query) as response:
         assert await refusal(response) == (400, code, param)
+        row = await platform.trace(response.headers["x-request-id"])
+    assert (row["endpoint"], row["status"], row["error_code"]) == ("stream_audit", 400, code)
 
 
 async def test_nobody_without_a_key_has_one(platform: SlowPlatform) -> None:
@@ -122,6 +126,23 @@ async def test_it_is_one_request_of_the_keys_limits_and_no_tokens(platform: Slow
     assert max(requests) - min(requests) <= 2
     assert requests[0] < 1_000_000
     assert set(tokens) == {100_000_000}
+
+
+async def test_a_limit_refuses_it_as_it_refuses_a_completion(platform: SlowPlatform, postgres_url: str) -> None:
+    minted = await platform.add_key()
+    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as database:
+        database.execute(
+            "UPDATE gateway.limits SET requests_per_minute = 1 WHERE subject_id ="
+            " (SELECT id FROM gateway.api_keys WHERE hash = %s)",
+            [minted.hash],
+        )
+    async with asked(platform, minted.secret, events=1) as response:
+        await response.read()
+        assert response.headers["x-ratelimit-remaining-requests"] == "0"
+    async with asked(platform, minted.secret, events=1) as response:
+        assert (await refusal(response))[:2] == (429, "rate_limit_exceeded")
+        assert response.headers["x-ratelimit-limit-requests"] == "1"
+        assert 0 < int(response.headers["retry-after"]) <= 60
 
 
 async def test_it_is_counted_by_its_own_name(platform: SlowPlatform) -> None:

@@ -28,6 +28,19 @@ def direct(sent_s: Sequence[float], noise: random.Random) -> list[float]:
     return arrived
 
 
+def jittery(mean_s: float) -> Network:
+    """As a bad wireless link: each event may be late, and those behind it wait."""
+
+    def pass_on(sent_s: Sequence[float], noise: random.Random) -> list[float]:
+        arrived: list[float] = []
+        for moment_s in sent_s:
+            late_s = noise.expovariate(1 / mean_s)
+            arrived.append(max(moment_s + late_s, arrived[-1] if arrived else 0.0))
+        return arrived
+
+    return pass_on
+
+
 def whole(sent_s: Sequence[float], noise: random.Random) -> list[float]:
     """Everything at the end."""
     return [sent_s[-1] + 0.02] * len(sent_s)

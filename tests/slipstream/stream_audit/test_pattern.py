@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from slipstream.stream_audit.pattern import Pattern, pattern_of
 from slipstream.stream_audit.rules import delivery
 from slipstream.stream_audit.timing import timing_of
 from slipstream.stream_audit.verdict import Outcome
-from tests.slipstream.stream_audit.networks import PLAN, buffer, direct, flush, measured, nagle, stream, whole
+from tests.slipstream.stream_audit.networks import PLAN, buffer, direct, flush, jittery, measured, nagle, stream, whole
 
 SEEDS = st.integers(0, 2**32)
 FEW = settings(max_examples=60, deadline=None)
@@ -89,10 +90,8 @@ def test_what_either_clock_shows_does_not_matter(seed: int, skew_s: float) -> No
     assert abs(ours.delay_ms(0.5) - theirs.delay_ms(0.5)) < 0.01
 
 
-@FEW
-@given(SEEDS, st.floats(0.1, 0.8))
-def test_a_client_that_did_not_run_is_no_fault_of_the_network(seed: int, part: float) -> None:
-    """What came while it did not run is left out; when that is most of it, nothing is said."""
+def interrupted(seed: int, part: float) -> Measured:
+    """Seen by a client that did not run for this part of the time."""
     noise = random.Random(seed)
     stalls: list[Stall] = []
     now_s = 1.0
@@ -101,21 +100,34 @@ def test_a_client_that_did_not_run_is_no_fault_of_the_network(seed: int, part: f
         stalls.append(Stall(now_s, now_s + lasts_s))
         now_s += lasts_s / part
 
-    def late(sent_s: object, _: random.Random) -> list[float]:
-        arrived = direct(sent_s, _)  # type: ignore[arg-type]
-        return [
-            next((stall.until_s for stall in stalls if stall.from_s <= at_s <= stall.until_s), at_s) for at_s in arrived
-        ]
+    def late(sent_s: Sequence[float], noise: random.Random) -> list[float]:
+        arrived = direct(sent_s, noise)
+        return [next((each.until_s for each in stalls if each.from_s <= at <= each.until_s), at) for at in arrived]
 
-    more = {
-        "slow": stream(late, PLAN.slow_events, PLAN.slow_interval_ms, seed, stalls=tuple(stalls)),
-        "fast": stream(late, PLAN.fast_events, PLAN.fast_interval_ms, seed, stalls=tuple(stalls)),
-    }
-    assert delivery.judge(measured(direct, seed, **more)).outcome is not Outcome.FINDING
-    blamed = {name: msgspec.structs.replace(each, stalls=()) for name, each in more.items()}
-    timing = timing_of(blamed["fast"])
-    assert timing.excused == 0
-    assert timing.joined >= timing_of(more["fast"]).joined
+    slow = stream(late, PLAN.slow_events, PLAN.slow_interval_ms, seed, stalls=tuple(stalls))
+    fast = stream(late, PLAN.fast_events, PLAN.fast_interval_ms, seed, stalls=tuple(stalls))
+    return measured(direct, seed, slow=slow, fast=fast)
+
+
+@FEW
+@given(SEEDS, st.floats(0.1, 0.9))
+def test_a_client_that_did_not_run_is_no_fault_of_the_network(seed: int, part: float) -> None:
+    """What came while it did not run is left out; when that is most of it, nothing is said."""
+    assert delivery.judge(interrupted(seed, part)).outcome is not Outcome.FINDING
+
+
+def test_without_its_own_stalls_a_busy_client_would_blame_the_network() -> None:
+    audit = interrupted(1, 0.9)
+    assert audit.slow is not None
+    assert audit.fast is not None
+    blind = [msgspec.structs.replace(each, stalls=()) for each in (audit.slow, audit.fast)]
+    assert delivery.judge(measured(slow=blind[0], fast=blind[1])).outcome is Outcome.FINDING
+
+
+@FEW
+@given(SEEDS, st.floats(0.001, 0.015))
+def test_jitter_is_no_pattern(seed: int, mean_s: float) -> None:
+    assert pattern(measured(jittery(mean_s), seed)) is Pattern.PROMPT
 
 
 def test_a_gateway_too_busy_to_keep_its_pace_is_not_measured_by() -> None:
