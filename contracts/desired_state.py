@@ -53,6 +53,10 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     fim_healing: bool = False
     """A gap's cursor within a word: the prompt ends before the word, and the output is made to begin with what is typed
     of it (token healing). Needs the model's `tokenizer`, a byte-level one, and engines that can: driver `embedded`."""
+    fim_warm_up: bool = True
+    """After a gap was answered, its prompt as it will be once the completion is accepted and Enter pressed is computed
+    while the replica has nothing else to do, unbilled. Takes effect where that saves much: with a tokenizer that lays
+    the suffix out behind the prefix and the half-typed line behind both. false: nothing is computed ahead."""
     fim_rendered: Literal["parse", "pass"] = "parse"
     """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
     `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any
