@@ -54,6 +54,10 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The prompt of a gap ends before the word that the cursor is in, and the output is made to begin with what is
     typed of it (token healing), where the model has a `tokenizer`, a byte-level one, and its engines can: driver
     `embedded`."""
+    fim_warm_up: bool = True
+    """After a gap was answered, its prompt as it will be once the completion is accepted and Enter pressed is computed
+    while the replica has nothing else to do, unbilled. Takes effect where that saves much: with a tokenizer that lays
+    the suffix out behind the prefix and the half-typed line behind both. false: nothing is computed ahead."""
     fim_rendered: Literal["parse", "pass"] = "parse"
     """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
     `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any

@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+BACKGROUND_PRIORITY = -1_000
+"""Of what nobody waits for."""
+
 
 class Tier(StrEnum):
     """The two promises a deployment makes."""
@@ -94,6 +97,7 @@ class Generation(msgspec.Struct, frozen=True):
     include_usage: bool = False
     """The client asked for the usage event at the end of its stream."""
     priority: int = 0
+    """For the engine: higher first; below 0: nobody waits for it, and whoever comes goes before it."""
     cache_salt: str = ""
     """Keeps one tenant's prefix cache apart from another's; set by the gateway, never by the client."""
 

@@ -162,23 +162,28 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         await follower.settled()
         await router.wait_connected(ROUTER_ON_START_S)
 
+        file_metrics = FileMetrics(registry)
+        pipeline = RequestPipeline(
+            config,
+            limiter,
+            RequestCosts(prices),
+            journal,
+            router,
+            connections,
+            catalog.driver,
+            idle_timeouts,
+            metrics,
+            traces,
+            FileHistory(file_metrics, catalog.kv_objective),
+            supersession,
+            file_metrics,
+        )
+        stack.push_async_callback(pipeline.stop)
+
         yield Services(
             keyring=keyring,
             catalog=catalog,
-            pipeline=RequestPipeline(
-                config,
-                limiter,
-                RequestCosts(prices),
-                journal,
-                router,
-                connections,
-                catalog.driver,
-                idle_timeouts,
-                metrics,
-                traces,
-                FileHistory(FileMetrics(registry), catalog.kv_objective),
-                supersession,
-            ),
+            pipeline=pipeline,
             admin=admin,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),

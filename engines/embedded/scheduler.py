@@ -65,21 +65,27 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, then chunks of prompts, then new sequences."""
+        """The work of the next step: sequences that generate first, then chunks of prompts, then new sequences, then
+        prompts that nobody waits for."""
         plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
         preemptions = self.preemptions
         generating = [sequence for sequence in self.running if sequence.pending == 1]
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
+        in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
         self._cut_drafts(generating, budget)
         for sequence in [*generating, *catching_up]:
-            if budget and sequence.running:  # an earlier one may have preempted it
+            # an earlier one may have preempted it
+            if budget and sequence.running and sequence not in in_background:
                 budget -= self._give(sequence, budget, works, plan)
         # pages freed by a preemption are for those that run: admitting now would only preempt again
         preempted = self.preemptions != preemptions
         while budget and not preempted and (admitted := self._admit(plan)) is not None:
             budget -= self._give(admitted, budget, works, plan)
+        for sequence in in_background:  # nobody waits for them: they get what newcomers leave
+            if budget and sequence.running:
+                budget -= self._give(sequence, budget, works, plan)
         plan.works = [Work(s, tokens, len(s.drafts), self._fork(s, tokens)) for s, tokens in works.items()]
         return plan
 

@@ -51,6 +51,15 @@ class FileMetrics:
             ["pool"],
             registry=registry,
         )
+        self._warm_ups = functools.cache(
+            Counter(
+                "slipstream_warm_ups",
+                "Prompts computed ahead of a file's next line, by model and outcome: computed, superseded (by a"
+                " keystroke, or whoever was given the replica), refused (the replica was not idle), failed.",
+                ["model", "outcome"],
+                registry=registry,
+            ).labels
+        )
         self._of_pool = functools.cache(self._made_for)
 
     def prefilled_again(self, model: str, tokens: int) -> None:
@@ -64,6 +73,10 @@ class FileMetrics:
         self._objective.labels(pool).set(objective.share)
         if gap_s <= objective.within_s:
             survived[kv].inc()
+
+    def warmed_up(self, model: str, outcome: str) -> None:
+        """A prompt was to be computed ahead, and this came of it."""
+        self._warm_ups(model, outcome).inc()
 
     def _made_for(self, pool: str) -> dict[Kv, Counter]:
         """All three, so that none is missing where a share of them is asked for."""

@@ -47,12 +47,21 @@ class Attempt:
     tracker: UsageTracker
     """Notes what these tell of usage; set by `begin`."""
 
-    def __init__(self, request: InferenceRequest, client: Client, number: int, failed_on: tuple[str, ...] = ()) -> None:
-        """failed_on: replicas on which earlier attempts of the request failed."""
+    def __init__(
+        self,
+        request: InferenceRequest,
+        client: Client,
+        number: int,
+        failed_on: tuple[str, ...] = (),
+        idle_replica: str = "",
+    ) -> None:
+        """failed_on: replicas on which earlier attempts of the request failed. idle_replica: the only one that will do,
+        for an attempt that nobody waits for and nobody pays."""
         self.request = request
         self.client = client
         self.number = number
         self.failed_on = failed_on
+        self.idle_replica = idle_replica
         self.engine_request_id = engine_request_id(request.request_id, number)
         generation = request.generation
         self.opened = Opened(
@@ -110,6 +119,8 @@ class Attempt:
         What the customer ended, or the request itself, is paid for as far as the engine got, its prompt included. What
         the engine broke off is paid for as far as it was sent on: a whole answer reached nobody.
         """
+        if self.idle_replica:
+            return False
         if self.finish is Finish.COMPLETE:
             return True
         if self.finish is Finish.CLIENT_GONE or isinstance(self._error, RequestError):
@@ -171,6 +182,7 @@ class Attempt:
             excluded_replicas=self.failed_on,
             session_id=f"{organization_id}:{prepared.session}" if prepared.session else "",
             affinity=prepared.file,
+            idle_replica=self.idle_replica,
         )
 
     def placed(self, engine: Engine) -> Placed:

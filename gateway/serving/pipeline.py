@@ -37,6 +37,7 @@ from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.limits.refusal import CounterReached
+from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
@@ -47,6 +48,7 @@ from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
+from gateway.serving.warm_ups import WarmUps
 from gateway.typing.flight import SUPERSEDED, Superseded
 from gateway.typing.supersession import Supersession
 from gateway.wire.errors import Headers
@@ -75,6 +77,7 @@ class RequestPipeline:
         traces: TraceLog,
         files: FileHistory,
         supersession: Supersession,
+        file_metrics: FileMetrics,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -89,12 +92,18 @@ class RequestPipeline:
         self._files = files
         self._supersession = supersession
         self._full_engines = FullEngines()
+        self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
+
+    async def stop(self) -> None:
+        """End what no client waits for."""
+        await self._warm_ups.stop()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
         wait = Wait()
         self._idle_timeouts.add(wait)
         self._metrics.began(request.tier)
+        self._warm_ups.typed(request.prepared)
         try:
             async with ClientWatch(connection) as watch:
                 with self._supersession.flight(request.request_id, request.keystroke) as flight:
@@ -152,7 +161,10 @@ class RequestPipeline:
         for number in range(self._config.max_attempts):
             attempt = Attempt(request, client, number, failed_on)
             try:
-                return await self._attempt(attempt)
+                closing = await self._attempt(attempt)
+                if request.superseded_by is None:
+                    self._warm_ups.answered(attempt)
+                return closing
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
                 if attempt.first_event_seen or attempt.engine is None:
                     raise failure or error from None
@@ -171,6 +183,7 @@ class RequestPipeline:
                 lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
+            self._warm_ups.placed(lease.engine.replica_id)
             attempt.placing = self._files.placing(request.prepared)
             try:
                 self._journal.placed(attempt.placed(lease.engine))
@@ -205,6 +218,25 @@ class RequestPipeline:
                 request.ran = True
             if attempt.billed:
                 self._metrics.observe_usage(request.tier, attempt.usage)
+            await self._journal.closed(attempt.closed())
+
+    async def _compute_ahead(self, attempt: Attempt) -> None:
+        """Have an engine compute a prompt that nobody waits for: in the books, and on nobody's bill. A refusal by the
+        router leaves nothing. Raises SlipstreamError."""
+        lease = await self._router.acquire(attempt.lease_request(deadline_s=0.0))
+        try:
+            self._journal.opened(attempt.opened)
+            self._journal.placed(attempt.placed(lease.engine))
+            await self._generate(attempt, lease.engine)
+            attempt.status = 200
+        except SlipstreamError as error:
+            attempt.failed(error)
+            attempt.error_code, attempt.status = error.code, attempt.request.wire_format.error_status(error)
+            raise
+        finally:
+            self._router.release(
+                LeaseEnd(lease.lease_id, attempt.finish, attempt.engine_usage, engine_fault=attempt.engine_fault)
+            )
             await self._journal.closed(attempt.closed())
 
     async def _generate(self, attempt: Attempt, engine: Engine) -> bytes:

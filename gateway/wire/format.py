@@ -60,6 +60,11 @@ class Transcoder(Protocol):
         ...
 
     @property
+    def text(self) -> str | None:
+        """The same text itself; None: not kept."""
+        ...
+
+    @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
         ...

@@ -67,7 +67,7 @@ async def prepare_fill(
         stream=asked.stream,
         include_usage=asked.include_usage,
         session=asked.session,
-        file=file_identity(salt, asked.session, asked.path, asked.prefix),
+        file=file_identity(salt, asked.session, asked.path, gap.prefix),
         warm_up=asked.warm_up,
         typed=not asked.warm_up,
         language=language,

@@ -112,6 +112,11 @@ class _Transcoder:
         """Of the text as far as the client has it; all of it after `finish`."""
         return sum(map(len, self._parts))
 
+    @property
+    def text(self) -> str:
+        """The same text itself."""
+        return "".join(self._parts)
+
     def _read(self, data: bytes) -> str:
         """What of the text may be sent now."""
         return "".join([self._event(decoded(payload)) for payload in self._splitter.feed(data) if payload != b"[DONE]"])

@@ -89,6 +89,11 @@ class _Several:
         """Of the first one."""
         return self._each[0].characters
 
+    @property
+    def text(self) -> str:
+        """Of the first one."""
+        return self._each[0].text
+
     def feed(self, data: bytes) -> bytes:
         """What may be sent at once, whosever it is."""
         return b"".join([self._event(payload) for payload in self._splitter.feed(data) if payload != b"[DONE]"])

@@ -98,6 +98,12 @@ class Collector:
         return None if first is None or self._best_of is not None else first.characters
 
     @property
+    def text(self) -> str | None:
+        """Likewise."""
+        first = self._choices.get(0)
+        return None if first is None or self._best_of is not None else first.text
+
+    @property
     def finished(self) -> bool:
         """Every choice has its finish_reason."""
         return sum(1 for choice in self._choices.values() if choice.finish_reason) >= self._expected

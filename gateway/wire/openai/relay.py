@@ -34,6 +34,8 @@ class Relay:
     `final` instead: they are sent only once the books are closed.
     """
 
+    text = None
+    """Sent on undecoded."""
     __slots__ = (
         "_choices",
         "_finished_choices",

@@ -52,8 +52,13 @@ class WholeChoice:
 
     @property
     def characters(self) -> int:
-        """Of its text, or of the message's content; a code point is one."""
-        return len(self._texts.get("content" if self._chat else "text", b"").decode())
+        """Of `text`; a code point is one."""
+        return len(self.text)
+
+    @property
+    def text(self) -> str:
+        """Its text, or the message's content."""
+        return self._texts.get("content" if self._chat else "text", b"").decode()
 
     def add(self, part: dict[str, Any]) -> None:
         """An event's entry for this choice."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.generation import BACKGROUND_PRIORITY
 from engines.embedded.engine import Engine
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
@@ -57,6 +58,32 @@ def test_joining_and_leaving_at_any_step_changes_nothing(tiny_model: Path) -> No
         expected = alone(tiny_model, one)
         got = ids(results.get(one.rid, []))
         assert got == (expected[: len(got)] if one.rid in aborted else expected)
+
+
+def test_a_prompt_that_nobody_waits_for_gets_what_newcomers_leave(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=16, ageing_s=0.001)
+    engine.submit(request("background", range(5, 205), max_tokens=1, priority=BACKGROUND_PRIORITY))
+    engine.step()
+    engine.submit(request("newcomer", prompts(1, seed=9)[0][:16] or [5], max_tokens=1))
+    first = [delta.rid for delta in engine.step()]
+    assert first == ["newcomer"], "its prompt is one step's budget"
+    assert {rid for rid, _ in drain(engine)} == {"background"}
+
+
+def test_what_comes_later_does_not_change_a_prompt_in_the_background(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=24)
+    first = request("background", [7, *range(5, 150)], logprobs=0, max_tokens=8, priority=BACKGROUND_PRIORITY)
+    engine.submit(first)
+    deltas: dict[str, list[Delta]] = {}
+    for one in [None, *greedy(6)]:
+        if one is not None:
+            engine.submit(one)
+        for delta in engine.step():
+            deltas.setdefault(delta.rid, []).append(delta)
+    for (rid, _), rest in drain(engine).items():
+        deltas.setdefault(rid, []).extend(rest)
+    for one in [first, *greedy(6)]:
+        assert ids(deltas[one.rid]) == alone(tiny_model, one)
 
 
 def test_preempted_sequences_are_recomputed_to_the_same_text(tiny_model: Path) -> None:

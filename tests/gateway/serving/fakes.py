@@ -88,11 +88,11 @@ class FakeJournal:
 
 
 class FakeRouter:
-    """Grants the engines in turn, those excluded left out."""
+    """Grants the first engine that is not excluded; the one that is named where only that will do."""
 
     def __init__(self, faults: Faults, engines: tuple[Engine, ...]) -> None:
         self._faults = faults
-        self._engines = engines
+        self.engines = engines
         self.asks: list[LeaseRequest] = []
         self.granted: Counter[str] = Counter()
         self.ends: list[LeaseEnd] = []
@@ -101,7 +101,9 @@ class FakeRouter:
     async def acquire(self, ask: LeaseRequest) -> Lease:
         self.asks.append(ask)
         await self._faults.wait_at("acquire")
-        engine = next((one for one in self._engines if one.replica_id not in ask.excluded_replicas), None)
+        engine = next((one for one in self.engines if one.replica_id not in ask.excluded_replicas), None)
+        if ask.idle_replica:
+            engine = next(one for one in self.engines if one.replica_id == ask.idle_replica)
         if engine is None:
             raise NoEngine("No engine is left for this model.", retry_after_s=1)
         self.granted[ask.lease_id] += 1

@@ -82,6 +82,7 @@ class Harness:
         self.idle = IdleTimeouts()
         self.connections = EngineConnections(OneKey(""))
         self.config = msgspec.structs.replace(GatewayConfig(), **settings)
+        file_metrics = FileMetrics(self.registry)
         prices = PriceBook(None)
         prices.replace([PRICE])
         self.pipeline = RequestPipeline(
@@ -95,8 +96,9 @@ class Harness:
             self.idle,
             self.metrics,
             self.traces,
-            FileHistory(FileMetrics(self.registry), lambda _: KvObjective()),
+            FileHistory(file_metrics, lambda _: KvObjective()),
             Supersession(Digests(b"secret")),
+            file_metrics,
         )
         self._driver = places[0].driver if places else "sglang"
 
@@ -169,6 +171,7 @@ async def harness(engines: int = 2, driver: str = "sglang", **settings: Any) -> 
     try:
         yield running
     finally:
+        await running.pipeline.stop()
         await running.connections.close()
         async with asyncio.timeout(GUARD_S):
             for place in places:

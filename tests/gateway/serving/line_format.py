@@ -99,6 +99,7 @@ class Lines:
         self._splitter = EventSplitter()
         self.events = 0
         self.characters = 0
+        self.text = None
         self.text_seen = False
         self.finished = False
         self.error: SlipstreamError | None = None

@@ -1,0 +1,136 @@
+"""Has prompts computed before they are asked for: a file's next line, while the replica that holds the file is idle.
+
+One at a time for each replica, and beside nothing else there: the router grants it an idle replica or none. It gives
+way to whatever this gateway has to do: to the file's next keystroke, which may be another one than was thought, and to
+any request that is given the same replica. What an engine has computed by then stays in its cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
+from gateway.http.disconnect import ClientWatch
+from gateway.http.response import ResponseWriter
+from gateway.observability.file_metrics import FileMetrics
+from gateway.serving.attempt import Attempt, Client
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.request import Arrival, InferenceRequest
+from gateway.typing.flight import Flight
+from gateway.wire.fill.next_line import next_line, worth_computing
+from gateway.wire.prepared import Prepared
+
+logger = logging.getLogger(__name__)
+
+ENDPOINT = "warm_up"
+"""What journals and ledger name it by."""
+
+
+class WarmUps:
+    """Of one gateway. compute: has an engine compute an attempt's prompt, and keeps the books of it."""
+
+    def __init__(
+        self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, metrics: FileMetrics
+    ) -> None:
+        self._compute = compute
+        self._idle_timeouts = idle_timeouts
+        self._metrics = metrics
+        self._by_replica: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+        """With the file; those that give way are in it no longer."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """End what is under way; its books are closed when this returns."""
+        for replica_id in list(self._by_replica):
+            self._give_way(replica_id)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def typed(self, prepared: Prepared) -> None:
+        """A request has come: what was computed ahead for its file is in its way, or is what it asks for."""
+        if not prepared.file:
+            return
+        for replica_id, (file, _) in list(self._by_replica.items()):
+            if file == prepared.file:
+                self._give_way(replica_id)
+
+    def placed(self, replica_id: str) -> None:
+        """Somebody who waits was given this replica."""
+        if replica_id in self._by_replica:
+            self._give_way(replica_id)
+
+    def answered(self, attempt: Attempt) -> None:
+        """A request has its answer, and its engine nothing more to do for it."""
+        request, engine, text = attempt.request, attempt.engine, attempt.transcoder.text
+        if engine is None or text is None or not worth_computing(request.prepared, request.target):
+            return
+        if engine.replica_id in self._by_replica:
+            return
+        task = asyncio.create_task(self._run(request, text, engine.replica_id), name="warm-up")
+        self._by_replica[engine.replica_id] = request.prepared.file, task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _give_way(self, replica_id: str) -> None:
+        """Cancelled once only: a second time would interrupt its books."""
+        _, task = self._by_replica.pop(replica_id)
+        task.cancel()
+
+    async def _run(self, served: InferenceRequest, text: str, replica_id: str) -> None:
+        model, outcome = served.model, "failed"
+        try:
+            await self._compute_next_line(served, text, replica_id)
+            outcome = "computed"
+        except asyncio.CancelledError:
+            outcome = "superseded"
+        except (Overloaded, RouterUnavailable):
+            outcome = "refused"
+        except SlipstreamError as error:
+            logger.info("warm-up behind request %s: %s", served.request_id, error)
+        except Exception:
+            logger.exception("warm-up behind request %s failed", served.request_id)
+        finally:
+            known = self._by_replica.get(replica_id)
+            if known is not None and known[1] is asyncio.current_task():
+                del self._by_replica[replica_id]
+            self._metrics.warmed_up(model, outcome)
+
+    async def _compute_next_line(self, served: InferenceRequest, text: str, replica_id: str) -> None:
+        arrival = Arrival(served.wire_format, {})
+        ahead = await next_line(served.prepared, text, arrival.request_id, served.target)
+        request = InferenceRequest(arrival, served.key, served.target, ahead)
+        request.endpoint = ENDPOINT
+        wait = Wait()
+        self._idle_timeouts.add(wait)
+        try:
+            client = Client(_Unread(), ClientWatch(_Nobody()), wait, Flight(arrival.request_id, None))
+            await self._compute(Attempt(request, client, 0, idle_replica=replica_id))
+        finally:
+            self._idle_timeouts.remove(wait)
+
+
+class _Nobody:
+    """Who waits for a warm-up; never leaves."""
+
+    on_gone: Callable[[], None] | None = None
+    gone = False
+
+
+class _Unread(ResponseWriter):
+    """The answer to nobody."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.headers = []
+        self.status = 0
+        self.error = self.error_code = None
+
+    @property
+    def full(self) -> bool:
+        return False
+
+    async def drained(self) -> None:
+        """At once."""
