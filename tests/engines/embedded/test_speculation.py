@@ -12,6 +12,7 @@ from engines.embedded.engine import Engine
 from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.request import Request
+from engines.tokenizer.tokenizer import Tokenizer
 from speculative.config import SpeculationConfig
 from tests.engines.embedded.tiny import SHIPPED, finish, make_engine, request, text
 
@@ -62,6 +63,17 @@ def test_greedy_text_of_the_shipped_models_is_the_same(name: str) -> None:
     prompts = [[id_ for _ in range(12) for id_ in source.choice(words)] for _ in range(4)]
     wanted = [request(f"r{at}", prompt, max_tokens=60, logprobs=0) for at, prompt in enumerate(prompts)]
     engine = same(SHIPPED / name, *wanted, page_tokens=16)
+    assert engine.stats.accepted_drafts > 0
+
+
+def test_what_fills_a_gap_of_a_real_file_is_the_same() -> None:
+    """A completion quotes the file that stands around it."""
+    tokenizer = Tokenizer.load(SHIPPED / "slipstream-code")
+    text = Path(__file__).read_text()
+    cuts = [text.index(word) + 3 for word in ("expected, ", "source.randrange", "{key:")]
+    prompts = [tokenizer.fill_ids(text[:at][-2000:], text[at:][40:1040]) for at in cuts]
+    wanted = [request(f"r{n}", ids, max_tokens=48, stop_ids=tokenizer.end_ids) for n, ids in enumerate(prompts)]
+    engine = same(SHIPPED / "slipstream-code", *wanted, page_tokens=16, pages=512)
     assert engine.stats.accepted_drafts > 0
 
 
