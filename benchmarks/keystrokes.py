@@ -1,6 +1,7 @@
 """Typing sessions replayed through gateway, router and two engines: what a completion between two keystrokes costs.
 
     python -m benchmarks.keystrokes [--users 2] [--keys 60] [--files 4] [--without layout] [--sglang VENV SERVE]
+        [--plot FILE.svg] [--check]
 
 Users type real edits of Python files of 4,000 to 8,000 tokens (benchmarks/traces/python_edits.jsonl.xz) with a typist's
 pauses, each for `--keys` keys in each of `--files` files. Their editors ask at every pause of 75 ms for 24 tokens of
@@ -10,8 +11,8 @@ is shown 6,144 tokens, so that longer files need a window. Every user is a tenan
 
 `cold` is the first key in a file, `warm` every further one at the same place, `jump` the first one at another place of
 the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger has
-them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close to the engine's confirmed end, as the
-ledger has that.
+them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close, or its next request where that has
+superseded this one, to the engine's confirmed end, as the ledger has that.
 
 --without replays once more beside it with one lever off, or several times: layout (prefix, suffix, middle, with the
 whole prefix first), grid (the editor sends a window that slides), affinity (round robin), supersession, reuse (of
@@ -38,6 +39,7 @@ from benchmarks.bounds import add_check, tell
 from benchmarks.keystroke_sessions.editor import Asked, Editor, Endpoint
 from benchmarks.keystroke_sessions.edits import load
 from benchmarks.keystroke_sessions.figures import EDGES, Figures, figures
+from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import LEVERS, Row, sglang, slipstream
 
 OURS = "slipstream"
@@ -106,7 +108,8 @@ def missed(found: Figures) -> list[str]:
 def show(name: str, found: Figures) -> None:
     """A replay in a few lines."""
     print(
-        f"{name}: {found.requests} requests, {found.failed} failed, {found.superseded_share:.0%} superseded\n"
+        f"{name}: {found.requests} requests, {found.failed} failed, {found.superseded_share:.0%} superseded, "
+        f"{found.reused_share:.0%} answered from another's text\n"
         f"  prefilled again p50 {found.prefilled_again_p50}, p99 {found.prefilled_again_p99} tokens\n"
         f"  TTFT warm p50 {found.warm_ttft_p50_ms}, p99 {found.warm_ttft_p99_ms} ms; cold p50 {found.cold_ttft_p50_ms},"
         f" p99 {found.cold_ttft_p99_ms} ms\n"
@@ -126,6 +129,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without", action="append", default=[], choices=LEVERS)
     parser.add_argument("--sglang", nargs=2, metavar=("VENV", "SERVE"))
+    parser.add_argument("--plot", type=Path, help="draw what was prefilled again, as an SVG")
     add_check(parser)
     arguments = parser.parse_args()
     if arguments.sglang and not all(Path(each).exists() for each in arguments.sglang):
@@ -141,6 +145,8 @@ async def compare(arguments: argparse.Namespace) -> None:
         async with site_of(name, arguments) as site:
             results[name] = await replay(site, arguments.users, arguments.files, arguments.keys, arguments.seed)
         show(name, results[name])
+    if arguments.plot is not None:
+        arguments.plot.write_text(draw(results))
     ours = results.pop(OURS)
     line: dict[str, Any] = dict(ours.last_line)
     if results:

@@ -14,7 +14,7 @@ from benchmarks.keystroke_sessions.sites import Row
 WARM = (Kind.TYPED, Kind.LINE)
 """Keys whose prompt the engine has seen but for what they added. A jump is none: what stands behind the cursor comes
 first in the prompt."""
-EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 300, 1_000)
+EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 300, 1_000, 2_000, 4_000, 8_000)
 """Upper bounds of the histogram's bars, in tokens; the last bar is what lies above."""
 
 
@@ -37,7 +37,9 @@ class Figures(msgspec.Struct, frozen=True):
     cancel_p50_ms: float | None
     cancel_p99_ms: float | None
     superseded_share: float
-    """Of all requests: a newer one was sent, or their connection closed, before they had ended."""
+    """Of all requests: the gateway ended them for a newer one, or their editor did by closing the connection."""
+    reused_share: float
+    """Of all requests: they were answered from what another one had generated."""
     histogram: tuple[int, ...]
     """Keys by tokens prefilled again, by `EDGES`."""
 
@@ -61,7 +63,9 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
         for kind in Kind
     }
     warm = [each for kind in WARM for each in ttft[kind]]
-    superseded = sum(one.closed_at is not None or one.next_at is not None for one in asked)
+    seen = [(one, rows.get(one.id)) for one in asked]
+    superseded = sum(one.closed_at is not None or (row is not None and row.superseded) for one, row in seen)
+    reused = sum(row is not None and row.reused for _, row in seen)
     return Figures(
         requests=len(asked),
         failed=sum(one.status not in (0, 200) for one in asked),
@@ -78,6 +82,7 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
         cancel_p50_ms=_ms(quantile(cancels, 0.5)),
         cancel_p99_ms=_ms(quantile(cancels, 0.99)),
         superseded_share=round(superseded / max(len(asked), 1), 3),
+        reused_share=round(reused / max(len(asked), 1), 3),
         histogram=histogram(again),
     )
 
@@ -92,13 +97,17 @@ def prefilled_again(asked: Sequence[Asked], rows: Mapping[str, Row], kinds: Sequ
 
 
 def cancelled_s(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[float]:
-    """From an editor's close to the moment when the engine had confirmed the end, of those whose answer had not ended
-    before."""
-    return [
-        max(row.closed_at - one.closed_at, 0.0)
-        for one in asked
-        if one.closed_at is not None and (row := rows.get(one.id)) is not None and row.finish == "client_gone"
-    ]
+    """From the moment when nobody waited for an answer any more, an editor's close or its next request, to the engine's
+    confirmed end; of those that an engine had and that had not ended before."""
+    found = []
+    for one in asked:
+        row = rows.get(one.id)
+        if row is None or row.finish == "not_placed":
+            continue
+        since = one.closed_at if row.finish == "client_gone" else one.next_at if row.superseded else None
+        if since is not None:
+            found.append(max(row.closed_at - since, 0.0))
+    return found
 
 
 def histogram(values: Sequence[float]) -> tuple[int, ...]:

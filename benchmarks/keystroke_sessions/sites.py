@@ -45,7 +45,7 @@ ENGINE_NICE = 5
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A request in the ledger, and in the trace."""
+    """A request as the ledger has it, and the trace."""
 
     client_request_id: str
     prompt_tokens: int
@@ -54,6 +54,14 @@ class Row(msgspec.Struct, frozen=True):
     finish: str
     closed_at: float
     """The engine had confirmed the end: Unix time in seconds."""
+    replica_id: str = ""
+    superseded: bool = False
+    """The gateway has ended it for a newer one."""
+
+    @property
+    def reused(self) -> bool:
+        """It was answered without an engine, from what another request had generated."""
+        return self.finish == "complete" and not self.prompt_tokens and not self.superseded
 
 
 class Slipstream:
@@ -69,7 +77,7 @@ class Slipstream:
         return Endpoint((self._platform.url,), self._keys[user], MODEL, self._window)
 
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
-        """What the ledger has of these, by the editors' ids; requests that no engine was given have no row.
+        """What the ledger has of these, by the editors' ids; requests that were closed at once may have no row.
 
         Returns when all that were answered are there, and no other has come for `SHIPPED_S`.
         """
@@ -91,9 +99,10 @@ class Slipstream:
 
 ROWS = """
     SELECT client_request_id, prompt_tokens, cached_tokens, completion_tokens, finish,
-           extract(epoch FROM closed_at)::float8 AS closed_at
-      FROM gateway.usage_events JOIN gateway.request_traces USING (request_id)
-     WHERE client_request_id = ANY($1::text[]) AND finish <> 'not_placed'
+           extract(epoch FROM closed_at)::float8 AS closed_at, coalesce(replica_id, '') AS replica_id,
+           coalesce(trace.error_code = 'superseded', false) AS superseded
+      FROM gateway.usage_events JOIN gateway.request_traces AS trace USING (request_id)
+     WHERE client_request_id = ANY($1::text[])
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, load, places
 from benchmarks.keystroke_sessions.figures import figures, quantile
+from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import Row
 from benchmarks.keystrokes import missed
 
-EDITS = load()
+EDITS = load()[::4]
 
 
 def edit(before: str, after: str) -> Edit:
@@ -95,3 +97,10 @@ def test_a_goal_that_is_missed_is_told(name: str, value: float) -> None:
 def test_a_quantile_is_a_value_that_was_there() -> None:
     assert quantile([], 0.5) is None
     assert [quantile([3, 1, 2, 4], part) for part in (0.0, 0.5, 0.75, 0.99, 1.0)] == [1, 2, 3, 4, 4]
+
+
+def test_the_picture_has_a_line_for_each_replay_and_is_well_formed() -> None:
+    found = figures([asked("key", Kind.TYPED, 0.1)], {"key": row("key", 1)})
+    nothing = figures([], {})
+    drawn = ElementTree.fromstring(draw({"slipstream": found, "without layout": found, "nothing": nothing}))
+    assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 2
