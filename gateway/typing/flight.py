@@ -73,7 +73,8 @@ class Flight:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if task.uncancel() > 0:
-                raise
+            if task.uncancel() > 0:  # somebody else stops it too: that is for its next wait, where it can give back
+                task.uncancel()
+                task.cancel()
         else:
             task.uncancel()

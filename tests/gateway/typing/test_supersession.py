@@ -103,3 +103,25 @@ async def test_a_block_that_ends_without_waiting_again_is_not_cancelled_later() 
     task = asyncio.create_task(serve())
     assert await task == "books closed"
     assert task.cancelling() == 0
+
+
+async def test_a_block_that_has_ended_keeps_what_it_took_also_when_the_task_is_stopped_at_the_same_time() -> None:
+    flight, steps = Flight("1", None), []
+
+    async def serve() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with flight:
+            flight.supersede("2")
+            task.cancel()
+        steps.append("has what it took")
+        try:
+            await asyncio.sleep(0)
+        finally:
+            steps.append("gave it back")
+
+    task = asyncio.create_task(serve())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["has what it took", "gave it back"]
+    assert task.cancelling() == 1
