@@ -30,6 +30,7 @@ class Reason(Enum):
     TTFT = "ttft", "no engine would begin to answer in time"
     TPOT = "tpot", "running streams would wait too long for their next token"
 
+    # of what nobody waits for: no shed request, and in no metric
     NOT_IDLE = "not_idle", "the replica has other work, and nobody waits for this"
 
     # what refused it before its deadline
