@@ -18,6 +18,10 @@ from engines.embedded.sequence import Sequence
 from engines.embedded.waiting import WaitingQueue
 
 
+SHARE_BEHIND = 4
+"""One part in so many of a step is kept from the oldest prompt for those that come after it."""
+
+
 class Work(NamedTuple):
     """Compute the next `tokens` tokens of one sequence."""
 
@@ -65,8 +69,8 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, then chunks of prompts, then new sequences, then
-        prompts that nobody waits for."""
+        """The work of the next step: sequences that generate first, then the oldest prompt but for a share, which is for
+        new sequences and then the other prompts, the shortest first; and then prompts that nobody waits for."""
         plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
@@ -74,16 +78,26 @@ class Scheduler:
         generating = [sequence for sequence in self.running if sequence.pending == 1]
         catching_up = [sequence for sequence in self.running if sequence.pending > 1]
         in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
+        waited_for = [sequence for sequence in catching_up if sequence not in in_background]
         self._cut_drafts(generating, budget)
-        for sequence in [*generating, *catching_up]:
-            # an earlier one may have preempted it
-            if budget and sequence.running and sequence not in in_background:
-                budget -= self._give(sequence, budget, works, plan)
+        oldest, behind = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
+        # who has a few tokens to compute must not wait for the thousands of another
+        kept = self._config.max_batch_tokens // SHARE_BEHIND if behind or self.waiting else 0
+        for sequence in [*generating, *oldest]:
+            given = max(budget - kept, 0) if sequence in oldest else budget
+            if given and sequence.running:  # an earlier one may have preempted it
+                budget -= self._give(sequence, given, works, plan)
         # pages freed by a preemption are for those that run: admitting now would only preempt again
-        preempted = self.preemptions != preemptions
-        while budget and not preempted and (admitted := self._admit(plan)) is not None:
+        while budget and self.preemptions == preemptions and (admitted := self._admit(plan)) is not None:
             budget -= self._give(admitted, budget, works, plan)
-        for sequence in in_background:  # nobody waits for them: they get what newcomers leave
+        for sequence in behind:
+            if budget and sequence.running:
+                budget -= self._give(sequence, budget, works, plan)
+        for sequence in oldest:  # what they left
+            if budget and sequence in works:
+                budget += works.pop(sequence)
+                budget -= self._give(sequence, budget, works, plan)
+        for sequence in in_background:  # nobody waits for them: they get what is left
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
         plan.works = [Work(s, tokens, len(s.drafts), self._fork(s, tokens)) for s, tokens in works.items()]

@@ -148,3 +148,31 @@ def test_decodes_go_on_while_a_long_prompt_is_chunked(tiny_model: Path) -> None:
         steps += 1
         assert short.completion_tokens == steps + 1  # a token in every step
     assert steps == 100 // 7  # one token of each step's eight goes to the running stream
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=16)
+    engine.submit(request("long", prompt := [5 + at % 900 for at in range(200)], max_tokens=1))
+    engine.step()
+    (long,) = engine.scheduler.running
+    assert long.computed == 16, "alone it has the whole budget"
+    engine.submit(request("other long", reversed(prompt), max_tokens=1))
+    engine.step()
+    engine.submit(request("short", [7, 8, 9], max_tokens=1))
+    before = long.computed
+    assert [delta.rid for delta in engine.step()] == ["short"]
+    assert long.computed == before + 12, "three quarters"
+    engine.abort("other long")
+    before = long.computed
+    engine.step()
+    assert long.computed == before + 16
+
+
+def test_what_those_behind_leave_is_the_oldest_prompts(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=16)
+    engine.submit(request("long", [5 + at % 900 for at in range(200)], max_tokens=1))
+    engine.step()
+    (long,) = engine.scheduler.running
+    engine.submit(request("short", [7, 8], max_tokens=1))
+    assert [delta.rid for delta in engine.step()] == ["short"]
+    assert long.computed == 16 + 14
