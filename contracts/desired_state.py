@@ -73,6 +73,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """Which gaps the stop rules and the file's own line ends hold for: those of editors' APIs (`/infill`,
     `/completion`, `/v1/fim/completions`, `segments`), or `all`: those under `/v1/completions` and the engines route
     too."""
+    fim_reuse: bool = True
+    """A gap that a key asks for again while it is being filled shares that generation, and one that was typed on into
+    what the model wrote is answered with the rest of it. false: the model is asked every time."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 

@@ -102,6 +102,15 @@ class GatewayMetrics:
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
         )
+        self._reused = functools.cache(
+            counter(
+                "slipstream_generations_reused",
+                "Gaps answered from another request's generation, by tier and kind: shared (the same gap, being"
+                " filled), continued (typed on into what the model wrote); and abandoned, where that generation ended"
+                " early and an engine was asked after all.",
+                ["tier", "kind"],
+            ).labels
+        )
         self._autocomplete_events = functools.cache(
             counter(
                 "slipstream_autocomplete_events",
@@ -150,6 +159,10 @@ class GatewayMetrics:
     def aborted(self, cause: str, took_s: float) -> None:
         """An engine has confirmed that it generates no more."""
         self._aborts(cause).observe(took_s)
+
+    def reused(self, tier: str, kind: str) -> None:
+        """A request has read another's generation."""
+        self._reused(tier, kind).inc()
 
     def autocomplete_event(self, kind: str) -> None:
         """An editor has reported what became of a completion."""

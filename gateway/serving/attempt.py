@@ -11,7 +11,6 @@ from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestErr
 from contracts.generation import Generation
 from contracts.lease import Engine, LeaseRequest
 from contracts.usage import Finish, Outcome, Usage
-from engines.drivers.base import Driver
 from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
@@ -190,13 +189,12 @@ class Attempt:
         self.engine = engine
         return Placed(self.request.request_id, self.number, engine.replica_id, engine.url, engine.driver, engine.pool)
 
-    def begin(self, driver: Driver) -> None:
-        """Get ready to read the engine's answer. driver: of its dialect."""
+    def begin(self, *, salted_cache: bool, read_error: ReadError) -> None:
+        """Get ready to read the engine's answer. Both as of `Capabilities` and `Driver.error` of its dialect."""
         generation = self.request.generation
         choices = generation.choices
-        salted_cache = driver.capabilities.salted_cache
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
-        self.transcoder = transcoder_of(self.request, self.tracker, driver.error)
+        self.transcoder = transcoder_of(self.request, self.tracker, read_error)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""

@@ -41,10 +41,12 @@ from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
+from gateway.serving.continuations import Continuations
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
 from gateway.serving.full_engines import FullEngines
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.recording import End, Recording
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
@@ -92,6 +94,7 @@ class RequestPipeline:
         self._files = files
         self._supersession = supersession
         self._full_engines = FullEngines()
+        self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
 
     async def stop(self) -> None:
@@ -106,7 +109,10 @@ class RequestPipeline:
         self._warm_ups.typed(request.prepared)
         try:
             async with ClientWatch(connection) as watch:
-                with self._supersession.flight(request.request_id, request.keystroke) as flight:
+                with (
+                    self._continuations.joined(request) as shared_id,
+                    self._supersession.flight(request.request_id, request.keystroke, spared=shared_id) as flight,
+                ):
                     await self._answer(request, Client(response, watch, wait, flight))
         except ClientGone:
             response.error_code = response.error_code or "client_gone"
@@ -128,7 +134,7 @@ class RequestPipeline:
             if response.started:
                 response.end_stream(closing)
             else:
-                response.headers.append(_server_timing(request))
+                response.headers.append(request.server_timing)
                 response.whole(200, closing)
         except SlipstreamError as error:
             response.fail(error, _rate_headers(request, error))
@@ -174,11 +180,13 @@ class RequestPipeline:
         raise failure
 
     async def _attempt(self, attempt: Attempt) -> bytes:
-        """One entry in the journal, one lease."""
+        """One entry in the journal, one lease; none where another request's generation is the answer."""
         request, tier = attempt.request, attempt.request.generation.tier
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
         try:
+            if (shared := await self._continuations.follow(attempt)) is not None:
+                return shared
             async with attempt.client.flight:
                 lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
@@ -242,7 +250,9 @@ class RequestPipeline:
     async def _generate(self, attempt: Attempt, engine: Engine) -> bytes:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
         config, driver = self._config, self._driver(engine)
-        attempt.begin(driver)
+        attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)
+        if (recording := attempt.request.recording) is not None:
+            recording.begin_again()
         opening = self._connections.opening(
             engine.url,
             driver.generate(attempt.generation, engine.model),
@@ -253,6 +263,8 @@ class RequestPipeline:
         try:
             await self._forward(attempt, driver, opening)
             if attempt.transcoder.satisfied:
+                if recording is not None:
+                    recording.close(End.BROKEN if attempt.request.superseded_by else End.BY_RULE)
                 await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
             elif not attempt.transcoder.complete:
                 raise attempt.transcoder.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
@@ -260,6 +272,8 @@ class RequestPipeline:
                 await count(attempt, Finish.COMPLETE)
         except asyncio.CancelledError:
             attempt.finish = Finish.CLIENT_GONE
+            if recording is not None and recording.readings and recording.end is None:
+                await self._outlive(attempt, opening, recording)
             await self._stop(attempt, driver, opening, engine, Finish.CLIENT_GONE)
             raise
         finally:
@@ -308,9 +322,27 @@ class RequestPipeline:
         ttft_s = request.clock.total_s - attempt.granted_s
         self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
         if request.generation.stream:
-            response.headers.append(_server_timing(request))
+            response.headers.append(request.server_timing)
             response.start_stream()
             attempt.status = response.status
+
+    async def _outlive(self, attempt: Attempt, opening: Opening, recording: Recording) -> None:
+        """Its client has gone; go on while others read what is generated. They are of the same key, which pays."""
+        loop, config = asyncio.get_running_loop(), self._config
+        try:
+            async with asyncio.timeout(config.first_event_timeout_s) as limit:
+                recording.on_alone = lambda: None if limit.expired() else limit.reschedule(loop.time())
+                stream = await opening.response(config.first_event_timeout_s)
+                while stream.status == 200 and (data := await stream.read()):
+                    attempt.transcoder.feed(data)
+                    recording.feed(data)
+                    if recording.readings:
+                        limit.reschedule(loop.time() + config.event_timeout_s)
+        except (TimeoutError, ServiceError) as error:
+            logger.debug("request %s is not gone on with: %s", attempt.request.request_id, error)
+        finally:
+            recording.on_alone = None
+            recording.close(End.BROKEN)
 
     async def _stop(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine, finish: Finish) -> None:
         """The client has gone, or has enough: stop the engine and learn how much it had generated.
@@ -374,12 +406,6 @@ async def _rest_of(stream: EngineStream) -> bytes:
     while len(body) < MAX_ERROR_BYTES and (data := await stream.read()):
         body += data
     return body
-
-
-def _server_timing(request: InferenceRequest) -> tuple[bytes, bytes]:
-    """The phases that are over, in the header browsers and curl users know."""
-    entries = ", ".join(f"{phase};dur={duration_ms}" for phase, duration_ms in request.clock.as_ms().items())
-    return (b"server-timing", entries.encode())
 
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:

@@ -11,6 +11,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
+from gateway.serving.recording import Reading, Recording
 from gateway.typing.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
@@ -69,7 +70,10 @@ class InferenceRequest:
         "network",
         "prepared",
         "ran",
+        "reading",
+        "recording",
         "request_id",
+        "served_from",
         "superseded_by",
         "target",
         "tier",
@@ -101,6 +105,18 @@ class InferenceRequest:
         """Some engine took it: the request counts, whatever came of it."""
         self.used = Cost()
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
+        self.reading: Reading | None = None
+        """Of an earlier request's generation, which may answer this one."""
+        self.recording: Recording | None = None
+        """Of its own generation, which may answer later ones."""
+        self.served_from: str | None = None
+        """The request whose generation its answer was made of; None: its own."""
+
+    @property
+    def server_timing(self) -> tuple[bytes, bytes]:
+        """The phases that are over, in the header browsers and curl users know."""
+        entries = ", ".join(f"{phase};dur={duration_ms}" for phase, duration_ms in self.clock.as_ms().items())
+        return (b"server-timing", entries.encode())
 
     @property
     def keystroke(self) -> Keystroke | None:

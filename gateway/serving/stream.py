@@ -100,6 +100,8 @@ class StreamForwarder:
             self._begun = True
         if events:
             self._response.events(events)
+        if (recording := self._attempt.request.recording) is not None:
+            recording.feed(data)
         if not self._text_seen and transcoder.text_seen:
             self._text_seen = True
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)

@@ -34,9 +34,9 @@ class Supersession:
         return sum(map(len, self._flights.values()))
 
     @contextlib.contextmanager
-    def flight(self, request_id: str, keystroke: Keystroke | None) -> Iterator[Flight]:
+    def flight(self, request_id: str, keystroke: Keystroke | None, spared: str | None = None) -> Iterator[Flight]:
         """Around all that is done for one request. Ends the older ones that `keystroke` was typed on; None: the
-        request neither supersedes nor is superseded."""
+        request neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
         flight = Flight(request_id, keystroke)
         if keystroke is None:
             yield flight
@@ -44,7 +44,7 @@ class Supersession:
         lineage = self._digests.lineage(keystroke)
         siblings = self._flights.setdefault(lineage, {})
         for older in siblings.values():
-            if older.keystroke is not None and typed_on(older.keystroke, keystroke):
+            if older.request_id != spared and older.keystroke is not None and typed_on(older.keystroke, keystroke):
                 older.supersede(request_id)
         siblings[request_id] = flight
         if self._elsewhere is not None:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tests.fakes.chunks import CHUNK, DONE, ChunkWriter
 from tests.fakes.engine_state import Asked, Record, StreamOptions
 from tests.fakes.script import Script
@@ -75,6 +77,13 @@ class Generating:
         events = [] if self._started else self._begin()
         events += [self._writer.finish(index, b'"abort"', self._index) for index in range(self._choices)]
         self._end(events)
+
+    def go_on(self) -> None:
+        """Say the rest at once, after it fell silent."""
+        self._script = msgspec.structs.replace(self._script, hang=False, hang_after_tokens=-1)
+        events = [] if self._started else self._begin()
+        while not self._step(events):
+            pass
 
     def leave(self) -> None:
         """The caller closed the connection."""

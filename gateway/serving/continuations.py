@@ -1,0 +1,191 @@
+"""Finds for a gap the generation of an earlier request that answers it too.
+
+The same gap, asked again while it is being filled: one generation answers both. A gap whose prefix is an earlier one's
+and a piece more, all else being equal: where the model wrote that very piece, the rest of its text is the answer. So a
+user who types what is shown pays for no second generation, and is shown the rest at once.
+
+One key's own requests only, in this process's memory only. Of prompts digests are kept, of texts what models wrote, for
+`KEPT_S` after their last use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.attempt import Attempt
+from gateway.serving.follower import Follower
+from gateway.serving.recording import Cursor, End, Reading, Recording
+from gateway.serving.request import InferenceRequest
+
+KEPT = 8_192
+"""Ended recordings of one process; the one that was not used for longest goes first."""
+KEPT_S = 60.0
+KEPT_CHARACTERS = 4_096
+"""A longer text is no completion between two keystrokes, and is forgotten with its request."""
+LONGEST_TYPED = 256
+"""Characters by which a prefix may have grown."""
+LOOKED_AT = 16
+"""Recordings of one place in a file, newest first."""
+ONE_ANSWER = 0.1
+"""Up to this temperature who asks twice wants one answer. Above it a script may ask several times for several, so that
+only what somebody types at is shared there."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What of two requests has to be equal for one generation to answer both."""
+
+    place: bytes
+    """As of `Cursor`."""
+    prefix: str
+    most_tokens: int
+    rules: msgspec.Struct | None
+    """As of `Prepared`."""
+
+    def cursor(self) -> Cursor:
+        """Where it asks to go on."""
+        return Cursor(self.place, len(self.prefix), _digest(self.prefix), self.rules)
+
+    def typed(self, recording: Recording) -> str | None:
+        """By what the prefix is longer than the recording's, if the recording may answer it; None: it does not."""
+        cursor, before = recording.cursor, recording.cursor.characters
+        typed = self.prefix[before:]
+        if not 0 <= len(self.prefix) - before <= LONGEST_TYPED or not recording.text.startswith(typed):
+            return None
+        if recording.end is None:
+            # it may be stopped by its leader's rules; and half of the tokens, each a character or more, are to come
+            if cursor.rules != self.rules or 2 * len(typed) > self.most_tokens:
+                return None
+        elif recording.end is End.BROKEN or not typed:  # who asks once more for what was answered wants another answer
+            return None
+        return typed if _digest(self.prefix[:before]) == cursor.prefix_digest else None
+
+
+def question_of(request: InferenceRequest) -> Question | None:
+    """None: the request is answered by its own generation only."""
+    model, prepared, generation = request.target.model, request.prepared, request.generation
+    gap, sampling = prepared.gap, generation.sampling
+    if gap is None or prepared.warm_up or not model.fim_reuse:
+        return None
+    if generation.choices > 1 or sampling.logprobs is not None:
+        return None
+    wants_one = sampling.seed is not None or (sampling.temperature is not None and sampling.temperature <= ONE_ANSWER)
+    if not prepared.typed and not wants_one:
+        return None
+    asked = request.caller, model, sampling, gap.snippets, gap.path, gap.language
+    return Question(_digest(repr(asked), gap.suffix), gap.prefix, sampling.max_tokens, prepared.rules)
+
+
+def _digest(*texts: str) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.digest()
+
+
+class Continuations:
+    """The recordings of one process."""
+
+    def __init__(
+        self, metrics: GatewayMetrics, client_stall_timeout_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """client_stall_timeout_s: as of `GatewayConfig`. now: monotonic seconds."""
+        self._metrics = metrics
+        self._client_stall_timeout_s = client_stall_timeout_s
+        self._now = now
+        self._places: dict[bytes, dict[Recording, None]] = {}
+        """By `Cursor.place`, oldest first."""
+        self._kept: dict[Recording, float] = {}
+        """Of requests that have ended: when each is forgotten. The one used last is the last."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._places.values()))
+
+    @contextlib.contextmanager
+    def joined(self, request: InferenceRequest) -> Iterator[str | None]:
+        """Within this block the request reads an earlier one's recording, whose id is given, or writes one that later
+        ones may read; or neither, where nothing is shared."""
+        question = question_of(request)
+        if question is not None:
+            self._forget(self._now())
+            request.reading = self._find(question)
+            if request.reading is None:
+                request.recording = self._record(request.request_id, question)
+        try:
+            yield None if request.reading is None else request.reading.recording.request_id
+        finally:
+            if request.reading is not None:
+                request.reading.close()
+            if request.recording is not None:
+                self._keep(request.recording)
+
+    async def follow(self, attempt: Attempt) -> bytes | None:
+        """Answer from the recording that the request reads. Returns what ends the answer; None: it reads none that
+        serves, nothing was sent, and an engine has to be asked. Raises as `Follower.run`."""
+        request, reading = attempt.request, attempt.request.reading
+        if reading is None:
+            return None
+        closing = await Follower(attempt, reading, self._client_stall_timeout_s).run()
+        if request.superseded_by is not None:
+            self._metrics.superseded("decode" if attempt.transcoder.text_seen else "prefill")
+        else:
+            kind = "abandoned" if closing is None else "continued" if reading.typed else "shared"
+            self._metrics.reused(request.tier, kind)
+        if closing is None:
+            reading.close()
+            request.reading, question = None, question_of(request)
+            assert question is not None
+            request.recording = self._record(request.request_id, question)
+        return closing
+
+    def _find(self, question: Question) -> Reading | None:
+        recordings = self._places.get(question.place, {})
+        for recording in itertools.islice(reversed(recordings), LOOKED_AT):
+            typed = question.typed(recording)
+            if typed is None:
+                continue
+            reading = recording.read(typed)
+            if recording.end is not None and not reading.worthwhile:
+                reading.close()
+                continue
+            if recording in self._kept:
+                del self._kept[recording]
+                self._kept[recording] = self._now() + KEPT_S
+            return reading
+        return None
+
+    def _record(self, request_id: str, question: Question) -> Recording:
+        recording = Recording(request_id, question.cursor())
+        self._places.setdefault(question.place, {})[recording] = None
+        return recording
+
+    def _keep(self, recording: Recording) -> None:
+        """Its request has ended."""
+        recording.close(End.BROKEN)
+        if recording.end is End.BROKEN or len(recording.text) > KEPT_CHARACTERS:
+            self._remove(recording)
+        else:
+            self._kept[recording] = self._now() + KEPT_S
+
+    def _forget(self, now_s: float) -> None:
+        while self._kept:
+            oldest, until_s = next(iter(self._kept.items()))
+            if until_s > now_s and len(self._kept) <= KEPT:
+                break
+            del self._kept[oldest]
+            self._remove(oldest)
+
+    def _remove(self, recording: Recording) -> None:
+        place = recording.cursor.place
+        recordings = self._places[place]
+        del recordings[recording]
+        if not recordings:
+            del self._places[place]

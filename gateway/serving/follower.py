@@ -1,0 +1,116 @@
+"""Answers a request from a recording, as `StreamForwarder` does from an engine's stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+from contracts.errors import EngineFailed
+from contracts.phases import Phase
+from contracts.usage import Finish, Usage
+from engines.drivers.error_bodies import engine_error
+from gateway.serving.attempt import Attempt, Client
+from gateway.serving.recording import End, Reading
+from gateway.typing.flight import Superseded
+from gateway.wire.written import last_event, text_event
+
+SERVED_FROM = b"x-slipstream-served-from"
+"""Names the request whose generation an answer was made of."""
+
+
+class Follower:
+    """One attempt's way from a recording to its client, by that client's own rules and in its own format."""
+
+    def __init__(self, attempt: Attempt, reading: Reading, client_stall_timeout_s: float) -> None:
+        self._attempt = attempt
+        self._client: Client = attempt.client
+        self._reading = reading
+        self._stall_timeout_s = client_stall_timeout_s
+        self._text_seen = False
+
+    async def run(self) -> bytes | None:
+        """Return what ends the answer; None: the recording ended early, or left nothing that is worth an answer, and
+        nothing was sent.
+
+        Raises EngineFailed when it broke off behind something that was sent, as an engine's stream does. A client that
+        reads nothing for too long is cut.
+        """
+        attempt, request, response = self._attempt, self._attempt.request, self._client.response
+        attempt.begin(salted_cache=True, read_error=engine_error)
+        try:
+            if not await self._passed_on():
+                return None
+            if self._text_seen or request.superseded_by is None:
+                self._begin_stream()
+                request.ran = True
+            attempt.finished(Usage())
+            attempt.status = 200
+            closing = attempt.transcoder.finish()
+            request.characters = attempt.transcoder.characters
+            return closing
+        except asyncio.CancelledError:
+            attempt.finish = Finish.CLIENT_GONE
+            raise
+        except EngineFailed as error:
+            attempt.failed(error)
+            raise
+        finally:
+            request.ran = request.ran or response.started
+            request.clock.end(Phase.DECODE if self._text_seen else Phase.ENGINE)
+
+    async def _passed_on(self) -> bool:
+        """As `_pass_on`; a newer keystroke of its client's ends the answer where it is."""
+        try:
+            async with self._client.flight:
+                return await self._pass_on()
+        except Superseded as newer:
+            self._attempt.transcoder.cut()
+            self._attempt.request.superseded_by = newer.by
+            return True
+
+    async def _pass_on(self) -> bool:
+        """Until the answer is complete; False: it has to be made by an engine."""
+        transcoder, reading = self._attempt.transcoder, self._reading
+        recording, model = reading.recording, self._attempt.request.generation.model
+        while True:
+            await reading.changed()
+            end, text = recording.end, reading.take()
+            events = transcoder.feed(text_event(text, recording.created, model)) if text else b""
+            if end is not None and not transcoder.satisfied:
+                if not self._client.response.started and not (end is End.FINISHED and reading.worthwhile):
+                    return False
+                if end is End.BROKEN:
+                    raise EngineFailed("The generation that this answer shared broke off.", retry_after_s=1)
+                # a rule of the leader's that spares this text has ended it all the same
+                events += transcoder.feed(last_event(recording.finish_reason or "stop", recording.created, model))
+            self._note_text()
+            if events:
+                await self._send(events)
+            if transcoder.finished or transcoder.satisfied:
+                return True
+
+    def _note_text(self) -> None:
+        if not self._text_seen and self._attempt.transcoder.text_seen:
+            self._text_seen = True
+            self._attempt.request.clock.end(Phase.ENGINE)
+            self._attempt.request.clock.end(Phase.FIRST_TOKEN)
+
+    def _begin_stream(self) -> None:
+        """Our headers leave with the first events; those of a whole answer with the answer."""
+        request, response = self._attempt.request, self._client.response
+        if request.served_from is None:
+            request.served_from = self._reading.recording.request_id
+            response.headers.append((SERVED_FROM, request.served_from.encode()))
+        if request.generation.stream and not response.started:
+            response.headers.append(request.server_timing)
+            response.start_stream()
+
+    async def _send(self, events: bytes) -> None:
+        response, wait = self._client.response, self._client.wait
+        self._begin_stream()
+        response.events(events)
+        if response.full:
+            wait.begin(self._stall_timeout_s, self._client.watch.cut)
+            try:
+                await response.drained()
+            finally:
+                wait.end()

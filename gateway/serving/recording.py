@@ -1,0 +1,156 @@
+"""What an engine writes for one request, for other requests of the same key that it answers as well.
+
+A recording is written in the callback of the request it belongs to, its leader. Whoever reads it is woken and reads in
+a task of its own, so that the leader never waits for anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from gateway.wire.written import Written
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a generation was asked to go on, without the text in front of it."""
+
+    place: bytes
+    """Digest of who asks and of all that is asked of the engine, the prefix aside."""
+    characters: int
+    """Of the prefix."""
+    prefix_digest: bytes
+    rules: msgspec.Struct | None
+    """As of `Prepared`: what may stop the engine early."""
+
+
+class End(Enum):
+    """How a recording ended."""
+
+    FINISHED = "finished"
+    """By the engine: the model had no more to say, or its limit was reached."""
+    BY_RULE = "by_rule"
+    """A stop rule of the leader's had the engine stopped."""
+    BROKEN = "broken"
+    """The leader failed, was superseded, or its client left: what there is says nothing."""
+
+
+class Recording:
+    """One generation's text as it grows. request_id: the leader's."""
+
+    __slots__ = ("_written", "cursor", "end", "on_alone", "readings", "request_id")
+
+    def __init__(self, request_id: str, cursor: Cursor) -> None:
+        self.request_id = request_id
+        self.cursor = cursor
+        self._written = Written()
+        self.end: End | None = None
+        self.readings: set[Reading] = set()
+        self.on_alone: Callable[[], None] | None = None
+        """Called when the last reading is closed."""
+
+    @property
+    def text(self) -> str:
+        """All that the model has written so far."""
+        return self._written.text
+
+    @property
+    def created(self) -> int:
+        """Unix time in seconds, as the engine told it."""
+        return self._written.created
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The engine's; None: it has not finished."""
+        return self._written.finish_reason
+
+    def feed(self, data: bytes) -> None:
+        """The engine's bytes, as they come. Never raises."""
+        if self.end is not None:
+            return
+        try:
+            self._written.feed(data)
+        except EngineFailed:
+            self.close(End.BROKEN)
+            return
+        if self._written.finish_reason is not None:
+            self.end = End.FINISHED
+        self._wake()
+
+    def begin_again(self) -> None:
+        """Another engine is asked: the one before broke off in front of its first event."""
+        if self.end is None:
+            self._written = Written()
+
+    def close(self, end: End) -> None:
+        """Nothing more comes. What has ended stays as it is."""
+        if self.end is None:
+            self.end = end
+            self._wake()
+
+    def read(self, typed: str) -> Reading:
+        """Read what stands behind `typed`; the reading is to be closed."""
+        reading = Reading(self, typed)
+        self.readings.add(reading)
+        return reading
+
+    def _wake(self) -> None:
+        for reading in self.readings:
+            reading.wake()
+
+
+class Reading:
+    """A follower's place in a recording. typed: the beginning of the text, which its user has typed already."""
+
+    __slots__ = ("_position", "_waiter", "recording", "typed")
+
+    def __init__(self, recording: Recording, typed: str) -> None:
+        """Made by `Recording.read` only."""
+        self.recording = recording
+        self.typed = typed
+        self._position = len(typed)
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def worthwhile(self) -> bool:
+        """Of a recording that has ended: whether what stands behind `typed` is an answer. Not if all was typed, nor if
+        the limit ended the text and more than half of it was."""
+        if not self.typed:
+            return True
+        text = self.recording.text
+        if not text[len(self.typed) :].strip():
+            return False
+        return self.recording.finish_reason != "length" or 2 * len(self.typed) <= len(text)
+
+    def take(self) -> str:
+        """What has been written since the last call, perhaps nothing."""
+        start, text = self._position, self.recording.text
+        self._position = max(start, len(text))
+        return text[start:]
+
+    async def changed(self) -> None:
+        """Return when there is more to take, or the recording has ended. Cancelling loses nothing."""
+        recording = self.recording
+        while recording.end is None and len(recording.text) <= self._position:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def wake(self) -> None:
+        """The recording has grown, or ended."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """Read no more. Idempotent."""
+        recording = self.recording
+        if self in recording.readings:
+            recording.readings.remove(self)
+            if not recording.readings and recording.on_alone is not None:
+                recording.on_alone()

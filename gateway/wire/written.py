@@ -1,0 +1,74 @@
+"""What a model wrote, read out of a completion's events and written as such events again.
+
+For answers that are made of another request's generation: whoever makes them reads the engine's events, whichever
+request these were meant for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed
+from engines.http.event_splitter import EventSplitter
+
+NOTHING_USED = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+ANSWER_ID = "cmpl-shared"
+"""Clients never see it: the formats put their own."""
+
+
+class _Choice(msgspec.Struct, gc=False):
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    choices: list[_Choice] = []
+    created: int = 0
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Written:
+    """A completion of one choice, as far as its events have come. Nothing of it is cut or replaced."""
+
+    __slots__ = ("_splitter", "created", "finish_reason", "text")
+
+    def __init__(self) -> None:
+        self._splitter = EventSplitter()
+        self.text = ""
+        self.finish_reason: str | None = None
+        self.created = 0
+        """Unix time in seconds; 0: the engine did not say."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the engine's bytes. Raises EngineFailed for what cannot be read. An error of the engine's is no text."""
+        for payload in self._splitter.feed(data):
+            if payload == b"[DONE]":
+                continue
+            try:
+                event = _decode(payload)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise EngineFailed("The engine sent an event that is no completion's.") from None
+            self.created = self.created or event.created
+            for choice in event.choices:
+                self.text += choice.text or ""
+                self.finish_reason = self.finish_reason or choice.finish_reason
+
+
+def text_event(text: str, created: int, model: str) -> bytes:
+    """An event with a piece of text."""
+    return _event(text, None, created, model)
+
+
+def last_event(finish_reason: str, created: int, model: str) -> bytes:
+    """The event that ends the completion. Nothing was used for it."""
+    return _event("", finish_reason, created, model, usage=NOTHING_USED)
+
+
+def _event(text: str, finish_reason: str | None, created: int, model: str, **more: Any) -> bytes:
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+    chunk = {"id": ANSWER_ID, "object": "text_completion", "created": created, "model": model, "choices": [choice]}
+    return b"data: " + msgspec.json.encode({**chunk, **more}) + b"\n\n"

@@ -1,0 +1,362 @@
+"""One generation for a gap that is asked for twice, and for one that was typed on into what the model wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.errors import RouterUnavailable
+from contracts.usage import Finish, Outcome, Usage
+from gateway.limits.cost import Cost
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import WireFormat
+from gateway.wire.llama_cpp.format import InfillFormat
+from gateway.wire.mistral.format import FimFormat
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, harness
+
+FIM, INFILL = FimFormat(RequestConfig()), InfillFormat(RequestConfig())
+FILE = "def add(left, right):\n    return left + right\n"
+PREFIX = FILE[:10]
+"""`def add(le`; the model goes on with `ft, right):\n    …`, three characters a token."""
+REST = FILE[10:]
+
+
+def fim(prefix: str = PREFIX, **fields: Any) -> bytes:
+    return msgspec.json.encode({"model": "m", "prompt": prefix, "suffix": "", "stream": True, **fields})
+
+
+def fim_text(client: Client) -> str:
+    """What a client of Mistral's was sent."""
+    answer = client.answer
+    assert answer.complete
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return str(answer.json["choices"][0]["message"]["content"])
+    assert answer.events[-1] == "[DONE]"
+    return "".join(event["choices"][0]["delta"].get("content") or "" for event in answer.events[:-1])
+
+
+class Asking:
+    """Requests in flight."""
+
+    def __init__(self, platform: Harness) -> None:
+        self.platform = platform
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def ask(self, asked: bytes, wire_format: WireFormat[Any] = FIM) -> Client:
+        client = Client()
+        self.tasks.append(asyncio.create_task(self.platform.serve(client, asked, wire_format)))
+        return client
+
+    async def ended(self) -> None:
+        await asyncio.gather(*self.tasks)
+        await self.platform.engines_idle()
+        self.platform.require_balanced()
+
+    async def at_the_engine(self, requests: int = 1) -> None:
+        """Return once so many have come there."""
+        come = asyncio.Event()
+        self.platform.engines[0].wait({"requests": str(requests)}, come.set)
+        async with asyncio.timeout(GUARD_S):
+            await come.wait()
+
+    async def reading(self, readings: int) -> None:
+        """Return once so many read what is generated for others."""
+        continuations = self.platform.pipeline._continuations
+        recordings = [recording for place in continuations._places.values() for recording in place]
+        async with asyncio.timeout(GUARD_S):
+            while sum(len(recording.readings) for recording in recordings) < readings:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # the turns until they have come
+
+    def go_on(self) -> None:
+        for generating in list(self.platform.engines[0].live.values()):
+            generating.go_on()
+
+    @property
+    def requests(self) -> int:
+        return self.platform.engines[0].requests
+
+    def reused(self, kind: str) -> float | None:
+        return self.platform.sample("slipstream_generations_reused_total", tier="chat", kind=kind)
+
+
+@contextlib.asynccontextmanager
+async def asking(**script: Any) -> AsyncIterator[Asking]:
+    """script: the engine's beside `file`."""
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(file=FILE, **script)
+        yield Asking(platform)
+
+
+# the same gap, being filled
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("hangs", [{"hang": True}, {"hang_after_tokens": 2}])
+async def test_a_gap_that_is_being_filled_is_filled_once(stream: bool, hangs: dict[str, Any]) -> None:
+    async with asking(**hangs) as platform:
+        leader = platform.ask(fim())
+        await platform.at_the_engine()
+        followers = [platform.ask(fim(stream=stream)) for _ in range(2)]
+        await platform.reading(2)
+        platform.go_on()
+        await platform.ended()
+        assert [fim_text(client) for client in (leader, *followers)] == [REST] * 3
+        assert platform.requests == 1
+        assert platform.reused("shared") == 2
+
+
+async def test_who_shares_has_books_of_its_own_with_nothing_used() -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ft")
+        follower = platform.ask(fim(stream=False))
+        await platform.reading(1)
+        platform.go_on()
+        await platform.ended()
+        first, second = platform.platform.journal.records
+        if first.replica_id is None:
+            first, second = second, first
+        assert (first.billed, first.usage.prompt_tokens, first.usage.completion_tokens) == (True, 7, 12)
+        assert (second.finish, second.outcome, second.usage, second.replica_id, second.status) == (
+            Finish.COMPLETE,
+            Outcome.EXACT,
+            Usage(),
+            None,
+            200,
+        )
+        assert platform.platform.limiter.used[second.opened.request_id] == (Cost(), False), "the request counts"
+        ids = {client.answer.headers["x-request-id"] for client in (leader, follower)}
+        assert ids == {first.opened.request_id, second.opened.request_id}
+        assert follower.answer.headers["x-slipstream-served-from"] == first.opened.request_id
+        assert "x-slipstream-served-from" not in leader.answer.headers
+        assert follower.answer.json["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        assert len(platform.platform.router.granted) == 1
+
+
+async def test_formats_share_a_generation_and_each_has_its_own_answer() -> None:
+    """OpenAI's clients have no rules of ours: what they share is another client's of theirs."""
+    gap = {"model": "m", "prompt": PREFIX, "suffix": "", "temperature": 0, "max_tokens": 40}
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(msgspec.json.encode({**gap, "stream": True}), COMPLETION)
+        await leader.reads(b"ft")
+        asked = {**gap, "stream": True, "stream_options": {"include_usage": True}}
+        streamed = platform.ask(msgspec.json.encode(asked), COMPLETION)
+        whole = platform.ask(msgspec.json.encode(gap), COMPLETION)
+        await platform.reading(2)
+        platform.go_on()
+        await platform.ended()
+        assert platform.requests == 1
+        events = streamed.answer.events
+        assert "".join(choice["text"] for event in events[:-1] for choice in event["choices"]) == REST
+        assert events[-2]["usage"]["total_tokens"] == 0
+        assert {event["id"] for event in events[:-1]} == {
+            whole.answer.json["id"].replace(
+                whole.answer.headers["x-request-id"].removeprefix("req_"),
+                streamed.answer.headers["x-request-id"].removeprefix("req_"),
+            )
+        }
+        assert whole.answer.json["choices"] == [{"index": 0, "text": REST, "logprobs": None, "finish_reason": "stop"}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"suffix": "\n"},
+        {"max_tokens": 20},
+        {"temperature": 0.3},
+        {"stop": ["x"]},
+        {"prompt": FILE[:5]},
+        {"model": "m", "prompt": FILE[:40]},
+    ],
+)
+async def test_what_differs_is_generated(other: dict[str, Any]) -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ft")
+        platform.ask(fim(**other))
+        await platform.at_the_engine(2)
+        platform.go_on()
+        await platform.ended()
+
+
+@pytest.mark.parametrize(
+    "sampled", [{}, {"temperature": 0.8}, {"temperature": 0, "logprobs": 1}, {"temperature": 0, "n": 2}]
+)
+async def test_who_may_want_several_answers_has_them(sampled: dict[str, Any]) -> None:
+    asked = msgspec.json.encode({"model": "m", "prompt": PREFIX, "suffix": "", "stream": True, **sampled})
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(asked, COMPLETION)
+        await leader.reads(b"ft")
+        platform.ask(asked, COMPLETION)
+        await platform.at_the_engine(2)
+        platform.go_on()
+        await platform.ended()
+
+
+async def test_another_key_shares_nothing() -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ft")
+        request = await platform.platform.request(FIM, fim())
+        request.caller = msgspec.structs.replace(request.caller, key_id="another")
+        with platform.platform.pipeline._continuations.joined(request):
+            assert request.reading is None
+        platform.go_on()
+        await platform.ended()
+
+
+# typed on
+
+
+@pytest.mark.parametrize("typed", [1, 3, 7])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_typed_on_in_flight_follows_the_stream(typed: int, stream: bool) -> None:
+    async with asking(hang_after_tokens=4) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ht)")
+        follower = platform.ask(fim(FILE[: 10 + typed], stream=stream))
+        await platform.reading(1)
+        platform.go_on()
+        await platform.ended()
+        assert fim_text(leader) == REST
+        assert fim_text(follower) == REST[typed:]
+        assert platform.requests == 1
+        assert platform.reused("continued") == 1
+
+
+@pytest.mark.parametrize("typed", [1, 3, 20, len(REST) - 2])
+async def test_what_is_typed_on_afterwards_is_answered_from_what_was_written(typed: int) -> None:
+    async with asking() as platform:
+        platform.ask(fim())
+        await platform.ended()
+        follower = platform.ask(fim(FILE[: 10 + typed]))
+        await platform.ended()
+        assert fim_text(follower) == REST[typed:]
+        assert platform.requests == 1
+
+
+async def test_all_typed_through_is_a_new_question() -> None:
+    async with asking() as platform:
+        platform.ask(fim())
+        await platform.ended()
+        platform.ask(fim(FILE))
+        await platform.ended()
+        assert platform.requests == 2
+
+
+@pytest.mark.parametrize(("typed", "requests"), [(6, 1), (7, 2)])
+async def test_of_a_text_that_its_limit_ended_half_must_be_left(typed: int, requests: int) -> None:
+    async with asking() as platform:
+        platform.ask(fim(max_tokens=4))
+        await platform.ended()
+        follower = platform.ask(fim(FILE[: 10 + typed], max_tokens=4))
+        await platform.ended()
+        assert platform.requests == requests
+        assert fim_text(follower) == (REST[typed:12] if requests == 1 else REST[typed : typed + 12])
+
+
+async def test_who_asks_once_more_for_what_was_answered_is_given_another_answer() -> None:
+    async with asking() as platform:
+        platform.ask(fim())
+        await platform.ended()
+        platform.ask(fim())
+        await platform.ended()
+        assert platform.requests == 2
+
+
+async def test_what_is_typed_differently_is_generated() -> None:
+    async with asking() as platform:
+        platform.ask(fim())
+        await platform.ended()
+        platform.ask(fim(PREFIX + "n"))
+        await platform.ended()
+        assert platform.requests == 2
+
+
+async def test_each_client_has_its_own_stop_rules() -> None:
+    """llama.cpp's `n_indent` ends the block; what is typed on ends there too, and the engine is not asked again."""
+    infill = {"input_prefix": "", "prompt": FILE[:22], "input_suffix": "", "n_indent": 4, "stream": True}
+    file = FILE + "other = 1\n"
+    async with asking() as platform:
+        platform.platform.script(file=file)
+        first = platform.ask(msgspec.json.encode({"model": "m", **infill}), INFILL)
+        await platform.ended()
+        second = platform.ask(msgspec.json.encode({"model": "m", **infill, "prompt": FILE[:30]}), INFILL)
+        await platform.ended()
+        texts = ["".join(event.get("content", "") for event in one.answer.events) for one in (first, second)]
+        assert texts == [FILE[22:].rstrip("\n"), FILE[30:].rstrip("\n")]
+        assert platform.requests == 1
+
+
+# generations that end early
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_leader_whose_client_leaves_goes_on_for_those_who_read(stream: bool) -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ft")
+        follower = platform.ask(fim(PREFIX + "f", stream=stream))
+        await platform.reading(1)
+        leader.leave()
+        await asyncio.sleep(0)
+        platform.go_on()
+        await platform.ended()
+        assert fim_text(follower) == REST[1:]
+        assert platform.requests == 1
+        [record] = [one for one in platform.platform.journal.records if one.replica_id is not None]
+        assert (record.finish, record.outcome, record.billed) == (Finish.CLIENT_GONE, Outcome.EXACT, True)
+        assert record.usage.completion_tokens == 12, "generated for its key, which pays for it once"
+
+
+@pytest.mark.parametrize("hangs", [{"hang": True}, {"hang_after_tokens": 2}])
+async def test_when_all_have_left_the_engine_is_stopped(hangs: dict[str, Any]) -> None:
+    async with asking(**hangs) as platform:
+        leader = platform.ask(fim())
+        await platform.at_the_engine()
+        follower = platform.ask(fim())
+        await platform.reading(1)
+        leader.leave()
+        follower.leave()
+        await platform.ended()
+        [record] = platform.platform.engines[0].records.values()
+        assert record.aborted
+        assert len(platform.platform.pipeline._continuations) == 0
+
+
+async def test_of_a_leader_that_is_refused_the_others_ask_for_themselves() -> None:
+    async with asking() as platform:
+        platform.platform.faults.raises["acquire"] = RouterUnavailable("away", retry_after_s=1)
+        leader, follower = platform.ask(fim()), platform.ask(fim())
+        await platform.ended()
+        assert leader.answer.status == 503
+        assert fim_text(follower) == REST
+        assert platform.reused("abandoned") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_was_sent_nothing_asks_for_itself_and_who_was_breaks_off_with_its_leader(stream: bool) -> None:
+    async with asking(die_after_tokens=2) as platform:
+        leader, follower = platform.ask(fim()), platform.ask(fim(stream=stream))
+        platform.platform.faults.calls["closed"] = lambda: platform.platform.script(die_after_tokens=-1)
+        await platform.ended()
+        assert leader.answer.events[-1]["error"]["code"] == "engine_failed"
+        if stream:
+            assert follower.answer.events[-1]["error"]["code"] == "engine_failed"
+        else:
+            assert fim_text(follower) == REST
+
+
+async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        request = await platform.platform.request(FIM, fim())
+        model = msgspec.structs.replace(request.target.model, fim_reuse=False)
+        request.target = msgspec.structs.replace(request.target, model=model)
+        with platform.platform.pipeline._continuations.joined(request):
+            assert (request.reading, request.recording) == (None, None)
