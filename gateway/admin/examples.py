@@ -94,6 +94,7 @@ ABSENT = frozenset(
         "reason",
         "revoked_at",
         "rule",
+        "served_from",
         "valid_until",
         "warning",
     }

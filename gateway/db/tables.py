@@ -159,6 +159,8 @@ request_traces = Table(
     Column("client", Text),
     Column("language", Text),
     Column("characters", Integer),
+    # The request whose generation its answer was made of; null: its own.
+    Column("served_from", Text),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

@@ -67,16 +67,17 @@ class Row(msgspec.Struct, gc=False):
     client: str
     language: str | None
     characters: int | None
+    served_from: str | None
 
 
 # One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.request_traces
         (request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status, error_code,
-         reason, rule, counters, total_ms, phases_ms, client, language, characters)
+         reason, rule, counters, total_ms, phases_ms, client, language, characters, served_from)
     SELECT request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status,
            error_code, reason, rule, counters, total_ms, phases_ms, client, language,
-           characters
+           characters, served_from
       FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
         ON CONFLICT DO NOTHING
 """
@@ -166,14 +167,17 @@ def _row(
         round(request.clock.total_s * 1e3, 3),
         request.clock.as_ms(),
         request.client,
-        *((request.prepared.language, _characters(request)) if isinstance(request, InferenceRequest) else (None, None)),
+        *_answered(request),
     )
 
 
-def _characters(request: InferenceRequest) -> int | None:
-    """Of the completion alone: an echoed prompt is not one."""
+def _answered(request: Arrival | InferenceRequest) -> tuple[str | None, int | None, str | None]:
+    """Language, characters and source of a completion. An echoed prompt is none of it."""
+    if isinstance(request, Arrival):
+        return None, None, None
     prompt = request.generation.prompt
-    return None if isinstance(prompt, TextPrompt) and prompt.echo else request.characters
+    echoed = isinstance(prompt, TextPrompt) and prompt.echo
+    return request.prepared.language, None if echoed else request.characters, request.served_from
 
 
 def _reason_of(request: Arrival | InferenceRequest, error: SlipstreamError | None) -> str | None:

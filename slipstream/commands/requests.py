@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
-       phases_ms::text AS phases_ms
+       phases_ms::text AS phases_ms, served_from
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -136,6 +136,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  {trace['reason']}")
         if trace["client_request_id"] is not None:
             print(f"  the client called it {trace['client_request_id']!r}")
+        if trace["served_from"] is not None:
+            print(f"  answered from the generation of {trace['served_from']}")
         _print_phases(trace["phases_ms"])
     for row in attempts:
         billed = "billed" if row["billed"] else "not billed"

@@ -88,7 +88,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
 
-    phases_ms: where the wall time went. amount_micro: of the billed attempt.
+    phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
+    this one's answer was made of, at no cost; null: its own.
     """
 
     request_id: str
@@ -107,6 +108,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None
     total_ms: float | None
     phases_ms: dict[str, float]
+    served_from: str | None
     recorded_at: datetime | None
     amount_micro: int
     attempts: list[Attempt]
