@@ -41,8 +41,8 @@ class Follower:
                 return None
             if self._text_seen or request.superseded_by is None:
                 self._begin_stream()
+                attempt.finished(Usage())
                 request.ran = True
-            attempt.finished(Usage())
             attempt.status = 200
             closing = attempt.transcoder.finish()
             request.characters = attempt.transcoder.characters

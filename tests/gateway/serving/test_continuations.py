@@ -54,7 +54,7 @@ class Asking:
         return client
 
     async def ended(self) -> None:
-        await asyncio.gather(*self.tasks)
+        self.requests_ended = await asyncio.gather(*self.tasks)
         await self.platform.engines_idle()
         self.platform.require_balanced()
 
@@ -172,6 +172,7 @@ async def test_formats_share_a_generation_and_each_has_its_own_answer() -> None:
         {"temperature": 0.3},
         {"stop": ["x"]},
         {"prompt": FILE[:5]},
+        {"prompt": "#" + PREFIX[1:]},
         {"model": "m", "prompt": FILE[:40]},
     ],
 )
@@ -351,6 +352,27 @@ async def test_who_was_sent_nothing_asks_for_itself_and_who_was_breaks_off_with_
             assert follower.answer.events[-1]["error"]["code"] == "engine_failed"
         else:
             assert fim_text(follower) == REST
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(stream: bool) -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b" ri")
+        follower = platform.ask(fim(PREFIX + "f", stream=stream))
+        await platform.reading(1)
+        if stream:
+            await follower.reads(b"t, ri")
+        newer = platform.ask(fim(PREFIX + "fx"))
+        await platform.at_the_engine(2)
+        platform.go_on()
+        await platform.ended()
+        newer_id = newer.answer.headers["x-request-id"]
+        assert fim_text(follower) == REST[1:6]
+        assert fim_text(leader) == REST[:6]
+        assert [request.superseded_by for request in platform.requests_ended[:2]] == [newer_id] * 2
+        assert platform.requests == 2
+        assert platform.platform.sample("slipstream_superseded_total", stage="decode") == 2
 
 
 async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() -> None:
