@@ -117,6 +117,29 @@ async def test_a_stream_has_no_text_in_its_last_event(platform: SlowPlatform) ->
     assert b"[DONE]" not in answer.raw
 
 
+async def test_several_completions_are_streamed_and_all_are_paid_for(platform: SlowPlatform) -> None:
+    answer = await says(
+        platform, "a", "\n", "b", **INFILL | {"input_suffix": ")\n"}, n_cmpl=2, n_predict=3, stream=True
+    )
+    told = list(events(answer.raw))
+    for index in (0, 1):
+        own = [event for event in told if event["index"] == index]
+        assert "".join(event["content"] for event in own) == "a", "something stands behind the cursor: one line"
+        assert [event["stop"] for event in own] == [False] * (len(own) - 1) + [True]
+    charge = await platform.charge(answer.request_id)
+    made = await engine_record(platform, answer.request_id)
+    assert (charge["status"], charge["outcome"]) == (200, "exact")
+    assert charge["completion_tokens"] == made["tokens"]
+
+
+async def test_a_completion_is_judged_by_what_the_engine_tells_of_it(platform: SlowPlatform) -> None:
+    for least, content in ((0.6, " = 1"), (0.7, "")):  # the fake's tokens have exp(-0.5) each
+        answer = await says(platform, " = 1", **INFILL, n_predict=1, min_confidence=least)
+        assert answer.json["content"] == content
+        assert (await engine_record(platform, answer.request_id))["body"]["logprobs"] == 1
+        assert (await platform.charge(answer.request_id))["completion_tokens"] == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "kind", "told"),
     [

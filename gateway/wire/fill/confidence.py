@@ -16,10 +16,12 @@ BYTES = "bytes:"
 
 
 class Confidence:
-    """Of one completion. least: below it, in [0, 1], the completion is not worth showing."""
+    """Of one completion. least: below it, in [0, 1], the completion is not worth showing. typed: characters that the
+    output begins with and that stand in the file already: their tokens are told, their text is not."""
 
-    def __init__(self, least: float) -> None:
+    def __init__(self, least: float, typed: int = 0) -> None:
         self._least = least
+        self._typed = typed
         self._sizes: list[int] = []
         """Characters of each token."""
         self._values: list[float | None] = []
@@ -40,10 +42,12 @@ class Confidence:
             self._values.append(None if value is None else float(value))
 
     def mean(self, characters: int) -> float | None:
-        """Of the tokens that begin within the first `characters`; None: of none is it known."""
-        starts = accumulate(self._sizes, initial=0)
-        known = [value for start, value in zip(starts, self._values, strict=False) if start < characters]
-        numbers = [value for value in known if value is not None]
+        """Of the tokens that have any of the first `characters`; None: of none is it known."""
+        numbers: list[float] = []
+        starts = accumulate(self._sizes, initial=-self._typed)
+        for start, size, value in zip(starts, self._sizes, self._values, strict=False):
+            if value is not None and start < characters and (start >= 0 or start + size > 0):
+                numbers.append(value)
         return math.exp(sum(numbers) / len(numbers)) if numbers else None
 
     def is_enough(self, characters: int) -> bool:

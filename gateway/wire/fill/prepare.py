@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.generation import Caller, Sampling
+from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.fill.context import by_context
 from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
@@ -53,6 +53,7 @@ async def prepare_fill(
         suffix=laid_out.suffix,
         newline=newline,
         truncated=laid_out.truncated,
+        typed=_typed(laid_out.counted.prompt),
         min_confidence=0.0 if asked.warm_up else asked.min_confidence,
         warm_up=asked.warm_up,
         details=details,
@@ -75,6 +76,10 @@ async def prepare_fill(
         gap=gap,
         rules=rules,
     )
+
+
+def _typed(prompt: ChatPrompt | TextPrompt) -> int:
+    return len(prompt.begins_with) if isinstance(prompt, TextPrompt) else 0
 
 
 def _plain(text: str) -> str:

@@ -59,6 +59,8 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     """The file did not fit: the model was shown a window of it."""
     min_confidence: float = 0.0
     """As of `FillRequest`."""
+    typed: int = 0
+    """Characters of the prefix that the output begins with (`TextPrompt.begins_with`); engines do not tell them."""
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""

@@ -74,7 +74,7 @@ class _Transcoder:
         self._read_error = read_error
         self._clock = clock
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
-        self._confidence = Confidence(filled.min_confidence) if filled.min_confidence else None
+        self._confidence = Confidence(filled.min_confidence, filled.typed) if filled.min_confidence else None
         self._unjudged: list[str] = []
         """Text that is held back until all of it is known to be worth showing."""
         self._splitter = EventSplitter()

@@ -95,6 +95,16 @@ def test_an_engine_that_tells_no_probabilities_is_named(rules: StopRules) -> Non
     assert not relay.satisfied
 
 
+def test_what_was_typed_already_is_not_judged() -> None:
+    confidence = Confidence(0.5, typed=5)
+    confidence.add({"tokens": ["of", "fse", "t = 1"], "token_logprobs": [-9.0, -9.0, -1.0]})
+    assert confidence.mean(5) == pytest.approx(math.exp(-1.0))
+    partly = Confidence(0.5, typed=3)
+    partly.add({"tokens": ["offset", " = 1"], "token_logprobs": [-1.0, -3.0]})
+    assert partly.mean(3) == pytest.approx(math.exp(-1.0))
+    assert partly.mean(7) == pytest.approx(math.exp(-2.0))
+
+
 def test_a_token_that_is_part_of_a_character_counts_with_it() -> None:
     confidence = Confidence(0.5)
     confidence.add({"tokens": ["a", "bytes:\\xc3", "bytes:\\xa9", "b"], "token_logprobs": [None, -1.0, -2.0, -9.0]})

@@ -265,6 +265,7 @@ async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so()
 
     assert ids_of(healed) == tuple(CODE.fill_ids("x = 1\ny =", "\nz = 3\n"))
     assert prompt_of(healed).begins_with == " offse"
+    assert filled_of(healed).typed == len(" offse")
     short = await fill(target(CODE, **HEALING), "y = offse", "", max_tokens=7)
     assert prompt_of(short).begins_with == "", "the answer would be nothing but what is typed"
     assert ids_of(await fill(target(CODE, **HEALING), "x = 1\n", "")) == tuple(CODE.fill_ids("x = 1\n", ""))
