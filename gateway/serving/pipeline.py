@@ -37,6 +37,7 @@ from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.limits.refusal import CounterReached
+from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
@@ -51,7 +52,7 @@ from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
 from gateway.serving.warm_ups import WarmUps
-from gateway.typing.flight import SUPERSEDED, Superseded
+from gateway.typing.flight import SUPERSEDED, Flight, Superseded
 from gateway.typing.supersession import Supersession
 from gateway.wire.errors import Headers
 
@@ -144,13 +145,7 @@ class RequestPipeline:
 
     async def _serve(self, request: InferenceRequest, client: Client) -> bytes:
         """Reserve, run, settle. Returns what to send last."""
-        reservation = await self._limiter.reserve(
-            request.request_id,
-            request.caller,
-            request.generation.tier,
-            request.key.levels,
-            self._costs.most(request),
-        )
+        reservation = await self._reserve(request, client.flight)
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
@@ -159,6 +154,18 @@ class RequestPipeline:
             return unanswered(request)
         finally:
             await self._limiter.settle(reservation, request.used, refund_request=not request.ran)
+
+    async def _reserve(self, request: InferenceRequest, flight: Flight) -> Reservation:
+        """The reservation. Where a limit is reached this may be by what the request has superseded, which is about to
+        be given back: one that ends others is not refused for their sake."""
+        most = self._costs.most(request)
+        asked = request.request_id, request.caller, request.generation.tier, request.key.levels, most
+        try:
+            return await self._limiter.reserve(*asked)
+        except CounterReached:
+            if not await flight.others_ended(self._config.abort_drain_s):
+                raise
+        return await self._limiter.reserve(*asked)
 
     async def _attempts(self, request: InferenceRequest, client: Client) -> bytes:
         """Try engines until one has begun to answer; the first failure is the one reported."""

@@ -46,12 +46,16 @@ class Supersession:
         for older in siblings.values():
             if older.request_id != spared and older.keystroke is not None and typed_on(older.keystroke, keystroke):
                 older.supersede(request_id)
+                if older.by == request_id:
+                    flight.others.append(older)
         siblings[request_id] = flight
         if self._elsewhere is not None:
             self._elsewhere.announce(flight, keystroke, lineage)
         try:
             yield flight
         finally:
+            flight.ended.set()
+            flight.others.clear()
             del siblings[request_id]
             if not siblings:
                 del self._flights[lineage]

@@ -11,7 +11,10 @@ from openai.types import Completion
 
 from contracts.errors import InternalError
 from contracts.usage import Finish, Outcome
+from gateway.auth.key_record import KeyRecord
+from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
+from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.metering.journal.request_id import mint
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
@@ -19,8 +22,9 @@ from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.mistral.format import FimFormat
 from gateway.wire.openai.format import CompletionFormat
 from gateway.wire.tabby.format import TabbyFormat
+from tests.gateway.limits.store import MeasuredLimiter
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import GUARD_S, Harness, harness
+from tests.gateway.serving.harness import GUARD_S, KEY, Harness, harness
 from tests.gateway.typing.test_elsewhere import gateways, settled
 
 CONFIG = RequestConfig()
@@ -345,3 +349,37 @@ async def test_a_keystroke_that_comes_to_another_gateway_ends_the_older_one(valk
         with pytest.raises(asyncio.CancelledError):
             await newer
         there.require_balanced()
+
+
+@pytest.mark.parametrize("typed", [TYPED, "\n    other"], ids=["typed on", "another gap"])
+async def test_one_place_is_enough_for_who_types_on(valkey_url: str, typed: str) -> None:
+    """What it has superseded still holds the place when it comes."""
+    limiter = MeasuredLimiter(valkey_url, key_prefix=mint()[:32])
+    rule = Rule(Level.KEY, "typist", None, Limits(max_concurrency=1))
+    key = KeyRecord(KEY.caller, Levels.of(KEY.caller.organization_id, [rule]))
+    shape, older, newer = SHAPES[5], Client(), Client()
+
+    async def limited(prefix: str, suffix: str, client: Client) -> None:
+        request = await platform.request(shape.wire_format, shape.body(prefix, suffix))
+        request.key = key
+        response = ResponseWriter(client.connection, shape.wire_format, request.request_id)
+        await platform.pipeline.run(request, client.connection, response)
+
+    async with harness(engines=1, driver="embedded") as platform:
+        await limiter.start()
+        platform.pipeline._limiter = limiter
+        platform.script(tokens=50, hang_after_tokens=3)
+        waiting = asyncio.create_task(limited(BEFORE, BEHIND, older))
+        await older.reads(b"t2")
+        platform.script(tokens=2)
+        await limited(BEFORE + typed, BEHIND if typed == TYPED else "", newer)
+        if typed == TYPED:
+            await waiting
+            assert (shape.text(older), shape.text(newer)) == (" t0 t1 t2", " t0 t1")
+        else:
+            assert newer.answer.status == 429
+            older.leave()
+            await waiting
+        await limiter.drain()
+        assert limiter.open_reservations == 0
+        await limiter.stop()

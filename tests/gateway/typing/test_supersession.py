@@ -125,3 +125,21 @@ async def test_a_block_that_has_ended_keeps_what_it_took_also_when_the_task_is_s
         await task
     assert steps == ["has what it took", "gave it back"]
     assert task.cancelling() == 1
+
+
+async def test_who_ends_others_hears_when_they_are_over(supersession: Supersession) -> None:
+    over = asyncio.Event()
+
+    async def older() -> None:
+        with supersession.flight("1", keystroke("a", "")):
+            await over.wait()
+
+    task = asyncio.create_task(older())
+    await asyncio.sleep(0)
+    with supersession.flight("2", keystroke("ab", "")) as flight:
+        assert not await flight.others_ended(0.001), "it takes too long"
+        over.set()
+        assert await flight.others_ended(20)
+    with supersession.flight("3", keystroke("abc", "")) as alone:
+        assert not await alone.others_ended(20), "there are none"
+    await task
