@@ -63,10 +63,11 @@ class WarmUps:
 
     def answered(self, attempt: Attempt) -> None:
         """A request has its answer, and its engine nothing more to do for it."""
-        request, engine, text = attempt.request, attempt.engine, attempt.transcoder.text
-        if engine is None or text is None or not worth_computing(request.prepared, request.target):
+        request, engine = attempt.request, attempt.engine
+        if engine is None or not worth_computing(request.prepared, request.target):
             return
-        if engine.replica_id in self._by_replica:
+        text = attempt.transcoder.text
+        if text is None or engine.replica_id in self._by_replica:
             return
         task = asyncio.create_task(self._run(request, text, engine.replica_id), name="warm-up")
         self._by_replica[engine.replica_id] = request.prepared.file, task

@@ -203,6 +203,8 @@ class LeaseProtocol(RuleBasedStateMachine):
             prefix_hashes=b"".join(bytes([number % 2, block] * 8) for block in range(number % 5)),
             organization_id=f"tenant {number % 3}",
             priority=number % 7 // 6,
+            affinity=b"file %d" % (number % 4),
+            idle_replica=REPLICAS[number % 3] if number % 5 == 4 else "",
         )
         gateway.book.asked(wanted, self.now)
         gateway.unanswered.add(wanted.lease_id)
@@ -367,6 +369,13 @@ class LeaseProtocol(RuleBasedStateMachine):
     @invariant()
     def a_lease_has_one_replica(self) -> None:
         assert all(len(replicas) == 1 for replicas in self.placed.values())
+
+    @invariant()
+    def what_nobody_waits_for_never_waits_and_is_where_it_was_wanted(self) -> None:
+        for session in self.router.sessions.values():
+            assert not any(waiting.ask.idle_replica for waiting in session.waiting.values())
+            for live in session.leases.values():
+                assert live.ask is None or live.ask.idle_replica in ("", live.replica_id)
 
     @invariant()
     def nobody_waits_past_the_deadline_at_the_router(self) -> None:
