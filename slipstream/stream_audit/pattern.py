@@ -31,7 +31,9 @@ LATE_PACE = 2.0
 """A gateway that sends at less than half the pace is too busy to be measured by."""
 DELAYED_ACK_MS = (25.0, 60.0)
 """Linux holds an acknowledgement back for 40 ms."""
-FLUSH_DELAY = 0.3
+FEWEST_PERIODS = 5
+"""Of a fast stream whose slow twin came by itself: what holds back for long would have joined that, too."""
+FLUSH_DELAY = 0.15
 """A flush by the clock delays a slow stream's events by anything up to its period, Nagle's rule not at all."""
 
 
@@ -76,7 +78,7 @@ def pattern_of(slow: Timing, fast: Timing, slow_ms: float, fast_ms: float, round
         return Pattern.PROMPT
     if _largest(fast) >= WHOLE:
         return Pattern.BUFFERED
-    if not fast.regular:
+    if not fast.regular or len(fast.periods_ms) < FEWEST_PERIODS:
         return Pattern.PROMPT  # but for the network's jitter, which the evidence has in its delays
     if _by_round_trip(fast.period_ms, round_trip_ms):
         return Pattern.NAGLE
@@ -92,7 +94,7 @@ def _slow_joined(slow: Timing, fast: Timing, round_trip_ms: float) -> Pattern:
         return Pattern.BUFFERED
     if _by_round_trip(fast.period_ms, round_trip_ms):
         return Pattern.NAGLE
-    if alike(slow.period_ms, fast.period_ms):
+    if fast.joined_part > FAST_JOINED and fast.regular:
         return Pattern.FLUSHED_BY_TIME
     return Pattern.BUFFERED if _largest(fast) >= WHOLE else Pattern.JOINED
 

@@ -67,17 +67,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def period_ms(self) -> float:
         """The median time from one group of several events to the next; 0 when there are not two."""
-        return median(self._periods_ms) if self._periods_ms else 0.0
+        return median(self.periods_ms) if self.periods_ms else 0.0
 
     @property
     def regular(self) -> bool:
         """Most groups follow the one before after about the same time: jitter makes groups, too, but not such."""
         usual_ms = self.period_ms
-        near = sum(abs(period_ms - usual_ms) <= REGULAR * usual_ms for period_ms in self._periods_ms)
-        return bool(self._periods_ms) and near >= REGULAR_PART * len(self._periods_ms)
+        near = sum(abs(period_ms - usual_ms) <= REGULAR * usual_ms for period_ms in self.periods_ms)
+        return bool(self.periods_ms) and near >= REGULAR_PART * len(self.periods_ms)
 
     @property
-    def _periods_ms(self) -> list[float]:
+    def periods_ms(self) -> list[float]:
+        """From each group of several events to the next."""
         return [(later.arrived_s - earlier.arrived_s) * 1e3 for earlier, later in pairwise(self._complete)]
 
     @property
