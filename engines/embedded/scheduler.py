@@ -17,7 +17,6 @@ from engines.embedded.kv.radix import RadixCache
 from engines.embedded.sequence import Sequence
 from engines.embedded.waiting import WaitingQueue
 
-
 SHARE_BEHIND = 4
 """One part in so many of a step is kept from the oldest prompt for those that come after it."""
 
@@ -69,8 +68,8 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, then the oldest prompt but for a share, which is for
-        new sequences and then the other prompts, the shortest first; and then prompts that nobody waits for."""
+        """The work of the next step: sequences that generate first, the oldest prompt but for a share, new sequences,
+        the other prompts, the shortest first, and last prompts that nobody waits for."""
         plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
