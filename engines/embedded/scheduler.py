@@ -68,8 +68,8 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, then the oldest prompt but for a share, which is
-        for new sequences and then the other prompts, the shortest first; and then prompts that nobody waits for."""
+        """The work of the next step: sequences that generate first, the oldest prompt but for a share, new sequences,
+        the other prompts, the shortest first, and last prompts that nobody waits for."""
         plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
