@@ -278,7 +278,7 @@ async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) 
     assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.sampled_from("ab _.(\n\tß"), max_size=300), st.integers(30, 200))
 async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(prefix: str, context: int) -> None:
     where = target(CODE, context_tokens=context, fim_healing=True)
