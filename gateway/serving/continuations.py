@@ -45,12 +45,12 @@ class Question(msgspec.Struct, frozen=True):
     """As of `Cursor`."""
     prefix: str
     most_tokens: int
-    rules: msgspec.Struct | None
-    """As of `Prepared`."""
+    ended_by: tuple[object, ...]
+    """As of `Cursor`."""
 
     def cursor(self) -> Cursor:
         """Where it asks to go on."""
-        return Cursor(self.place, len(self.prefix), _digest(self.prefix), self.rules)
+        return Cursor(self.place, len(self.prefix), _digest(self.prefix), self.ended_by)
 
     def typed(self, recording: Recording) -> str | None:
         """By what the prefix is longer than the recording's, if the recording may answer it; None: it does not."""
@@ -59,10 +59,10 @@ class Question(msgspec.Struct, frozen=True):
         if not 0 <= len(self.prefix) - before <= LONGEST_TYPED or not recording.text.startswith(typed):
             return None
         if recording.end is None:
-            # it may be stopped by its leader's rules; and half of the tokens, each a character or more, are to come
-            if cursor.rules != self.rules or 2 * len(typed) > self.most_tokens:
+            # half of the tokens, each a character or more, are to come
+            if cursor.ended_by != self.ended_by or 2 * len(typed) > self.most_tokens:
                 return None
-        elif recording.end is End.BROKEN or not typed:  # who asks once more for what was answered wants another answer
+        elif not recording.end.kept or not typed:  # who asks once more for what was answered wants another answer
             return None
         return typed if _digest(self.prefix[:before]) == cursor.prefix_digest else None
 
@@ -79,7 +79,8 @@ def question_of(request: InferenceRequest) -> Question | None:
     if not prepared.typed and not wants_one:
         return None
     asked = request.caller, model, sampling, gap.snippets, gap.path, gap.language
-    return Question(_digest(repr(asked), gap.suffix), gap.prefix, sampling.max_tokens, prepared.rules)
+    ended_by = prepared.rules, prepared.typed, prepared.session, request.network
+    return Question(_digest(repr(asked), gap.suffix), gap.prefix, sampling.max_tokens, ended_by)
 
 
 def _digest(*texts: str) -> bytes:
@@ -170,10 +171,10 @@ class Continuations:
     def _keep(self, recording: Recording) -> None:
         """Its request has ended."""
         recording.close(End.BROKEN)
-        if recording.end is End.BROKEN or len(recording.text) > KEPT_CHARACTERS:
-            self._remove(recording)
-        else:
+        if recording.end is not None and recording.end.kept and len(recording.text) <= KEPT_CHARACTERS:
             self._kept[recording] = self._now() + KEPT_S
+        else:
+            self._remove(recording)
 
     def _forget(self, now_s: float) -> None:
         while self._kept:

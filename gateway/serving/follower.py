@@ -80,7 +80,7 @@ class Follower:
                     return False
                 if end is End.BROKEN:
                     raise EngineFailed("The generation that this answer shared broke off.", retry_after_s=1)
-                # a rule of the leader's that spares this text has ended it all the same
+                # what has ended the leader, but not this one, has ended the text all the same
                 events += transcoder.feed(last_event(recording.finish_reason or "stop", recording.created, model))
             self._note_text()
             if events:

@@ -271,7 +271,7 @@ class RequestPipeline:
             await self._forward(attempt, driver, opening)
             if attempt.transcoder.satisfied:
                 if recording is not None:
-                    recording.close(End.BROKEN if attempt.request.superseded_by else End.BY_RULE)
+                    recording.close(End.SUPERSEDED if attempt.request.superseded_by else End.BY_RULE)
                 await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
             elif not attempt.transcoder.complete:
                 raise attempt.transcoder.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)

@@ -24,8 +24,8 @@ class Cursor(msgspec.Struct, frozen=True):
     characters: int
     """Of the prefix."""
     prefix_digest: bytes
-    rules: msgspec.Struct | None
-    """As of `Prepared`: what may stop the engine early."""
+    ended_by: tuple[object, ...]
+    """What may have the engine stopped early: the leader's rules, and who may supersede it."""
 
 
 class End(Enum):
@@ -35,8 +35,15 @@ class End(Enum):
     """By the engine: the model had no more to say, or its limit was reached."""
     BY_RULE = "by_rule"
     """A stop rule of the leader's had the engine stopped."""
+    SUPERSEDED = "superseded"
+    """A newer keystroke of the leader's user had the engine stopped."""
     BROKEN = "broken"
-    """The leader failed, was superseded, or its client left: what there is says nothing."""
+    """The leader failed, or its client left."""
+
+    @property
+    def kept(self) -> bool:
+        """What was written may answer later requests."""
+        return self in (End.FINISHED, End.BY_RULE)
 
 
 class Recording:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.autocomplete.test_llama_cpp import post, says
 from tests.gateway.slow_platform import SlowPlatform
 
-GAP = {"input_prefix": "def total(prices):\n", "input_suffix": "\n\ntotal([1])\n", "n_predict": 40}
+GAP: dict[str, Any] = {"input_prefix": "def total(prices):\n", "input_suffix": "\n\ntotal([1])\n", "n_predict": 40}
 
 
 async def test_what_is_typed_on_is_answered_from_what_was_written(platform: SlowPlatform) -> None:

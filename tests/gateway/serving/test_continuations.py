@@ -375,6 +375,58 @@ async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(s
         assert platform.platform.sample("slipstream_superseded_total", stage="decode") == 2
 
 
+async def test_a_stream_ends_where_the_one_it_reads_was_superseded() -> None:
+    """The newer keystroke takes back what the reader has typed: it is typed on the leader only."""
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b" ri")
+        follower = platform.ask(fim(PREFIX + "f"))
+        await follower.reads(b"t, ri")
+        platform.ask(fim(PREFIX + "x"))
+        await platform.at_the_engine(2)
+        platform.go_on()
+        await platform.ended()
+        assert fim_text(follower) == REST[1:6]
+        assert platform.requests_ended[1].superseded_by is None
+
+
+async def test_who_does_not_read_holds_up_nobody() -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b" ri")
+        follower = platform.ask(fim(PREFIX + "f"))
+        await follower.reads(b"t, ri")
+        follower.stop_reading()
+        platform.go_on()
+        await platform.tasks[0]
+        assert fim_text(leader) == REST
+        assert not platform.tasks[1].done()
+        follower.read_on()
+        await platform.ended()
+        assert fim_text(follower) == REST[1:]
+
+
+async def test_texts_are_forgotten_when_they_are_old_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.serving.continuations.KEPT", 3)
+    async with asking() as platform:
+        continuations, now_s = platform.platform.pipeline._continuations, 0.0
+        monkeypatch.setattr(continuations, "_now", lambda: now_s)
+        for number in range(5):
+            platform.ask(fim(f"{number}"))
+            await platform.ended()
+        assert len(continuations) == 4, "one more until the next request comes"
+        now_s = 59.0
+        used = platform.ask(fim("3 t0"))
+        await platform.ended()
+        assert fim_text(used).startswith(" t1")
+        now_s = 61.0
+        platform.ask(b'{"model":"m","prompt":"x","suffix":"","temperature":0}', COMPLETION)
+        await platform.ended()
+        texts = [recording.cursor.characters for recording in continuations._kept]
+        assert len(texts) == 2, "the one that was used, and the newest"
+        assert platform.requests == 6
+
+
 async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() -> None:
     async with asking(hang_after_tokens=2) as platform:
         request = await platform.platform.request(FIM, fim())

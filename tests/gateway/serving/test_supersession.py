@@ -28,7 +28,7 @@ from tests.gateway.serving.harness import GUARD_S, KEY, Harness, harness
 from tests.gateway.typing.test_elsewhere import gateways, settled
 
 CONFIG = RequestConfig()
-BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "urn", "\n\nprint(add(1, 2))\n"
+BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "ry", "\n\nprint(add(1, 2))\n"
 
 
 class Shape:
