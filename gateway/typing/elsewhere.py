@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from contracts.background_task import BackgroundTask
 from contracts.backoff import Backoff
 from gateway.limits.command import pack
-from gateway.limits.valkey import ConnectionLost, Valkey
+from gateway.limits.valkey import ConnectionLost, Done, Valkey, ignored
 from gateway.metering.journal.request_id import arrived_at_s
 from gateway.typing.flight import Flight
 from gateway.typing.lineage import Digests, Keystroke, few_typed
@@ -119,17 +119,13 @@ class OtherGateways:
         common = self._digests.prefix(keystroke, older.length)
         if few_typed(older.length, newer.length) and (newer.length < older.length or common == older.digest):
             told = Told(lineage, older.request_id, newer.request_id, newer.length, common)
-            self._send(("PUBLISH", self._channel(older.gateway), _encode(told)), self._ignored)
+            self._send(("PUBLISH", self._channel(older.gateway), _encode(told)))
 
-    def _send(self, words: tuple[str | int | bytes, ...], done: Callable[[object], None]) -> None:
+    def _send(self, words: tuple[str | int | bytes, ...], done: Done = ignored) -> None:
         try:
             self._valkey.send(pack(words), done)
         except ConnectionLost:
             return  # each gateway for itself
-
-    @staticmethod
-    def _ignored(_: object) -> None:
-        """Nobody waits for how many have heard it."""
 
     def _channel(self, gateway: str) -> str:
         return f"{self._key_prefix}:keystrokes:{gateway}"
