@@ -20,7 +20,10 @@ STUCK_S = 1.0
 LATE_SHARE = 0.25
 """Work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy, little
 enough to leave room for those who can still be in time. A tenant with more than its share gets an engine only when
-nobody's prompt is in front of it."""
+nobody's prompt is in front of it, or where nearly all of its own is held: computed elsewhere it would take far more
+from the others than the place behind them."""
+HELD_SHARE = 0.1
+"""Part of a prompt that may be missing where nearly all of it is held."""
 SHORT_WORK_S = 0.1
 """So much work in front never keeps anyone back: reports and grants are under way for about as long."""
 SHARED_RESERVE = 0.1
@@ -131,7 +134,8 @@ class PlacementContext:
             return True
         work_s = latency_model.work_s(replica.prefill_tokens, replica.prefill_pairs, replica.decoding)
         ahead_s = replica.ratio.value * work_s
-        if self._over_share:
+        uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
+        if self._over_share and uncached > HELD_SHARE * self.ask.prompt_tokens:
             self.why = Reason.OVER_SHARE
             return False
         if ahead_s <= SHORT_WORK_S:
@@ -140,7 +144,6 @@ class PlacementContext:
             kept = ahead_s <= LATE_SHARE * waiting.ttft_slo_s
         else:
             left_s = waiting.asked_at + waiting.ttft_slo_s - self.now
-            uncached = self._uncached(self.pool.index.overlap(self.match, replica.slot))
             pairs = pairs_of(uncached, self.ask.prompt_tokens)
             own_s = replica.ratio.value * latency_model.first_token_s(uncached, pairs, replica.decoding)
             if ahead_s + own_s > left_s:

@@ -8,7 +8,9 @@ from collections import Counter
 import msgspec
 import pytest
 
+from contracts.generation import Tier
 from contracts.prefix import chain_tokens, root
+from router.config import SloClass
 from router.core.decisions import Granted
 from router.core.reasons import Reason
 from router.core.ring import affinity_key
@@ -117,3 +119,28 @@ def test_what_it_computed_is_known_to_be_there() -> None:
         assert next_one.lease.engine.replica_id == replica
         core.over(f"next-{replica}", 1_024, cached=1_000)
         fields = {**fields, "prefix_hashes": prompt(dice)}
+
+
+def test_who_has_more_than_its_share_stays_where_its_prompt_is_held_and_computes_it_nowhere_else() -> None:
+    core, dice = (
+        Core(fleet(replicas=("r1", "r2"), max_concurrency=64), slos=(SloClass(Tier.CHAT, 1 << 31, 30.0),)),
+        random.Random(3),
+    )
+    core.learn(0.002, ("r1", "r2"))
+    tokens = 4_096
+    file = {"prefix_kind": "tokens", "prompt_tokens": tokens, "organization_id": "typist", "affinity": b"file"}
+    hashes = prompt(dice, tokens)
+    home = core.placed("first", prefix_hashes=hashes, **file)
+    core.over("first", tokens)
+    for number in range(4):
+        assert core.placed(f"typed{number}", prefix_hashes=hashes, **file) == home
+        core.began(f"typed{number}", 0.01, tokens - 1)
+    # somebody else's cold prompt is computed there
+    other = {"prefix_kind": "tokens", "prompt_tokens": tokens, "organization_id": "other", "affinity": b"file"}
+    excluded = tuple({"r1", "r2"} - {home})
+    assert core.placed("cold", prefix_hashes=prompt(dice, tokens), excluded_replicas=excluded, **other) == home
+    pool = core.core.fleet.pools["pool"]
+    assert pool.queue.over_share(pool.queue.tenant("typist"))
+    assert core.placed("key", prefix_hashes=hashes, **file) == home
+    # a prompt of its own that nobody holds goes behind nobody's
+    assert core.placed("another file", prefix_hashes=prompt(dice, tokens), **{**file, "affinity": b"g"}) != home
