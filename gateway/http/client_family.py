@@ -19,6 +19,8 @@ FAMILIES: tuple[tuple[bytes, str], ...] = (
 UNNAMED = {"tabby": "tabby-agent"}
 """Whose an endpoint is where the header does not tell: tabby-agent sends the one of its HTTP library."""
 OTHER = "other"
+EDITORS = frozenset({"slipstream-lsp", "tabby-agent", "llama.vscode", "continue", "zed"})
+"""Clients in which somebody types."""
 CLIENTS = (*dict.fromkeys(name for _, name in FAMILIES), OTHER)
 """All names there are."""
 MOST_COMPARED = 512

@@ -71,16 +71,17 @@ def question_of(request: InferenceRequest) -> Question | None:
     """None: the request is answered by its own generation only."""
     model, prepared, generation = request.target.model, request.prepared, request.generation
     gap, sampling = prepared.gap, generation.sampling
-    if gap is None or prepared.warm_up or not model.fim_reuse:
+    if gap is None or prepared.warm_up or not model.fim_reuse or not gap.comparable:
         return None
     if generation.choices > 1 or sampling.logprobs is not None:
         return None
     wants_one = sampling.seed is not None or (sampling.temperature is not None and sampling.temperature <= ONE_ANSWER)
-    if not prepared.typed and not wants_one:
+    if not request.typed and not wants_one:
         return None
-    asked = request.caller, model, sampling, gap.snippets, gap.path, gap.language
-    ended_by = prepared.rules, prepared.typed, prepared.session, request.network
-    return Question(_digest(repr(asked), gap.suffix), gap.prefix, sampling.max_tokens, ended_by)
+    asked = request.caller, model, sampling, gap.path, gap.language
+    ended_by = prepared.rules, request.typed, prepared.session, request.network
+    snippets = (text for snippet in gap.snippets for text in (snippet.path, snippet.text))
+    return Question(_digest(repr(asked), gap.suffix, *snippets), gap.prefix, sampling.max_tokens, ended_by)
 
 
 def _digest(*texts: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts.phases import PhaseClock
 from gateway.auth.key_record import KeyRecord
-from gateway.http.client_family import client_family
+from gateway.http.client_family import EDITORS, client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.serving.recording import Reading, Recording
@@ -119,10 +119,19 @@ class InferenceRequest:
         return (b"server-timing", entries.encode())
 
     @property
+    def typed(self) -> bool:
+        """Somebody types at the gap, as its API, its client or a user that it names says. Scripts fill gaps too, and
+        never type on: they must not be given empty answers."""
+        prepared = self.prepared
+        if prepared.gap is None or prepared.warm_up or prepared.generation.choices > 1:
+            return False
+        return prepared.typed or self.client in EDITORS
+
+    @property
     def keystroke(self) -> Keystroke | None:
         """What a newer request may be typed on; None: it is not typed, or its model's requests all run to their end."""
         gap = self.prepared.gap
-        if gap is None or not self.prepared.typed or not self.target.model.fim_supersede:
+        if gap is None or not self.typed or not self.target.model.fim_supersede or not gap.comparable:
             return None
         return Keystroke(
             organization_id=self.caller.organization_id,

@@ -57,13 +57,10 @@ class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
         return (self.organization_id, self.key_id, self.network, self.session, self.model, self.file, self.behind)
 
 
-def typed_on(older: Keystroke, newer: Keystroke) -> bool:
-    """Whether the newer one is of the same lineage, some characters on or back. The same text is not typed on."""
-    return (
-        few_typed(len(older.prefix), len(newer.prefix))
-        and (newer.prefix.startswith(older.prefix) or older.prefix.startswith(newer.prefix))
-        and older.place == newer.place
-    )
+def near(older: str, newer: str) -> bool:
+    """Whether prefixes can be those of two keystrokes at one place: one is the start of the other, some characters on
+    or back. The same text is not typed on."""
+    return few_typed(len(older), len(newer)) and (newer.startswith(older) or older.startswith(newer))
 
 
 def few_typed(older_length: int, newer_length: int) -> bool:

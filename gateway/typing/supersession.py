@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.typing.flight import Flight
-from gateway.typing.lineage import Digests, Keystroke, few_typed, typed_on
+from gateway.typing.lineage import Digests, Keystroke, few_typed, near
 
 
 class Elsewhere(Protocol):
@@ -44,7 +44,9 @@ class Supersession:
         lineage = self._digests.lineage(keystroke)
         siblings = self._flights.setdefault(lineage, {})
         for older in siblings.values():
-            if older.request_id != spared and older.keystroke is not None and typed_on(older.keystroke, keystroke):
+            if older.request_id == spared or older.keystroke is None:
+                continue
+            if near(older.keystroke.prefix, keystroke.prefix):  # all else is equal: they are of one lineage
                 older.supersede(request_id)
                 if older.by == request_id:
                     flight.others.append(older)

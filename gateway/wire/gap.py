@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import msgspec
 
+MOST_COMPARED = 131_072
+"""Characters of a gap that is compared with others, many times what a model is shown: it is done on the event loop."""
+
 
 class Snippet(msgspec.Struct, frozen=True):
     """Text of another file, or of another place in this one, that may help."""
@@ -23,3 +26,9 @@ class Gap(msgspec.Struct, frozen=True):
     snippets: tuple[Snippet, ...] = ()
     path: str = ""
     language: str = ""
+
+    @property
+    def comparable(self) -> bool:
+        """Short enough to be compared with other requests' gaps."""
+        snippets = sum(len(snippet.path) + len(snippet.text) for snippet in self.snippets)
+        return len(self.prefix) + len(self.suffix) + len(self.path) + snippets <= MOST_COMPARED

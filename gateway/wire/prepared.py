@@ -57,7 +57,7 @@ class Prepared(msgspec.Struct, frozen=True):
     language: str | None = None
     """Of the code that is completed, as `known_language` names it; None where the client does not say."""
     typed: bool = False
-    """Somebody types at the gap: a newer request for it may take this one's place before it is answered."""
+    """As of `FillRequest`: a newer request for the gap may take this one's place before it is answered."""
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
     gap: Gap | None = None

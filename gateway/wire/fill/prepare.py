@@ -70,7 +70,7 @@ async def prepare_fill(
         session=asked.session,
         file=file_identity(salt, asked.session, asked.path, gap.prefix),
         warm_up=asked.warm_up,
-        typed=not asked.warm_up,
+        typed=asked.typed and not asked.warm_up,
         language=language,
         details=filled,
         gap=gap,

@@ -43,6 +43,8 @@ class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
     rules: StopRules = StopRules()
     min_confidence: float = 0.0
     """A completion whose tokens' probabilities have a lower geometric mean is empty instead; 0: none is."""
+    typed: bool = True
+    """Its API is one that editors alone speak, or its client names a user; else scripts may ask so too."""
     warm_up: bool = False
     """Only the prompt is wanted in the cache: at most one token is generated, and none is answered with."""
 

@@ -38,7 +38,7 @@ async def prepare_completion(
     rendered = parse(asked.prompt) if isinstance(asked.prompt, str) else None
     if rendered is not None:
         prefix, suffix, snippets = rendered
-        gap = _gap(asked, prefix, suffix, tuple(snippets))
+        gap = msgspec.structs.replace(_gap(asked, prefix, suffix, tuple(snippets)), typed=False)
         return _sampled(await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked)), asked)
     return _sampled(await _continued(asked, request_id, caller, salt, target), asked)
 

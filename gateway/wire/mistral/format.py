@@ -48,6 +48,7 @@ class FimFormat(FillFormat):
             stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
             stream=bool(asked.stream),
             min_confidence=asked.min_confidence,
+            typed=False,
         )
         prepared = await prepare_fill(gap, request_id, caller, salt, target)
         least = asked.min_tokens or 0

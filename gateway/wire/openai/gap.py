@@ -43,9 +43,8 @@ async def prepare_gap(
     target: Target,
     *,
     include_usage: bool,
-    typed: bool,
 ) -> Prepared:
-    """As an editor's request is prepared, but for OpenAI's default of the output limit. typed: as of `Prepared`."""
+    """As an editor's request is prepared, but for OpenAI's default of the output limit."""
     stop = request.stop
     asked = FillRequest(
         model=request.model,
@@ -60,6 +59,7 @@ async def prepare_gap(
         stream=bool(request.stream),
         include_usage=include_usage,
         session=request.user or "",
+        typed=bool(request.user),
         min_confidence=request.min_confidence,
     )
     prepared = await prepare_fill(asked, request_id, caller, salt, target)
@@ -70,4 +70,4 @@ async def prepare_gap(
         logit_bias=request.logit_bias or None,
     )
     generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
-    return msgspec.structs.replace(prepared, generation=generation, typed=typed)
+    return msgspec.structs.replace(prepared, generation=generation)

@@ -92,10 +92,7 @@ async def prepare_completion(
     gap = _gap(request, prompts, target)
     include_usage = _include_usage(request)
     if keeps_rules(gap, request, target):
-        typed = _typed(request, gap, tried)
-        return await prepare_gap(
-            gap, request, request_id, caller, salt, target, include_usage=include_usage, typed=typed
-        )
+        return await prepare_gap(gap, request, request_id, caller, salt, target, include_usage=include_usage)
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
         laid_out = await lay_out(gap, *asked, target, caller.organization_id)
@@ -118,7 +115,7 @@ async def prepare_completion(
         include_usage=include_usage,
         session=request.user or "",
         file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
-        typed=_typed(request, gap, tried),
+        typed=bool(request.user),
         gap=gap,
     )
 
@@ -202,12 +199,6 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         return None
     found = parse(text)
     return None if found is None else Gap(*found)
-
-
-def _typed(request: CompletionRequest, gap: Gap | None, choices: int) -> bool:
-    """Whether an editor asks cannot be seen by `suffix` alone: scripts fill gaps too, and never type on. Editors lay
-    prompts out themselves, or say for whom they ask."""
-    return gap is not None and choices == 1 and (request.suffix is None or bool(request.user))
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:

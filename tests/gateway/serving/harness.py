@@ -65,6 +65,10 @@ def body(**fields: Any) -> bytes:
     return msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields})
 
 
+EDITOR = b"Zed/0.211"
+"""A `User-Agent` behind which somebody types."""
+
+
 class Harness:
     """Use `harness`."""
 
@@ -110,18 +114,20 @@ class Harness:
         for engine in self.engines:
             engine.control(msgspec.json.encode(script))
 
-    async def request(self, wire_format: WireFormat[Any] = CHAT, asked: bytes | None = None) -> InferenceRequest:
-        """A request as the endpoint hands it over."""
-        arrival, model = Arrival(wire_format, {}), target(self._driver)
+    async def request(
+        self, wire_format: WireFormat[Any] = CHAT, asked: bytes | None = None, agent: bytes = EDITOR
+    ) -> InferenceRequest:
+        """A request as the endpoint hands it over. agent: the client's `User-Agent`."""
+        arrival, model = Arrival(wire_format, {b"user-agent": agent}), target(self._driver)
         decoded = wire_format.decode(asked if asked is not None else body(stream=True))
         prepared = await wire_format.prepare(decoded, arrival.request_id, KEY.caller, "salt", model)
         return InferenceRequest(arrival, KEY, model, prepared)
 
     async def serve(
-        self, client: Client, asked: bytes | None = None, wire_format: WireFormat[Any] = CHAT
+        self, client: Client, asked: bytes | None = None, wire_format: WireFormat[Any] = CHAT, agent: bytes = EDITOR
     ) -> InferenceRequest:
         """Serve one request to its end."""
-        request = await self.request(wire_format, asked)
+        request = await self.request(wire_format, asked, agent)
         response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
             await self.pipeline.run(request, client.connection, response)

@@ -24,7 +24,7 @@ from gateway.wire.openai.format import CompletionFormat
 from gateway.wire.tabby.format import TabbyFormat
 from tests.gateway.limits.store import MeasuredLimiter
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import GUARD_S, KEY, Harness, harness
+from tests.gateway.serving.harness import EDITOR, GUARD_S, KEY, Harness, harness
 from tests.gateway.typing.test_elsewhere import gateways, settled
 
 CONFIG = RequestConfig()
@@ -38,6 +38,8 @@ class Shape:
         self.name = f"{name} streamed" if stream else name
         self.wire_format = wire_format
         self.stream = stream
+
+    agent = EDITOR
 
     def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
         asked: dict[str, Any] = {"stream": True} if self.stream else {}
@@ -104,7 +106,7 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 
 
 async def asked(platform: Harness, shape: Shape, prefix: str, client: Client, suffix: str = BEHIND) -> Client:
-    await platform.serve(client, shape.body(prefix, suffix), shape.wire_format)
+    await platform.serve(client, shape.body(prefix, suffix), shape.wire_format, shape.agent)
     return client
 
 
@@ -239,10 +241,25 @@ async def test_what_is_not_typed_on_runs_to_its_end(shape: Shape, prefix: str, s
 
 
 class Script(Shape):
-    """`suffix` without a user."""
+    """Not by an editor, and for no user."""
+
+    agent = b"python-requests/2.32"
 
     def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
         return msgspec.json.encode({"model": "m", "prompt": prefix, "suffix": suffix, "max_tokens": 50})
+
+
+class Rendered(Script):
+    """As evaluations lay prompts out."""
+
+    def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
+        return msgspec.json.encode({"model": "m", "prompt": _rendered(prefix, suffix), "max_tokens": 50})
+
+
+class Batch(Shape):
+    """By Mistral's SDK."""
+
+    agent = Script.agent
 
 
 class Sampling(Shape):
@@ -259,7 +276,16 @@ class WarmUp(Shape):
         return msgspec.json.encode({"input_prefix": prefix, "input_suffix": suffix, "n_predict": 0})
 
 
-@pytest.mark.parametrize("shape", [Script("s", COMPLETION), Sampling("n", COMPLETION), WarmUp("w", INFILL)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Script("s", COMPLETION),
+        Rendered("r", COMPLETION),
+        Batch("b", FIM),
+        Sampling("n", COMPLETION),
+        WarmUp("w", INFILL),
+    ],
+)
 async def test_scripts_and_warm_ups_are_left_alone(shape: Shape) -> None:
     await _both_run(shape, BEFORE + TYPED, BEHIND)
 
@@ -272,7 +298,7 @@ async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool =
     async with harness(engines=1, driver="embedded") as platform:
         requests = []
         for where in ((BEFORE, BEHIND), (prefix, suffix)):
-            one = await platform.request(shape.wire_format, shape.body(*where))
+            one = await platform.request(shape.wire_format, shape.body(*where), shape.agent)
             if not supersede:
                 model = msgspec.structs.replace(one.target.model, fim_supersede=False)
                 one.target = msgspec.structs.replace(one.target, model=model)
@@ -360,7 +386,7 @@ async def test_one_place_is_enough_for_who_types_on(valkey_url: str, typed: str)
     shape, older, newer = SHAPES[5], Client(), Client()
 
     async def limited(prefix: str, suffix: str, client: Client) -> None:
-        request = await platform.request(shape.wire_format, shape.body(prefix, suffix))
+        request = await platform.request(shape.wire_format, shape.body(prefix, suffix), shape.agent)
         request.key = key
         response = ResponseWriter(client.connection, shape.wire_format, request.request_id)
         await platform.pipeline.run(request, client.connection, response)

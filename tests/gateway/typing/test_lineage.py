@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given
 
-from gateway.typing.lineage import MOST_TYPED, Digests, Keystroke, typed_on
+from gateway.typing.lineage import MOST_TYPED, Digests, Keystroke, near
 
 FILE = """from __future__ import annotations
 
@@ -32,6 +32,11 @@ def keystroke(prefix: str, suffix: str, **fields: str) -> Keystroke:
     """One of the same person."""
     who = {"organization_id": "o", "key_id": "k", "network": "192.0.2.1", "session": "", "model": "m", "path": ""}
     return Keystroke(**{**who, **fields}, prefix=prefix, suffix=suffix)
+
+
+def typed_on(older: Keystroke, newer: Keystroke) -> bool:
+    """Whether the newer one supersedes the older."""
+    return older.place == newer.place and near(older.prefix, newer.prefix)
 
 
 PLACES = st.integers(FILE.index("def first"), len(FILE))
