@@ -64,6 +64,8 @@ def _size_bytes(prompt: Any) -> int:
     """As JSON, which is as it came; a text is not copied for it."""
     if isinstance(prompt, str):
         return require_sound(prompt)
+    if isinstance(prompt, list) and all(isinstance(text, str) for text in prompt):
+        return sum(map(require_sound, prompt))
     try:
         return len(msgspec.json.encode(prompt))
     except (UnicodeEncodeError, RecursionError):

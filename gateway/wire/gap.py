@@ -29,6 +29,6 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def comparable(self) -> bool:
-        """Short enough to be compared with other requests' gaps."""
+        """Short enough to be kept while its request is in flight, and compared with those of others."""
         snippets = sum(len(snippet.path) + len(snippet.text) for snippet in self.snippets)
         return len(self.prefix) + len(self.suffix) + len(self.path) + snippets <= MOST_COMPARED

@@ -61,7 +61,8 @@ class Prepared(msgspec.Struct, frozen=True):
     details: object = None
     """What the format that prepared it wants back when it makes the answer; nobody else reads it."""
     gap: Gap | None = None
-    """What is to be filled; None: nothing is. It is not what the model is shown, which may be less."""
+    """What is to be filled; None: nothing is, or too much to be kept and compared (`Gap.comparable`). Not what the
+    model is shown, which may be less."""
     rules: msgspec.Struct | None = None
     """By which the format ends a gap's answer though the model goes on; equal ones end equal texts alike. None: by
     none, for the client wants what the model writes."""

@@ -6,6 +6,7 @@ request is refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -25,8 +26,8 @@ from gateway.wire.text_prompt import counted_texts
 
 SNIPPETS_PART = 4
 """Snippets take at most one part in so many of the room."""
-LEAST_HEALED_TOKENS = 8
-"""A shorter answer is not spent on tokens that are not told."""
+HEALED_PART = 4
+"""What is typed of a word is generated again; it takes at most one part in so many of the output limit."""
 LEAST_TOKENS = 4
 """Of text that a window must have room for, its marks not counted."""
 
@@ -66,8 +67,8 @@ async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Targ
     if target.model.fim_window:
         room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
     able = target.capabilities.openings and target.capabilities.token_prompts
-    heals = target.model.fim_healing and able and (asked_tokens or default) >= LEAST_HEALED_TOKENS
-    laid_out = await _laid_out(gap, room, heals, target, organization_id)
+    healed_tokens = (asked_tokens or default) // HEALED_PART if target.model.fim_healing and able else 0
+    laid_out = await _laid_out(gap, room, healed_tokens, target, organization_id)
     limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
     return msgspec.structs.replace(laid_out, max_tokens=limit)
 
@@ -78,7 +79,7 @@ def _limit(asked: int | None, default: int, prompt_tokens: int, target: Target) 
     return max(1, min(asked or default, target.model.context_tokens - prompt_tokens))
 
 
-async def _laid_out(gap: Gap, room: int, heals: bool, target: Target, organization_id: str) -> LaidOut:
+async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, organization_id: str) -> LaidOut:
     tokenizer = target.tokenizer
     if tokenizer is None:
         return await _by_estimate(gap, room, target, organization_id)
@@ -89,7 +90,9 @@ async def _laid_out(gap: Gap, room: int, heals: bool, target: Target, organizati
     if not target.model.fim_window:
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
-    return await tokenizer.run(organization_id, texts, lambda: _healed(gap, room, heals, target, tokenizer.tokenizer))
+    return await tokenizer.run(
+        organization_id, texts, lambda: _healed(gap, room, healed_tokens, target, tokenizer.tokenizer)
+    )
 
 
 def require_filling(tokenizer: Tokenizer) -> None:
@@ -100,9 +103,12 @@ def require_filling(tokenizer: Tokenizer) -> None:
         )
 
 
-def _healed(gap: Gap, room: int, heals: bool, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    """heals: without the word that the cursor is in, which the output then begins with."""
-    cut = tokenizer.healed(gap.prefix) if heals else len(gap.prefix)
+def _healed(gap: Gap, room: int, healed_tokens: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+    """Without the word that the cursor is in, which the output then begins with, if that takes at most
+    `healed_tokens` of it."""
+    cut = tokenizer.healed(gap.prefix) if healed_tokens else len(gap.prefix)
+    if tokenizer.plain_counts([gap.prefix[cut:]])[0] > healed_tokens:
+        cut = len(gap.prefix)
     laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
     if cut == len(gap.prefix):
         return laid_out
@@ -184,7 +190,9 @@ async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str
         snippets = within(gap.snippets, room // SNIPPETS_PART, _estimates)
     head = as_text(snippets if target.model.fim_window else gap.snippets, gap.path, gap.language, "")
     if target.model.fim_window and sum(_estimates([head, gap.prefix, gap.suffix])) > room:
-        shown = window(gap.prefix, gap.suffix, max(0, room - 2 * estimate(0) - _estimates([head])[0]), _estimates)
+        left = max(0, room - 2 * estimate(0) - _estimates([head])[0])
+        # line by line: for a large file and a large context too long for the event loop
+        shown = await asyncio.to_thread(window, gap.prefix, gap.suffix, left, _estimates)
     prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
     counted = await counted_texts(TextPrompt((prefix,), suffix), target, organization_id)
     return LaidOut(counted, suffix, shown != Window(0, len(gap.suffix)))

@@ -73,7 +73,7 @@ async def prepare_fill(
         typed=asked.typed and not asked.warm_up,
         language=language,
         details=filled,
-        gap=gap,
+        gap=gap if gap.comparable else None,
         rules=rules,
     )
 

@@ -94,7 +94,8 @@ def _start(prefix: str, lines: Sequence[str], costs: Sequence[int], room_tokens:
         return starts[-1]
     # the cursor's own line is too long
     line_start = prefix.rfind("\n") + 1
-    inside = range(line_start, len(prefix), STEP_CHARACTERS)
+    looked_at = max(0, len(prefix) - room_tokens * LOOKED_AT - line_start) // STEP_CHARACTERS * STEP_CHARACTERS
+    inside = range(line_start + looked_at, len(prefix), STEP_CHARACTERS)
     return _first(inside, len(prefix), lambda at: counts([prefix[at:]])[0] <= room_tokens)
 
 

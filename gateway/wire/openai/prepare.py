@@ -116,7 +116,7 @@ async def prepare_completion(
         session=request.user or "",
         file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         typed=bool(request.user),
-        gap=gap,
+        gap=gap if gap is not None and gap.comparable else None,
     )
 
 

@@ -20,7 +20,7 @@ from gateway.wire.fill.layout import Ends, ends_of
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.fill.stop_rules import StopRules
-from gateway.wire.gap import Snippet
+from gateway.wire.gap import MOST_COMPARED, Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
 
@@ -266,8 +266,10 @@ async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so()
     assert ids_of(healed) == tuple(CODE.fill_ids("x = 1\ny =", "\nz = 3\n"))
     assert prompt_of(healed).begins_with == " offse"
     assert filled_of(healed).typed == len(" offse")
-    short = await fill(target(CODE, **HEALING), "y = offse", "", max_tokens=7)
+    short = await fill(target(CODE, **HEALING), "y = offse", "", max_tokens=3)
     assert prompt_of(short).begins_with == "", "the answer would be nothing but what is typed"
+    wordless = await fill(target(CODE, **HEALING), "# 这个函数把两个数字相加并且返回它们的总和如果输入", "")
+    assert prompt_of(wordless).begins_with == "", "without blanks a sentence is one piece, of many tokens"
     assert ids_of(await fill(target(CODE, **HEALING), "x = 1\n", "")) == tuple(CODE.fill_ids("x = 1\n", ""))
 
 
@@ -289,3 +291,8 @@ async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(pr
     assert kept + begins_with == prefix
     plain = await fill(target(CODE, context_tokens=context), kept, "\nend\n", max_tokens=8)
     assert ids_of(healed) == ids_of(plain)
+
+
+async def test_a_gap_that_is_too_large_is_not_kept_with_its_request() -> None:
+    assert (await fill(target(CODE), "x = 1\n", "")).gap is not None
+    assert (await fill(target(CODE), "x = 1\n", "y = 2\n" * MOST_COMPARED)).gap is None
