@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,13 @@ async def _migrated_template(postgres_server: Path) -> str:
 async def postgres_url(postgres_server: Path, _migrated_template: str) -> str:
     """URL of a migrated database shared by the session."""
     return await _fresh(postgres_server, _migrated_template)
+
+
+@pytest.fixture(scope="session")
+def new_postgres_url(postgres_server: Path, _migrated_template: str) -> Callable[[], Awaitable[str]]:
+    """Makes migrated databases, for platforms that several test files share: a gateway writes its models into its
+    database, which others must not follow."""
+    return functools.partial(_fresh, postgres_server, _migrated_template)
 
 
 @pytest.fixture(scope="module")

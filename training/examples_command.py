@@ -34,7 +34,8 @@ EXAMPLES = (
 
 
 def complete(model: Path) -> list[str]:
-    """The model's greedy line for each example, asked for as the gateway asks: with `Tokenizer.fill_ids`."""
+    """The model's greedy line for each example, asked for as the gateway asks where no word is healed: with
+    `Tokenizer.fill_ids`."""
     tokenizer = Tokenizer.load(model)
     prompts = [tokenizer.fill_ids(before, after) for before, after in EXAMPLES]
     return generate(model, prompts, max_tokens=32, stop=("\n",)).texts

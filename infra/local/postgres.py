@@ -85,7 +85,7 @@ class Postgres:
             "port": "5432",
             "unix_socket_directories": sockets,
             "unix_socket_permissions": "0700",
-            "max_connections": "100",
+            "max_connections": "100" if self._durable else "300",  # one that need not be durable serves many tests
             "shared_buffers": "32MB",
             "dynamic_shared_memory_type": "mmap",
             # What is committed survives a crash of the machine. (Without them it still survives any kill of processes.)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.hostile.hostile_platform import HostilePlatform, hostile_platform
 
 
 @pytest.fixture(scope="session")
-async def hostile(postgres_url: str, valkey_url: str) -> AsyncIterator[HostilePlatform]:
+async def hostile(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[HostilePlatform]:
     """Gateway with a heartbeat, router, fake engine."""
-    async with hostile_platform(postgres_url, valkey_url) as running:
+    async with hostile_platform(await new_postgres_url(), valkey_url) as running:
         yield running

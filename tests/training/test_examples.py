@@ -1,4 +1,4 @@
-"""The ten completions of the docs are what the engine writes when the gateway asks."""
+"""The ten completions of the docs are what the engine writes when the gateway asks without token healing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL = Path("models/slipstream-code")
 
 async def gateway_prompts() -> list[list[int]]:
     """The ids that the gateway sends an engine for each example."""
-    model = Model("code", Tier.AUTOCOMPLETE, "pool", context_tokens=8_192)
+    model = Model("code", Tier.AUTOCOMPLETE, "pool", context_tokens=8_192, fim_healing=False)
     target = Target(model, drivers.get("embedded").capabilities, OffLoopTokenizer(Tokenizer.load(MODEL)))
     prompts = []
     for before, after in EXAMPLES:

@@ -18,7 +18,7 @@ from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat
 from gateway.wire.mistral.format import FimFormat
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, harness
+from tests.gateway.serving.harness import COMPLETION, EDITOR, GUARD_S, Harness, harness
 
 FIM, INFILL = FimFormat(RequestConfig()), InfillFormat(RequestConfig())
 FILE = "def add(left, right):\n    return left + right\n"
@@ -41,6 +41,9 @@ def fim_text(client: Client) -> str:
     return "".join(event["choices"][0]["delta"].get("content") or "" for event in answer.events[:-1])
 
 
+SCRIPT = b"python-requests/2.32"
+
+
 class Asking:
     """Requests in flight."""
 
@@ -48,9 +51,9 @@ class Asking:
         self.platform = platform
         self.tasks: list[asyncio.Task[Any]] = []
 
-    def ask(self, asked: bytes, wire_format: WireFormat[Any] = FIM) -> Client:
+    def ask(self, asked: bytes, wire_format: WireFormat[Any] = FIM, agent: bytes = EDITOR) -> Client:
         client = Client()
-        self.tasks.append(asyncio.create_task(self.platform.serve(client, asked, wire_format)))
+        self.tasks.append(asyncio.create_task(self.platform.serve(client, asked, wire_format, agent)))
         return client
 
     async def ended(self) -> None:
@@ -192,9 +195,9 @@ async def test_what_differs_is_generated(other: dict[str, Any]) -> None:
 async def test_who_may_want_several_answers_has_them(sampled: dict[str, Any]) -> None:
     asked = msgspec.json.encode({"model": "m", "prompt": PREFIX, "suffix": "", "stream": True, **sampled})
     async with asking(hang_after_tokens=2) as platform:
-        leader = platform.ask(asked, COMPLETION)
+        leader = platform.ask(asked, COMPLETION, SCRIPT)
         await leader.reads(b"ft")
-        platform.ask(asked, COMPLETION)
+        platform.ask(asked, COMPLETION, SCRIPT)
         await platform.at_the_engine(2)
         platform.go_on()
         await platform.ended()
