@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from infra.local.child import Child
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
@@ -27,7 +28,7 @@ from infra.local.private import folder_error
 from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
-from router.config import RouterConfig
+from router.config import RouterConfig, SloClass
 from slipstream import banner, engine_probe, fleet, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
@@ -41,6 +42,8 @@ from slipstream.worker_config import Queue
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
+CPU_AUTOCOMPLETE_TTFT_S = 30.0
+"""Of a file of some thousand tokens behind another one, on a core."""
 ENGINES_WAIT_S = 5.0
 
 
@@ -75,7 +78,8 @@ class Up:
         self._engines: tuple[fleet.Engine, ...] = ()
         if not settings.models:
             embedded = fleet.embedded(settings.local, ports, settings.engine.context_tokens)
-            settings = msgspec.structs.replace(settings, models=embedded.models, pools=embedded.pools)
+            router = msgspec.structs.replace(settings.router, slos=slos_of_this_machine(settings))
+            settings = msgspec.structs.replace(settings, models=embedded.models, pools=embedded.pools, router=router)
             self._engines = embedded.engines
         self._settings = _effective(settings, data, ports)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
@@ -250,6 +254,17 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
     audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
     worker = msgspec.structs.replace(settings.worker, audit=audit)
     return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway, worker=worker)
+
+
+def slos_of_this_machine(settings: Settings) -> tuple[SloClass, ...]:
+    """The objectives that its own engines are held to. A processor takes seconds for a file that a GPU computes in
+    tens of milliseconds: by the default of autocomplete it would refuse every second file at once."""
+    if settings.engine.device != "cpu" or settings.router.slos != RouterConfig().slos:
+        return settings.router.slos
+    return tuple(
+        msgspec.structs.replace(slo, ttft_s=CPU_AUTOCOMPLETE_TTFT_S) if slo.tier is Tier.AUTOCOMPLETE else slo
+        for slo in settings.router.slos
+    )
 
 
 def _absolute(file: str) -> str:

@@ -26,7 +26,7 @@ async def test_a_keystroke_at_one_gateway_ends_the_older_one_at_another(
 ) -> None:
     async def ask(url: str, prompt: str) -> tuple[str, Any, Any]:
         body = {"model": "narrow", "prompt": prompt, "suffix": "\n", "max_tokens": 100, "stream": stream}
-        headers = {"authorization": f"Bearer {platform.key}"}
+        headers = {"authorization": f"Bearer {platform.key}", "user-agent": "Zed/0.211"}
         async with platform.session.post(url + FIM, json=body, headers=headers) as response:
             assert response.status == 200
             answer = await response.text() if stream else await response.json()
