@@ -92,9 +92,9 @@ class Scheduler:
         for sequence in behind:
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
-        for sequence in oldest:  # what they left
-            if budget and sequence in works:
-                budget += works.pop(sequence)
+        for sequence in oldest:  # what they left, also where those that generate left it no share
+            if budget and sequence.running:
+                budget += works.pop(sequence, 0)
                 budget -= self._give(sequence, budget, works, plan)
         for sequence in in_background:  # nobody waits for them: they get what is left
             if budget and sequence.running:

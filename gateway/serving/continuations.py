@@ -5,14 +5,16 @@ and a piece more, all else being equal: where the model wrote that very piece, t
 user who types what is shown pays for no second generation, and is shown the rest at once.
 
 One key's own requests only, in this process's memory only. Of prompts digests are kept, of texts what models wrote, for
-`KEPT_S` after their last use.
+`KEPT_S` after their last use, whether anything more is asked or not.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -24,8 +26,11 @@ from gateway.serving.follower import Follower
 from gateway.serving.recording import Cursor, End, Reading, Recording
 from gateway.serving.request import InferenceRequest
 
-KEPT = 8_192
-"""Ended recordings of one process; the one that was not used for longest goes first."""
+LIMIT_BYTES = 16 * 1024 * 1024
+"""Of the recordings of one process that have ended: some 12,000 short ones. The one that was not used for longest goes
+first."""
+ENTRY_BYTES = 1_200
+"""What one takes beside its text, about."""
 KEPT_S = 60.0
 KEPT_CHARACTERS = 4_096
 """A longer text is no completion between two keystrokes, and is forgotten with its request."""
@@ -45,7 +50,7 @@ class Question(msgspec.Struct, frozen=True):
     """As of `Cursor`."""
     prefix: str
     most_tokens: int
-    ended_by: tuple[object, ...]
+    ended_by: bytes
     """As of `Cursor`."""
 
     def cursor(self) -> Cursor:
@@ -81,7 +86,8 @@ def question_of(request: InferenceRequest) -> Question | None:
     asked = request.caller, model, sampling, gap.path, gap.language
     ended_by = prepared.rules, request.typed, prepared.session, request.network
     snippets = (text for snippet in gap.snippets for text in (snippet.path, snippet.text))
-    return Question(_digest(repr(asked), gap.suffix, *snippets), gap.prefix, sampling.max_tokens, ended_by)
+    place = _digest(repr(asked), gap.suffix, *snippets)
+    return Question(place, gap.prefix, sampling.max_tokens, _digest(repr(ended_by)))
 
 
 def _digest(*texts: str) -> bytes:
@@ -94,22 +100,38 @@ def _digest(*texts: str) -> bytes:
 
 
 class Continuations:
-    """The recordings of one process."""
+    """The recordings of one process. Used on its event loop only; stop it with the pipeline."""
 
     def __init__(
-        self, metrics: GatewayMetrics, client_stall_timeout_s: float, now: Callable[[], float] = time.monotonic
+        self,
+        metrics: GatewayMetrics,
+        client_stall_timeout_s: float,
+        now: Callable[[], float] = time.monotonic,
+        limit_bytes: int = LIMIT_BYTES,
     ) -> None:
         """client_stall_timeout_s: as of `GatewayConfig`. now: monotonic seconds."""
         self._metrics = metrics
         self._client_stall_timeout_s = client_stall_timeout_s
         self._now = now
+        self._limit_bytes = limit_bytes
         self._places: dict[bytes, dict[Recording, None]] = {}
         """By `Cursor.place`, oldest first."""
         self._kept: dict[Recording, float] = {}
         """Of requests that have ended: when each is forgotten. The one used last is the last."""
+        self._kept_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while anything is kept."""
 
     def __len__(self) -> int:
         return sum(map(len, self._places.values()))
+
+    def stop(self) -> None:
+        """Forget all that is kept."""
+        while self._kept:
+            self._drop(next(iter(self._kept)))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     @contextlib.contextmanager
     def joined(self, request: InferenceRequest) -> Iterator[str | None]:
@@ -117,7 +139,7 @@ class Continuations:
         ones may read; or neither, where nothing is shared."""
         question = question_of(request)
         if question is not None:
-            self._forget(self._now())
+            self._forget()
             request.reading = self._find(question)
             if request.reading is None:
                 request.recording = self._record(request.request_id, question)
@@ -174,16 +196,30 @@ class Continuations:
         recording.close(End.BROKEN)
         if recording.end is not None and recording.end.kept and len(recording.text) <= KEPT_CHARACTERS:
             self._kept[recording] = self._now() + KEPT_S
+            self._kept_bytes += _bytes(recording)
+            self._forget()
         else:
             self._remove(recording)
 
-    def _forget(self, now_s: float) -> None:
+    def _forget(self) -> None:
+        """Forget what is old, or is too much; and do so again when the next one is old."""
+        now_s = self._now()
         while self._kept:
             oldest, until_s = next(iter(self._kept.items()))
-            if until_s > now_s and len(self._kept) <= KEPT:
-                break
-            del self._kept[oldest]
-            self._remove(oldest)
+            if until_s > now_s and self._kept_bytes <= self._limit_bytes:
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(until_s - now_s, self._later)
+                return
+            self._drop(oldest)
+
+    def _later(self) -> None:
+        self._timer = None
+        self._forget()
+
+    def _drop(self, recording: Recording) -> None:
+        del self._kept[recording]
+        self._kept_bytes -= _bytes(recording)
+        self._remove(recording)
 
     def _remove(self, recording: Recording) -> None:
         place = recording.cursor.place
@@ -191,3 +227,8 @@ class Continuations:
         del recordings[recording]
         if not recordings:
             del self._places[place]
+
+
+def _bytes(recording: Recording) -> int:
+    """What one that has ended takes in memory, about; its text does not change any more."""
+    return ENTRY_BYTES + sys.getsizeof(recording.text)

@@ -99,8 +99,9 @@ class RequestPipeline:
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
 
     async def stop(self) -> None:
-        """End what no client waits for."""
+        """End what no client waits for, and forget what was kept for the next one."""
         await self._warm_ups.stop()
+        self._continuations.stop()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""

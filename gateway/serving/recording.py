@@ -24,8 +24,8 @@ class Cursor(msgspec.Struct, frozen=True):
     characters: int
     """Of the prefix."""
     prefix_digest: bytes
-    ended_by: tuple[object, ...]
-    """What may have the engine stopped early: the leader's rules, and who may supersede it."""
+    ended_by: bytes
+    """Digest of what may have the engine stopped early: the leader's rules, and who may supersede it."""
 
 
 class End(Enum):

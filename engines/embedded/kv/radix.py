@@ -11,6 +11,7 @@ do not fill it: a leaf for ever.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,37 @@ class Node:
     page: int
     salt: str
     children: dict[Digit, Node] = field(default_factory=dict)
+    order: list[Digit] = field(default_factory=list)
+    """The children's digits, sorted: those that have most in common with one stand beside its place."""
     used: int = 0
     """When it was last matched, inserted or given back, in ticks of the cache."""
+
+    def add(self, digit: Digit, page: int) -> Node:
+        """A new child."""
+        child = self.children[digit] = Node(self, digit, page, self.salt)
+        bisect.insort(self.order, digit)
+        return child
+
+    def drop(self, child: Node) -> None:
+        """Forget a child."""
+        del self.children[child.digit]
+        del self.order[bisect.bisect_left(self.order, child.digit)]
+
+    def most_alike(self, digit: Digit) -> tuple[int, Node | None]:
+        """The child that begins with most of `digit`, and how many tokens of it; (0, None): none begins with any. Of
+        several the first in order that `digit` does not stand behind, or else the last one.
+
+        Two looks, however many children there are: all prompts of an organization may stand below one node.
+        """
+        place = bisect.bisect_left(self.order, digit)
+        beside = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
+        best = max(beside, key=lambda other: _alike(other, digit), default=())
+        alike = _alike(best, digit)
+        return alike, self.children[best] if alike else None
+
+    def covers(self, digit: Digit) -> bool:
+        """Whether a child begins with all of `digit`."""
+        return self.most_alike(digit)[0] == len(digit)
 
 
 class Begun(NamedTuple):
@@ -95,7 +125,7 @@ class RadixCache:
             digit = tuple(tokens[start : start + self._page_tokens])
             child = node.children.get(digit)
             if child is None:
-                child = node.children[digit] = self._nodes[pages[index]] = Node(node, digit, pages[index], salt)
+                child = self._nodes[pages[index]] = node.add(digit, pages[index])
                 self._pages.keep(child.page)
                 stored.append(child)
             elif child.page != pages[index]:
@@ -119,16 +149,13 @@ class RadixCache:
             return None
         start = len(pages) * self._page_tokens
         wanted = tuple(tokens[start : min(start + self._page_tokens, limit)])
-        alike, minus_page = max(
-            ((_alike(child.digit, wanted), -child.page) for child in node.children.values()), default=(0, 0)
-        )
-        if not alike:
+        alike, source = node.most_alike(wanted)
+        if source is None:
             return None
-        source = -minus_page
-        self._pages.share((source,))  # or making room might evict it
+        self._pages.share((source.page,))  # or making room might evict it
         taken = self.take(1)
-        self.release((source,))
-        return None if taken is None else Begun(source, taken[0], alike)
+        self.release((source.page,))
+        return None if taken is None else Begun(source.page, taken[0], alike)
 
     def insert_rest(self, salt: str, tokens: Sequence[int], pages: Sequence[int]) -> None:
         """After `insert`, when nobody will write into these pages any more: cache the last one too, which the tokens
@@ -141,11 +168,11 @@ class RadixCache:
         page, digit = pages[whole], tuple(tokens[whole * self._page_tokens :])
         if above is None or self._nodes[page] is not None or self._pages.owners(page) > 1:
             return
-        if any(child.digit[:rest] == digit for child in above.children.values()):
+        if above.covers(digit):
             return
         if not whole:
             self._roots[salt] = above
-        above.children[digit] = self._nodes[page] = Node(above, digit, page, salt)
+        self._nodes[page] = above.add(digit, page)
         self._pages.keep(page)
 
     def release(self, pages: Sequence[int]) -> None:
@@ -200,7 +227,7 @@ class RadixCache:
         self.evicted_pages += 1
         if len(node.digit) == self._page_tokens:  # of others nobody was told
             self._events.removed(node.page)
-        del node.parent.children[node.digit]
+        node.parent.drop(node)
         if node.parent.page >= 0:
             self._offer(node.parent)
         elif not node.parent.children:

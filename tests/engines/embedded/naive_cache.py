@@ -52,19 +52,26 @@ class NaiveCache:
             self._used[prefix] = self._tick
 
     def begin_page(self, salt: str, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
-        """A fresh page and the cached one behind `pages` that has most of the next tokens at its beginning."""
-        start, best = len(pages) * self._page_tokens, (0, 0)
-        for (other_salt, other), page in self.page_of.items():
+        """A fresh page and the cached one behind `pages` that has most of the next tokens at its beginning; of several
+        the first in the order of their tokens that is not in front of these, or else the last one."""
+        start, most = len(pages) * self._page_tokens, 0
+        wanted = tuple(tokens[: min(start + self._page_tokens, limit)])
+        best: list[tuple[int, ...]] = []
+        for other_salt, other in self.page_of:
             if other_salt == salt and start < len(other) <= start + self._page_tokens:
                 ends = [end for end in range(start + 1, limit + 1) if other[:end] == tuple(tokens[:end])]
                 alike = min(max(ends, default=start), len(other)) - start
-                best = max(best, (alike, -page))
-        if not best[0]:
+                if alike > most:
+                    best, most = [], alike
+                if alike == most:
+                    best.append(other)
+        if not most:
             return None
-        self._pages.share([-best[1]])
+        source = self.page_of[salt, min((other for other in best if other >= wanted), default=max(best))]
+        self._pages.share([source])
         taken = self.take(1)
-        self.release([-best[1]])
-        return None if taken is None else Begun(-best[1], taken[0], best[0])
+        self.release([source])
+        return None if taken is None else Begun(source, taken[0], most)
 
     def insert_rest(self, salt: str, tokens: Sequence[int], pages: Sequence[int]) -> None:
         """Cache the last page, which the tokens do not fill."""
@@ -124,6 +131,7 @@ def check_tree(cache: RadixCache) -> None:
     stack = list(cache._roots.values())
     while stack:
         node = stack.pop()
+        assert node.order == sorted(node.children)
         for child in node.children.values():
             assert child.parent is node
             assert child.salt == node.salt

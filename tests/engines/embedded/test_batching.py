@@ -176,3 +176,20 @@ def test_what_those_behind_leave_is_the_oldest_prompts(tiny_model: Path) -> None
     engine.submit(request("short", [7, 8], max_tokens=1))
     assert [delta.rid for delta in engine.step()] == ["short"]
     assert long.computed == 16 + 14
+
+
+def test_those_that_generate_leave_the_oldest_prompt_all_they_do_not_take(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, max_batch_tokens=16, max_running=14, pages=1024)
+    for number in range(13):
+        engine.submit(request(f"generating {number}", [5 + number, 6, 7], max_tokens=100))
+    for _ in range(6):
+        engine.step()
+    assert all(sequence.pending == 1 for sequence in engine.scheduler.running)
+    engine.submit(request("long", [5 + at % 900 for at in range(100)], max_tokens=1))
+    engine.step()
+    long = engine.scheduler.running[-1]
+    engine.submit(request("no place", [9, 9, 9], max_tokens=1))
+    while long.running:
+        before = long.computed
+        engine.step()
+        assert long.computed == min(before + 3, 100), "more than three quarters of the step are taken"

@@ -243,3 +243,43 @@ def test_a_page_that_another_choice_may_still_write_into_is_not_cached() -> None
     pool.share(pages)
     radix.insert_rest("", [1], pages)
     assert radix.begin_page("", [1, 2], [], 1) is None
+
+
+class Counted(int):
+    """A token that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_the_work_of_beginning_a_page_hardly_grows_with_those_that_could_be_its_source() -> None:
+    page_tokens, most = 16, 4_096
+    pool = PagePool(most + 2)
+    radix = RadixCache(pool, page_tokens)
+    alike = [7] * (page_tokens - 1)
+    compared = []
+    for number in range(most):
+        pages = radix.take(1)
+        assert pages is not None
+        radix.insert("", [*alike, 2 * number], pages)
+        radix.release(pages)
+        if number + 1 not in (64, most):
+            continue
+        Counted.compared = 0
+        begun = radix.begin_page("", [*map(Counted, alike), Counted(number | 1), 1], [], page_tokens)
+        assert begun is not None
+        assert begun.tokens == page_tokens - 1
+        radix.insert_rest("", [*map(Counted, alike)], [begun.page])
+        assert pool.owners(begun.page) == 1
+        radix.release([begun.page])
+        assert not pool.is_idle(begun.page), "others begin with the same tokens"
+        compared.append(Counted.compared)
+    few, many = compared
+    # a binary search has one more step for twice as many
+    assert few < many <= few + 2 * page_tokens * 6
+    check_tree(radix)

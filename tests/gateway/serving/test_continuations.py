@@ -13,6 +13,7 @@ import pytest
 from contracts.errors import RouterUnavailable
 from contracts.usage import Finish, Outcome, Usage
 from gateway.limits.cost import Cost
+from gateway.serving.continuations import ENTRY_BYTES, KEPT_S, _digest
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat
@@ -409,25 +410,65 @@ async def test_who_does_not_read_holds_up_nobody() -> None:
         assert fim_text(follower) == REST[1:]
 
 
-async def test_texts_are_forgotten_when_they_are_old_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.serving.continuations.KEPT", 3)
+async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking() as platform:
         continuations, now_s = platform.platform.pipeline._continuations, 0.0
         monkeypatch.setattr(continuations, "_now", lambda: now_s)
+        for number in range(3):
+            platform.ask(fim(f"{number}"))
+            await platform.ended()
+        now_s = 59.0
+        used = platform.ask(fim("1 t0"))
+        await platform.ended()
+        assert fim_text(used).startswith(" t1")
+        assert platform.requests == 3
+        now_s = 61.0
+        continuations._later()
+        (kept,) = continuations._kept
+        assert kept.cursor.prefix_digest == _digest("1")
+        assert len(continuations) == 1
+        now_s = 59.0 + KEPT_S
+        continuations._later()
+        assert (len(continuations), continuations._kept_bytes, continuations._timer) == (0, 0, None)
+
+
+async def test_texts_are_forgotten_also_when_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.serving.continuations.KEPT_S", 0.05)
+    async with asking() as platform:
+        for number in range(3):
+            platform.ask(fim(f"{number}"))
+            await platform.ended()
+        continuations = platform.platform.pipeline._continuations
+        async with asyncio.timeout(GUARD_S):
+            while len(continuations):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert continuations._timer is None
+
+
+async def test_texts_take_a_bounded_memory_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asking() as platform:
+        continuations = platform.platform.pipeline._continuations
+        monkeypatch.setattr(continuations, "_limit_bytes", 3 * (ENTRY_BYTES + 200))
         for number in range(5):
             platform.ask(fim(f"{number}"))
             await platform.ended()
-        assert len(continuations) == 4, "one more until the next request comes"
-        now_s = 59.0
-        used = platform.ask(fim("3 t0"))
+            assert continuations._kept_bytes <= continuations._limit_bytes
+        kept = [recording.cursor.prefix_digest for recording in continuations._kept]
+        assert kept == [_digest("2"), _digest("3"), _digest("4")]
+        assert len(continuations) == 3
+
+
+async def test_a_stopped_pipeline_keeps_no_text() -> None:
+    async with asking() as platform:
+        platform.ask(fim())
         await platform.ended()
-        assert fim_text(used).startswith(" t1")
-        now_s = 61.0
-        platform.ask(b'{"model":"m","prompt":"x","suffix":"","temperature":0}', COMPLETION)
-        await platform.ended()
-        texts = [recording.cursor.characters for recording in continuations._kept]
-        assert len(texts) == 2, "the one that was used, and the newest"
-        assert platform.requests == 6
+        continuations = platform.platform.pipeline._continuations
+        timer = continuations._timer
+        assert len(continuations) == 1
+        assert timer is not None
+        await platform.platform.pipeline.stop()
+        assert (len(continuations), continuations._kept_bytes) == (0, 0)
+        assert timer.cancelled()
 
 
 async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() -> None:
