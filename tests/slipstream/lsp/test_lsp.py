@@ -205,7 +205,9 @@ async def test_at_the_end_of_a_long_file_a_window_is_shown(coding: Deployment, e
 
 
 async def test_a_key_of_completions_alone_is_enough(coding: Deployment, engine: FakeEngineProcess) -> None:
-    key = await coding.make_key("--name", "editor", "--scope", "completions")
+    key = await coding.make_key("--name", "editor")
+    async with coding.database() as database:
+        await database.execute("UPDATE gateway.api_keys SET scopes = '{completions}' WHERE name = 'editor'")
     async with on(coding, key=key) as opened:
         opened.open(TEXT)
         [item] = await opened.complete(*HERE)
