@@ -65,9 +65,14 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
     head = (
         *(name for name in GROUPS if name in group_by),
         "completions",
+        "empty",
+        "abandoned",
+        "superseded",
         "shown",
-        "taken",
+        "accepted",
+        "dismissed",
         "rate",
+        "offered",
         "kept",
         "p50",
         "p95",
@@ -85,10 +90,10 @@ def _cells(totals: AutocompleteTotals) -> list[str]:
     rate = totals.acceptance_rate
     latencies = (totals.latency_p50_ms, totals.latency_p95_ms)
     return [
-        f"{totals.completions:,}",
-        f"{totals.shown:,}",
-        f"{totals.accepted:,}",
+        *(f"{count:,}" for count in (totals.completions, totals.empty, totals.abandoned, totals.superseded)),
+        *(f"{count:,}" for count in (totals.shown, totals.accepted, totals.dismissed)),
         "-" if rate is None else f"{rate:.1%}",
+        f"{totals.characters_offered:,}",
         f"{totals.characters_kept:,}",
         *("-" if latency_ms is None else f"{latency_ms:,.0f} ms" for latency_ms in latencies),
     ]

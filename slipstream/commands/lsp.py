@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -29,7 +30,8 @@ def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) 
     configuration of each editor.
     """
     if importlib.util.find_spec("pygls") is None:
-        raise ConfigError("the language server needs pygls: in Slipstream's folder, python -m pip install '.[lsp]'")
+        install = f"{sys.executable} -m pip install -e '.[lsp]'"
+        raise ConfigError(f"the language server needs pygls: in Slipstream's folder, {install}")
     from slipstream.lsp.server import serve_stdio
 
     given = {name: value for name, value in (("url", url), ("model", model)) if value is not None}

@@ -140,7 +140,7 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  answered from the generation of {trace['served_from']}")
         _print_phases(trace["phases_ms"])
     for row in attempts:
-        billed = "billed" if row["billed"] else "not billed"
+        billed = "not billed" if not row["billed"] else "billed" if _used(row) else "nothing to bill"
         replica = row["replica_id"] or "no engine"
         opened = row["opened_at"].isoformat(sep=" ", timespec="milliseconds")
         print(f"  attempt {row['attempt']}: {row['endpoint']} {row['model']} ({row['tier']}) on {replica}, {opened}")
@@ -152,6 +152,10 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"    {row['error_code']}")
         if trace is None:
             _print_phases(row["phases_ms"])
+
+
+def _used(row: dict[str, Any]) -> bool:
+    return bool(row["prompt_tokens"] or row["completion_tokens"])
 
 
 def _print_phases(phases_ms: dict[str, float]) -> None:

@@ -2,7 +2,7 @@
 
 server.py        what the editor asks, and who answers it
 documents.py     the texts the editor has open
-gap.py           the two sides of the cursor, cut to a bound; a line or a block
+gap.py           the two sides of the cursor, cut to a bound; file_path.py: what their file is called
 completer.py     one document's completion: memory, debounce, request, retry
 memory.py        answers kept, and typed through
 gateway.py       the HTTP client

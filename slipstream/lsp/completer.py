@@ -9,7 +9,7 @@ from typing import Any
 
 from slipstream.lsp.config import LanguageServerConfig
 from slipstream.lsp.gap import Gap
-from slipstream.lsp.gateway import MODEL_NOT_FOUND, Gateway, GatewayRefused
+from slipstream.lsp.gateway import Gateway, GatewayRefused
 from slipstream.lsp.memory import Answer, Memory
 
 LONGEST_WAIT_S = 5.0
@@ -21,13 +21,14 @@ class Completer:
     """clock: seconds, as time.monotonic."""
 
     def __init__(
-        self, config: LanguageServerConfig, gateway: Gateway, clock: Callable[[], float] = time.monotonic
+        self, config: LanguageServerConfig, gateway: Gateway, user: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        """user: what the gateway tells this editor's requests from others by."""
         self._config = config
         self._gateway = gateway
         self._clock = clock
         self._memory = Memory(config.kept_answers)
-        self._model = config.model
+        self._user = user
         self._not_before_s = clock()
 
     async def complete(self, gap: Gap, *, invoked: bool) -> Answer:
@@ -59,27 +60,23 @@ class Completer:
 
     async def _ask(self, gap: Gap) -> Answer:
         await asyncio.sleep(self._not_before_s - self._clock())  # at once, mostly: the time is past
-        self._model = self._model or await self._gateway.autocomplete_model()
-        try:
-            answer = await self._gateway.complete(self._request(gap))
-        except GatewayRefused as refused:
-            if refused.code == MODEL_NOT_FOUND:  # it may have been renamed since it was found
-                self._model = self._config.model
-            raise
+        answer = await self._gateway.complete(self._request(gap))
         return Answer(answer.completion_id, answer.text.rstrip())
 
     def _request(self, gap: Gap) -> dict[str, Any]:
-        """The body of POST /v1/completions."""
-        body = {
-            "model": self._model,
-            "prompt": gap.prefix,
+        """The body of POST /v1/completions as editors ask: a gap always, at the end of a file too."""
+        body: dict[str, Any] = {
+            "segments": {"prefix": gap.prefix, "suffix": gap.suffix},
+            "user": self._user,
             "max_tokens": self._config.max_tokens,
             "temperature": 0,
-            "stop": ["\n\n"] if gap.block else ["\n"],
-            "stream": False,
         }
-        if not gap.suffix:
-            # at the end of a file nothing is filled: the text goes on, and is not judged
-            return body
-        sure = {"min_confidence": self._config.min_confidence} if self._config.min_confidence else {}
-        return {**body, **sure, "suffix": gap.suffix}
+        if gap.path:
+            body["segments"]["filepath"] = gap.path
+        if gap.language:
+            body["language"] = gap.language
+        if self._config.model:
+            body["model"] = self._config.model
+        if self._config.min_confidence:
+            body["min_confidence"] = self._config.min_confidence
+        return body

@@ -22,16 +22,16 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     url: str = DEFAULT_URL
     """The gateway, without `/v1`."""
     model: str = ""
-    """Empty: the first autocomplete model that the key may use."""
+    """Empty: the first autocomplete model that the key may use, which the gateway knows."""
     debounce_ms: Annotated[int, Meta(ge=0, le=10_000)] = 75
     """A request waits so long for another keystroke. One that the user asks for does not wait."""
     max_tokens: Annotated[int, Meta(ge=1, le=4_096)] = 128
     """Longest completion."""
     min_confidence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are."""
-    prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 24_000
-    """Most text before the cursor that is sent."""
-    suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 8_000
+    prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 96_000
+    """Most text before the cursor that is sent; what of it the model is shown is the gateway's to say."""
+    suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 32_000
     """Most text after the cursor that is sent."""
     kept_answers: Annotated[int, Meta(ge=0, le=10_000)] = 200
     """Answers that are remembered; those asked for longest ago are forgotten."""

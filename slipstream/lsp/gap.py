@@ -1,13 +1,12 @@
-"""What is completed: the text on both sides of the cursor, cut to a bound, and whether a line or a block is wanted."""
+"""What is completed: the text on both sides of the cursor, and whose it is. Windows and ends are the gateway's."""
 
 from __future__ import annotations
 
 import msgspec
 
-GRID_LINES = 32
-"""A long file's head is cut at every so many lines, counted from its first: it would else slide with each new line, and
-engines could reuse nothing of what they had read."""
-OPENS_BLOCK = (":", "{", "(", "[", "=>", "->")
+STEPS = 4
+"""A text that is too long begins at a step of the document, by so many parts of the bound: a beginning that slid with
+every keystroke would be another file to whoever compares two requests."""
 
 
 class Selected(msgspec.Struct, frozen=True):
@@ -19,56 +18,37 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """block: more than the rest of one line is wanted. Both sides have LF, whatever the document has."""
+    """Both sides have LF, whatever the document has. path, language: as an editor names them; empty: it does not."""
 
     prefix: str
     suffix: str
-    block: bool
+    path: str = ""
+    language: str = ""
 
 
 def find_gap(
-    text: str, cursor: int, selected: Selected | None, *, invoked: bool, prefix_chars: int, suffix_chars: int
+    text: str,
+    cursor: int,
+    selected: Selected | None,
+    *,
+    prefix_chars: int,
+    suffix_chars: int,
+    path: str = "",
+    language: str = "",
 ) -> Gap:
-    """The gap at a cursor (characters from the document's start). With `selected`, as if it had been accepted.
-
-    invoked: the user asked for it, who then gets a block wherever nothing follows on the line.
-    """
+    """The gap at a cursor (characters from the document's start). With `selected`, as if it had been accepted."""
     if selected is None:
         before, after = text[:cursor], text[cursor:]
     else:
         before, after = text[: selected.start] + selected.text, text[selected.end :]
     before, after = before.replace("\r\n", "\n"), after[: 2 * suffix_chars].replace("\r\n", "\n")
-    return Gap(
-        keep_end(before, prefix_chars), keep_start(after, suffix_chars), wants_block(before, after, invoked=invoked)
-    )
+    return Gap(bounded_end(before, prefix_chars), after[:suffix_chars], path, language)
 
 
-def wants_block(before: str, after: str, *, invoked: bool) -> bool:
-    """Nothing follows on the line, and it is empty so far, opens something, or the user asked."""
-    line = before[before.rfind("\n") + 1 :].strip()
-    rest = after.partition("\n")[0].strip()
-    return not rest and (invoked or not line or line.endswith(OPENS_BLOCK))
-
-
-def keep_end(text: str, most: int) -> str:
-    """At most so many characters from the end: from a line of the grid where that leaves half of them, else from any
-    line, else from any character."""
+def bounded_end(text: str, most: int) -> str:
+    """At most so many characters from the end, from a line's start where there is one."""
     if len(text) <= most:
         return text
-    cut = len(text) - most
-    line_start = text.find("\n", cut - 1) + 1
-    if not line_start:
-        return text[cut:]
-    grid_start = line_start
-    for _ in range(-text.count("\n", 0, line_start) % GRID_LINES):
-        grid_start = text.find("\n", grid_start) + 1
-        if not grid_start:
-            return text[line_start:]
-    return text[grid_start:] if 2 * (len(text) - grid_start) >= most else text[line_start:]
-
-
-def keep_start(text: str, most: int) -> str:
-    """At most so many characters from the start, whole lines where there is an end of one."""
-    if len(text) <= most:
-        return text
-    return text[: text.rfind("\n", 0, most) + 1] or text[:most]
+    step = max(1, most // STEPS)
+    start = -(-(len(text) - most) // step) * step
+    return text[text.find("\n", start - 1) + 1 or start :] or text[start:]

@@ -1,9 +1,10 @@
-"""The gateway as the language server knows it: models, completions, events, over connections that are kept."""
+"""The gateway as the language server knows it: completions and events, over connections that are kept."""
 
 from __future__ import annotations
 
+import os
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import aiohttp
@@ -15,7 +16,7 @@ from slipstream.lsp.memory import Answer
 CONNECT_TIMEOUT_S = 5.0
 KEPT_S = 60.0
 """An idle connection; gateways keep theirs for 75 s unless told otherwise."""
-MODEL_NOT_FOUND = "model_not_found"
+COMPLETIONS = "/v1/completions"
 UNREACHABLE = "unreachable"
 UNREADABLE = "unreadable"
 
@@ -36,15 +37,6 @@ class GatewayRefused(Exception):
         self.retry_after_s = retry_after_s
 
 
-class _Model(msgspec.Struct):
-    id: str
-    tier: str = ""
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
 class _Choice(msgspec.Struct):
     text: str
 
@@ -63,9 +55,6 @@ class _Error(msgspec.Struct):
     error: _Complaint
 
 
-AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
-
-
 class Gateway:
     """A client of one gateway, made inside the loop that it is used in; `close` it."""
 
@@ -81,16 +70,14 @@ class Gateway:
         """Let the connections go."""
         await self._session.close()
 
-    async def autocomplete_model(self) -> str:
-        """The first one that the key may use. Raises GatewayRefused."""
-        for model in (await self._ask("GET", "/v1/models", _Models)).data:
-            if model.tier == "autocomplete":
-                return model.id
-        raise GatewayRefused(MODEL_NOT_FOUND, f"{self._url} serves this key no autocomplete model; set `model`")
-
     async def complete(self, body: dict[str, Any]) -> Answer:
         """POST /v1/completions. Cancelled, it closes its connection, which stops the engine. Raises GatewayRefused."""
-        answered = await self._ask("POST", "/v1/completions", _Completion, body)
+        content = await self._send("POST", COMPLETIONS, body)
+        try:
+            answered = msgspec.json.decode(content, type=_Completion)
+        except msgspec.DecodeError:
+            sentence = f"POST {self._url}{COMPLETIONS} was not answered as an API does"
+            raise GatewayRefused(UNREADABLE, sentence) from None
         return Answer(answered.id, answered.choices[0].text)
 
     async def report(self, completion_id: str, event: dict[str, Any]) -> None:
@@ -99,17 +86,10 @@ class Gateway:
         Raises GatewayRefused.
         """
         try:
-            await self._send("POST", f"/v1/completions/{quote(completion_id, safe='')}/events", event)
+            await self._send("POST", f"{COMPLETIONS}/{quote(completion_id, safe='')}/events", event)
         except GatewayRefused as refused:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
-
-    async def _ask(self, method: str, path: str, kind: type[AnswerT], body: object = None) -> AnswerT:
-        content = await self._send(method, path, body)
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError:
-            raise GatewayRefused(UNREADABLE, f"{method} {self._url}{path} was not answered as an API does") from None
 
     async def _send(self, method: str, path: str, body: object = None) -> bytes:
         try:
@@ -119,8 +99,7 @@ class Gateway:
                 # it let a kept connection go at the moment this was sent on it
                 response, content = await self._exchange(method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
-            what = str(error) or type(error).__name__
-            raise GatewayRefused(UNREACHABLE, f"{self._url} cannot be reached: {what}") from None
+            raise GatewayRefused(UNREACHABLE, f"{self._url} cannot be reached: {_why(error)}") from None
         if response.status < HTTPStatus.MULTIPLE_CHOICES:
             return content
         wait_s = response.headers.get("retry-after", "")
@@ -134,6 +113,16 @@ class Gateway:
         # no redirects: the key is for this address only
         async with self._session.request(method, self._url + path, json=body, allow_redirects=False) as response:
             return response, await response.read()
+
+
+def _why(error: Exception) -> str:
+    """aiohttp's own sentence of a connection that failed speaks of ssl where there is none."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return str(error) or type(error).__name__
+    failed = error.os_error
+    if isinstance(failed, ConnectionError) and failed.errno:
+        return os.strerror(failed.errno)
+    return failed.strerror or str(failed)
 
 
 def _complaint(request: str, status: int, content: bytes) -> tuple[str, str]:

@@ -32,11 +32,9 @@ class Memory:
 
     def find(self, gap: Gap) -> Answer | None:
         """What goes on here by the answer used last that fits: given at this place, or at one that was typed on from,
-        in the answer's own words. A line does not serve where a block is wanted."""
+        in the answer's own words."""
         for asked, answer in reversed(self._answers.items()):
-            if asked.suffix != gap.suffix or (gap.block and not asked.block):
-                continue
-            if not gap.prefix.startswith(asked.prefix):
+            if (asked.path, asked.suffix) != (gap.path, gap.suffix) or not gap.prefix.startswith(asked.prefix):
                 continue
             typed = gap.prefix[len(asked.prefix) :]
             if not typed or (answer.text.startswith(typed) and answer.text != typed):

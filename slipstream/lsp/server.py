@@ -54,8 +54,7 @@ def make_server(
             config = load(command_line, options)
         except ConfigError as error:
             raise JsonRpcInvalidParams(error.message) from None
-        encoding = server.workspace.position_encoding or types.PositionEncodingKind.Utf16
-        server.session = Session(config, key, encoding, say)
+        server.session = Session(config, key, server.workspace, say)
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(_: None) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable
 
 from lsprotocol import types
+from pygls.workspace import Workspace
 
 from slipstream.lsp.completer import Completer
 from slipstream.lsp.config import LanguageServerConfig
 from slipstream.lsp.documents import Document, Documents
+from slipstream.lsp.file_path import file_path
 from slipstream.lsp.gap import Selected, find_gap
 from slipstream.lsp.gateway import Gateway, GatewayRefused
 from slipstream.lsp.memory import Answer
@@ -18,6 +21,8 @@ from slipstream.lsp.newest import Newest
 
 ACCEPTED = "slipstream.completionAccepted"
 """The command that an editor runs once it has inserted a completion."""
+USER_BYTES = 8
+"""Of the name that one editor's requests have in common: a random one, which tells nothing of its user."""
 DAY_MS = 86_400_000
 """The longest time that a gateway takes."""
 
@@ -29,13 +34,14 @@ class Session:
         self,
         config: LanguageServerConfig,
         key: str,
-        encoding: types.PositionEncodingKind | str,
+        workspace: Workspace,
         say: Callable[[str], None],
     ) -> None:
-        self.documents = Documents(encoding)
+        self.documents = Documents(workspace.position_encoding or types.PositionEncodingKind.Utf16)
+        self._workspace = workspace
         self._config = config
         self._gateway = Gateway(config.url, key, config.timeout_s)
-        self._completer = Completer(config, self._gateway)
+        self._completer = Completer(config, self._gateway, secrets.token_hex(USER_BYTES))
         self._newest = Newest()
         self._say = say
         self._said: set[str] = set()
@@ -55,9 +61,10 @@ class Session:
             document.source,
             document.offset_at_position(params.position),
             _selected(document, selected),
-            invoked=invoked,
             prefix_chars=self._config.prefix_chars,
             suffix_chars=self._config.suffix_chars,
+            path=file_path(document.uri, self._folders()),
+            language=document.language_id or "",
         )
         try:
             answer = await self._newest.run(document.uri, self._completer.complete(gap, invoked=invoked))
@@ -93,6 +100,11 @@ class Session:
     async def close(self) -> None:
         """Let the gateway's connections go."""
         await self._gateway.close()
+
+    def _folders(self) -> list[str]:
+        """The editor's, as URIs."""
+        folders = [folder.uri for folder in self._workspace.folders.values()]
+        return [*folders, self._workspace.root_uri] if self._workspace.root_uri else folders
 
     def _tell_once(self, refused: GatewayRefused) -> None:
         if refused.code not in self._said:

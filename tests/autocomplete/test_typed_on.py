@@ -25,3 +25,4 @@ async def test_what_is_typed_on_is_answered_from_what_was_written(platform: Slow
     assert not [record for record in await platform.engine.recorded() if second.request_id in record["rid"]]
     said = await platform.command("requests", "show", second.request_id)
     assert f"answered from the generation of {first.request_id}" in said
+    assert "complete, nothing to bill" in said

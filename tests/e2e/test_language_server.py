@@ -15,4 +15,6 @@ async def test_the_shipped_model_completes_a_line_in_an_editor(embedded: Deploym
         opened.type(1, 11, item.insert_text[:1])
         more = await opened.complete(1, 12)
         assert [each.insert_text for each in more] == [item.insert_text[1:]] * (len(item.insert_text) > 1)
+        opened.open("def add(a, b):\n    return ", uri="file:///project/b.py")
+        assert await opened.complete(1, 11), "with nothing behind the cursor too"
         assert opened.messages.empty()

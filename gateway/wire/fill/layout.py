@@ -83,7 +83,7 @@ async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, org
     tokenizer = target.tokenizer
     if tokenizer is None:
         return await _by_estimate(gap, room, target, organization_id)
-    require_filling(tokenizer.tokenizer)
+    require_filling(tokenizer.tokenizer, target.model.name)
     texts = [gap.prefix, gap.suffix, *(text for snippet in gap.snippets for text in (snippet.path, snippet.text))]
     for text in texts:
         require_sound(text)
@@ -95,11 +95,13 @@ async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, org
     )
 
 
-def require_filling(tokenizer: Tokenizer) -> None:
+def require_filling(tokenizer: Tokenizer, model: str) -> None:
     """Raises UnsupportedField for a model that has no tokens for gaps."""
     if tokenizer.fill is None:
         raise UnsupportedField(
-            "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
+            f"Model '{model}' cannot fill a gap: it has no fill-in-the-middle tokens. Name one of the tier "
+            "'autocomplete' (GET /v1/models lists them), or send a text without a gap.",
+            param="model",
         )
 
 

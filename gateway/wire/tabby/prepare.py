@@ -12,7 +12,7 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.tabby.schema import Segments, SegmentsRequest
 
 MAX_TOKENS = 64
-"""Tabby's own limit; its requests have none."""
+"""Tabby's own limit, where a request has none."""
 TEMPERATURE = 0.1
 """Tabby's own, where a request has none."""
 
@@ -29,7 +29,7 @@ async def prepare_segments(
         snippets=snippets(segments),
         path=segments.filepath or "",
         language=asked.language or "",
-        max_tokens=MAX_TOKENS,
+        max_tokens=asked.max_tokens or MAX_TOKENS,
         temperature=TEMPERATURE if asked.temperature is None else asked.temperature,
         seed=asked.seed,
         min_confidence=asked.min_confidence,

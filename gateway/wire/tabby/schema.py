@@ -69,6 +69,7 @@ class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     seed: Seed | None = None
     min_confidence: MinConfidence = 0.0
     """Ours: below this geometric mean of its tokens' probabilities the answer is empty."""
-
-    model = ""
-    """Tabby's clients name none."""
+    model: Annotated[str, Meta(max_length=256)] = ""
+    """Ours; empty: the first autocomplete model that the key may use. Tabby's clients name none."""
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    """Ours; None: as many as Tabby's own server generates."""

@@ -13,14 +13,10 @@ import pytest
 from slipstream.lsp.completer import LONGEST_WAIT_S, NOTHING, Completer
 from slipstream.lsp.config import LanguageServerConfig
 from slipstream.lsp.gap import Gap
-from slipstream.lsp.gateway import MODEL_NOT_FOUND, UNREADABLE, Gateway, GatewayRefused
+from slipstream.lsp.gateway import UNREADABLE, Gateway, GatewayRefused
 from tests.slipstream.lsp.scripted_gateway import ScriptedGateway, scripted_gateway
 
-GAP = Gap("def f():\n    ", "\nf()\n", block=True)
-
-
-def models(*entries: tuple[str, str]) -> str:
-    return msgspec.json.encode({"data": [{"id": name, "tier": tier} for name, tier in entries]}).decode()
+GAP = Gap("def f():\n    ", "\nf()\n", "src/a.py", "python")
 
 
 def completion(text: str, id_: str = "cmpl-1") -> str:
@@ -55,59 +51,34 @@ async def ask(completer: Completer, gap: Gap = GAP) -> str:
     return (await completer.complete(gap, invoked=True)).text
 
 
-async def test_the_first_autocomplete_model_is_found_once(scripted: ScriptedGateway) -> None:
-    scripted.will_answer(models(("talk", "chat"), ("code", "autocomplete"), ("more", "autocomplete")))
+async def test_a_gap_is_asked_for_as_editors_do_with_all_that_is_known_of_it(scripted: ScriptedGateway) -> None:
     scripted.will_answer(completion("return 1\n  "))
+    async with client(scripted) as gateway:
+        config = LanguageServerConfig(model="code", min_confidence=0.4)
+        assert await ask(Completer(config, gateway, "u1")) == "return 1"
+    [asked] = scripted.asked
+    assert asked[:3] == ("POST", "/v1/completions", "Bearer sk-1")
+    assert asked.body == {
+        "model": "code", "segments": {"prefix": GAP.prefix, "suffix": GAP.suffix, "filepath": "src/a.py"},
+        "language": "python", "user": "u1", "max_tokens": 128, "temperature": 0, "min_confidence": 0.4,
+    }  # fmt: skip
+
+
+async def test_at_the_end_of_a_file_without_a_name_it_is_a_gap_too(scripted: ScriptedGateway) -> None:
     scripted.will_answer(completion("2"))
     async with client(scripted) as gateway:
-        completer = Completer(LanguageServerConfig(), gateway)
-        assert await ask(completer) == "return 1"
-        assert await ask(completer, Gap("x = ", "", block=False)) == "2"
-    found, first, second = scripted.asked
-    assert found[:3] == ("GET", "/v1/models", "Bearer sk-1")
-    assert first.body == {
-        "model": "code", "prompt": GAP.prefix, "suffix": GAP.suffix, "max_tokens": 128, "temperature": 0,
-        "stop": ["\n\n"], "stream": False,
+        assert await ask(Completer(LanguageServerConfig(), gateway, "u1"), Gap("x = ", "")) == "2"
+    [asked] = scripted.asked
+    assert asked.body == {
+        "segments": {"prefix": "x = ", "suffix": ""}, "user": "u1", "max_tokens": 128, "temperature": 0
     }  # fmt: skip
-    assert (second.body["stop"], "suffix" in second.body) == (["\n"], False)
-
-
-@pytest.mark.parametrize(("least", "suffix", "asked"), [(0.0, "\n", None), (0.4, "\n", 0.4), (0.4, "", None)])
-async def test_only_gaps_are_judged_and_only_if_that_is_wanted(
-    scripted: ScriptedGateway, least: float, suffix: str, asked: float | None
-) -> None:
-    scripted.will_answer(completion(""))
-    async with client(scripted) as gateway:
-        completer = Completer(LanguageServerConfig(model="m", min_confidence=least), gateway)
-        await ask(completer, Gap("x = ", suffix, block=False))
-    assert scripted.asked[0].body.get("min_confidence") == asked
-
-
-async def test_no_autocomplete_model_is_said(scripted: ScriptedGateway) -> None:
-    scripted.will_answer(models(("talk", "chat")))
-    async with client(scripted) as gateway:
-        with pytest.raises(GatewayRefused, match=r"serves this key no autocomplete model; set `model`"):
-            await ask(Completer(LanguageServerConfig(), gateway))
-
-
-async def test_a_model_that_is_gone_is_looked_for_again(scripted: ScriptedGateway) -> None:
-    scripted.will_answer(models(("old", "autocomplete")))
-    scripted.will_answer(refusal(MODEL_NOT_FOUND, "no 'old'"), 404)
-    scripted.will_answer(models(("new", "autocomplete")))
-    scripted.will_answer(completion("1"))
-    async with client(scripted) as gateway:
-        completer = Completer(LanguageServerConfig(), gateway)
-        with pytest.raises(GatewayRefused, match="no 'old'"):
-            await ask(completer)
-        assert await ask(completer) == "1"
-    assert scripted.asked[-1].body["model"] == "new"
 
 
 async def test_a_refusal_that_says_when_is_tried_again_then(scripted: ScriptedGateway) -> None:
     scripted.will_answer(refusal("rate_limit_exceeded", "slower"), 429, retry_after="0")
     scripted.will_answer(completion("1"))
     async with client(scripted) as gateway:
-        assert await ask(Completer(LanguageServerConfig(model="m"), gateway)) == "1"
+        assert await ask(Completer(LanguageServerConfig(), gateway, "u1")) == "1"
 
 
 async def test_a_second_refusal_is_one(scripted: ScriptedGateway) -> None:
@@ -115,14 +86,14 @@ async def test_a_second_refusal_is_one(scripted: ScriptedGateway) -> None:
         scripted.will_answer(refusal("overloaded", "busy"), 503, retry_after="0")
     async with client(scripted) as gateway:
         with pytest.raises(GatewayRefused, match="busy"):
-            await ask(Completer(LanguageServerConfig(model="m"), gateway))
+            await ask(Completer(LanguageServerConfig(), gateway, "u1"))
 
 
 async def test_a_long_wait_is_kept_to_in_silence(scripted: ScriptedGateway) -> None:
     clock = Clock()
     scripted.will_answer(refusal("rate_limit_exceeded", "in a minute"), 429, retry_after="60")
     async with client(scripted) as gateway:
-        completer = Completer(LanguageServerConfig(model="m"), gateway, clock)
+        completer = Completer(LanguageServerConfig(), gateway, "u1", clock)
         with pytest.raises(GatewayRefused, match="in a minute"):
             await ask(completer)
         clock.now_s += 60 - LONGEST_WAIT_S - 1
@@ -135,16 +106,16 @@ async def test_a_long_wait_is_kept_to_in_silence(scripted: ScriptedGateway) -> N
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, "<html>", "GET {url}/v1/models was not answered as an API does"),
-        (502, "<html>", "GET {url}/v1/models was answered with status 502"),
-        (307, "", "GET {url}/v1/models was answered with status 307"),
+        (200, "<html>", "POST {url}/v1/completions was not answered as an API does"),
+        (502, "<html>", "POST {url}/v1/completions was answered with status 502"),
+        (307, "", "POST {url}/v1/completions was answered with status 307"),
     ],
 )
 async def test_what_is_no_api_is_said(scripted: ScriptedGateway, status: int, body: str, said: str) -> None:
     scripted.will_answer(body, status, location="/elsewhere")
     async with client(scripted) as gateway:
         with pytest.raises(GatewayRefused) as caught:
-            await gateway.autocomplete_model()
+            await gateway.complete({})
     assert caught.value.sentence == said.format(url=scripted.url)
     assert caught.value.code in (UNREADABLE, str(status))
     assert len(scripted.asked) == 1

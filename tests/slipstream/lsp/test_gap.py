@@ -6,63 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.lsp.gap import GRID_LINES, Gap, Selected, find_gap, keep_end, keep_start
+from slipstream.lsp.gap import STEPS, Gap, Selected, bounded_end, find_gap
 
 TEXTS = st.text(alphabet="ab\n", max_size=300)
 
 
-def gap(text: str, selected: Selected | None = None, *, invoked: bool = False) -> Gap:
+def gap(text: str, selected: Selected | None = None, suffix_chars: int = 1_000) -> Gap:
     """The gap at `|`."""
     cursor = text.index("|")
-    return find_gap(text.replace("|", ""), cursor, selected, invoked=invoked, prefix_chars=1_000, suffix_chars=1_000)
-
-
-@pytest.mark.parametrize(
-    ("text", "block", "block_when_invoked"),
-    [
-        ("def f():\n    |\n", True, True),
-        ("def f():|\n", True, True),
-        ("if (x) { |\n", True, True),
-        ("|", True, True),
-        ("x = |\n", False, True),
-        ("x = |   \r\ny", False, True),
-        ("f(|)\n", False, False),
-        ("    |return\n", False, False),
-    ],
-)
-def test_a_block_is_asked_for_where_the_line_is_free(text: str, block: bool, block_when_invoked: bool) -> None:
-    assert gap(text).block == block
-    assert gap(text, invoked=True).block == block_when_invoked
+    return find_gap(text.replace("|", ""), cursor, selected, prefix_chars=1_000, suffix_chars=suffix_chars)
 
 
 def test_both_sides_have_lf() -> None:
-    assert gap("a\r\nb|c\r\nd") == Gap("a\nb", "c\nd", block=False)
+    assert gap("a\r\nb|c\r\nd") == Gap("a\nb", "c\nd")
 
 
 def test_a_selected_item_counts_as_accepted() -> None:
-    assert gap("os.pa|th2\n", Selected(3, 5, "path")) == Gap("os.path", "th2\n", block=False)
+    assert gap("os.pa|th2\n", Selected(3, 5, "path")) == Gap("os.path", "th2\n")
 
 
-@given(TEXTS, st.integers(0, 100))
+@pytest.mark.parametrize(("most", "kept"), [(0, ""), (2, "c\n"), (3, "c\nd"), (9, "c\nd")])
+def test_the_start_is_kept(most: int, kept: str) -> None:
+    assert gap("a\nb|c\r\nd", suffix_chars=most).suffix == kept
+
+
+@given(TEXTS, st.integers(1, 100))
 def test_the_end_is_kept_from_a_line_on(text: str, most: int) -> None:
-    kept = keep_end(text, most)
+    kept = bounded_end(text, most)
     assert text.endswith(kept)
-    assert len(kept) <= most or kept == text
-    before = text[: len(text) - len(kept)]
-    if "\n" in text[max(0, len(text) - most - 1) :]:
-        assert before == "" or before.endswith("\n")
-
-
-@given(TEXTS, st.integers(0, 100))
-def test_the_start_is_kept_to_a_lines_end(text: str, most: int) -> None:
-    kept = keep_start(text, most)
-    assert text.startswith(kept)
     assert len(kept) <= most
-    assert kept in (text, text[:most]) or kept.endswith("\n")
+    assert bool(kept) == bool(text)
+    before = text[: len(text) - len(kept)]
+    if "\n" in kept[:-1]:
+        assert before == "" or before.endswith("\n") or "\n" not in text[len(before) - 1 : -1]
 
 
-def test_the_head_stays_while_lines_are_added() -> None:
+def test_the_beginning_stays_while_a_part_of_the_bound_is_typed() -> None:
     lines = [f"{number:07}\n" for number in range(1_000)]
-    heads = [keep_end("".join(lines[:count]), 1_600)[:7] for count in range(300, 300 + 2 * GRID_LINES)]
-    assert len(set(heads)) <= 3
-    assert all(int(head) % GRID_LINES == 0 for head in heads)
+    texts = ["".join(lines[:count]) for count in range(300, 500)]
+    beginnings = {text.index(bounded_end(text, 1_600)) for text in texts}
+    assert len(beginnings) <= (len(texts[-1]) - len(texts[0])) // (1_600 // STEPS) + 2

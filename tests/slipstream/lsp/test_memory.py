@@ -7,7 +7,7 @@ import msgspec
 from slipstream.lsp.gap import Gap
 from slipstream.lsp.memory import Answer, Memory
 
-ASKED = Gap("x = ", "\n", block=False)
+ASKED = Gap("x = ", "\n")
 ANSWER = Answer("c1", "foo(bar)")
 
 
@@ -22,16 +22,9 @@ def test_an_answer_goes_on_where_its_words_were_typed() -> None:
     assert memory.find(typed("foo(")) == Answer("c1", "bar)")
     for nothing in ("foo(bar)", "foo(bar))", "fob", "?"):
         assert memory.find(typed(nothing)) is None
-    assert memory.find(Gap("x = ", ")\n", block=False)) is None
-    assert memory.find(Gap("x =", "\n", block=False)) is None
-
-
-def test_a_line_is_no_block_but_a_block_begins_with_a_line() -> None:
-    memory = Memory(10)
-    memory.keep(ASKED, ANSWER)
-    assert memory.find(Gap("x = ", "\n", block=True)) is None
-    memory.keep(Gap("y = ", "\n", block=True), ANSWER)
-    assert memory.find(Gap("y = f", "\n", block=False)) == Answer("c1", "oo(bar)")
+    assert memory.find(Gap("x = ", ")\n")) is None
+    assert memory.find(Gap("x =", "\n")) is None
+    assert memory.find(msgspec.structs.replace(ASKED, path="b.py")) is None
 
 
 def test_no_answer_is_remembered_at_its_place_only() -> None:
@@ -51,7 +44,7 @@ def test_the_newest_answer_that_fits_is_given() -> None:
 
 def test_those_used_longest_ago_are_forgotten() -> None:
     memory = Memory(2)
-    first, second, third = (Gap(prefix, "", block=False) for prefix in "abc")
+    first, second, third = (Gap(prefix, "") for prefix in "abc")
     memory.keep(first, ANSWER)
     memory.keep(second, ANSWER)
     assert memory.find(first) is not None

@@ -124,7 +124,8 @@ async def test_a_gap_without_a_tokenizer_is_estimated_on_both_sides() -> None:
 async def test_a_model_that_cannot_fill_gaps_says_so(chat_tokenizer: Tokenizer) -> None:
     with pytest.raises(UnsupportedField) as refused:
         await complete(target(chat_tokenizer), "a", suffix="b")
-    assert refused.value.param == "suffix"
+    assert refused.value.param == "model"
+    assert "Name one of the tier 'autocomplete'" in refused.value.message
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [5, 6], [[5, 6]]])

@@ -12,7 +12,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.tabby.body import has_segments
 from gateway.wire.tabby.format import TabbyFormat
-from gateway.wire.tabby.prepare import prepare_segments, snippets
+from gateway.wire.tabby.prepare import MAX_TOKENS, prepare_segments, snippets
 from gateway.wire.tabby.schema import SegmentsRequest
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
 
@@ -79,6 +79,17 @@ async def test_requests_of_one_file_are_one_session(one: dict[str, str], other: 
 async def test_a_user_that_is_named_is_the_session() -> None:
     asked = decoded(segments={"prefix": "a", "filepath": "a.py"}, user="me")
     assert (await prepare_segments(asked, "req_1", CALLER, "salt", target(CODE))).session == "me"
+
+
+@pytest.mark.parametrize(("given", "limit"), [({}, MAX_TOKENS), ({"max_tokens": 32}, 32)])
+async def test_a_model_and_a_limit_may_be_named(given: dict[str, int], limit: int) -> None:
+    asked = decoded(segments={"prefix": "a"}, model="code", **given)
+    assert asked.model == "code"
+    prepared = await prepare_segments(asked, "req_1", CALLER, "salt", target(CODE))
+    assert prepared.generation.sampling.max_tokens == limit
+    with pytest.raises(InvalidField) as refused:
+        decoded(segments={"prefix": "a"}, max_tokens=0)
+    assert refused.value.param == "max_tokens"
 
 
 def test_what_changes_least_comes_first_and_nothing_twice() -> None:
