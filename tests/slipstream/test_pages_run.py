@@ -25,7 +25,7 @@ NOT_RUN_HERE = {
     ("README.md", "it is what runs the tests"): 1,
     ("backup.md", "it changes the clone"): 1,
     ("backup.md", "needs a PostgreSQL of your own"): 1,
-    ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 6,
+    ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
     ("customers.md", "needs heads that were noted elsewhere"): 1,
     ("deploy.md", "fetches from the package index"): 1,
     ("deploy.md", "it changes /opt, /etc and the accounts of the machine"): 1,
