@@ -33,6 +33,7 @@ NOT_RUN_HERE = {
     ("deploy.md", "needs a Docker daemon"): 1,
     ("deploy.md", "needs systemd"): 1,
     ("network.md", "needs a gateway at the other end of a network"): 1,
+    ("real-engines.md", "stays in the foreground, and up has to be started anew"): 1,
     ("real-engines.md", "needs SGLang"): 1,
     ("real-engines.md", "needs llama.cpp"): 1,
     ("real-engines.md", "needs vLLM"): 1,
