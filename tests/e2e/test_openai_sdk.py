@@ -183,7 +183,7 @@ async def test_refusals_are_the_sdks_own_errors_and_name_the_field(client: opena
     assert "Chat models that this key may use: slipstream-chat." in wrong.value.message
     with pytest.raises(openai.BadRequestError) as suffix:
         await client.completions.create(model="slipstream-chat", prompt="a", suffix="b")
-    assert suffix.value.param == "suffix"
+    assert suffix.value.param == "model"
 
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
