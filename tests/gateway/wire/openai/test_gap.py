@@ -96,7 +96,7 @@ async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:
 
 
 async def test_who_has_typed_is_decided_as_without_it(code_tokenizer: Tokenizer) -> None:
-    for fields, typed in ((GAP, False), ({**GAP, "user": "me"}, True), (RENDERED, True)):
+    for fields, typed in ((GAP, False), ({**GAP, "user": "me"}, True), (RENDERED, False)):
         for rules in ("editors", "all"):
             assert (await prepare(code_tokenizer, fields, fim_rules=rules)).typed is typed
 
