@@ -29,6 +29,7 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Longest completion."""
     min_confidence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are."""
+    # together less than MOST_COMPARED in gateway/wire/gap.py: longer gaps are not typed on and not shared
     prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 96_000
     """Most text before the cursor that is sent; what of it the model is shown is the gateway's to say."""
     suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 32_000
