@@ -16,9 +16,10 @@ superseded this one, to the engine's confirmed end, as the ledger has that.
 
 --without replays once more beside it with one lever off, or several times: layout (prefix, suffix, middle, with the
 whole prefix first), grid (the editor sends a window that slides), affinity (round robin), supersession, reuse (of
-answers in flight and typed through), speculation. --sglang replays against two servers of the real SGLang, with its own
-layout, each asked in turn by the editors (docs/guides/benchmarks.md). --check ends with an error where a goal is
-missed. Last line: JSON of the replay with everything on; with others beside it, theirs stand under `beside`.
+answers in flight and typed through), speculation (which is by n-grams, as `up` has it). --sglang replays against two
+servers of the real SGLang, with its own layout, each asked in turn by the editors (docs/guides/benchmarks.md). --check
+ends with an error where a goal is missed. Last line: JSON of the replay with everything on; with others beside it,
+theirs stand under `beside`.
 """
 
 from __future__ import annotations

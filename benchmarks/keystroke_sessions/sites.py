@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from benchmarks.keystroke_sessions.editor import Asked, Endpoint
 from benchmarks.processes import free_port
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from router.config import SloClass
+from infra.local.config import LocalConfig
+from router.config import RouterConfig, SloClass
+from speculative.config import SpeculationConfig
 from tests.deployment import ROOT, Deployment, deployment
 
 MODEL = "slipstream-code"
@@ -30,7 +32,6 @@ FOLDER = ROOT / "models" / MODEL
 CONTEXT_TOKENS = 6_144
 """Of 4,000 to 8,000 tokens of file: the longer ones need a window."""
 REPLICAS = 2
-LEVERS = ("layout", "grid", "affinity", "supersession", "reuse", "speculation")
 CLIENT_WINDOW = (10_800, 3_600)
 """Characters that an editor without our windows sends: 3 : 1, and few enough for the context."""
 SGLANG_READY_S = 400.0
@@ -50,11 +51,9 @@ class Row(msgspec.Struct, frozen=True):
     client_request_id: str
     prompt_tokens: int
     cached_tokens: int
-    completion_tokens: int
     finish: str
     closed_at: float
     """The engine had confirmed the end: Unix time in seconds."""
-    replica_id: str = ""
     superseded: bool = False
     """The gateway has ended it for a newer one."""
 
@@ -98,46 +97,115 @@ class Slipstream:
 
 
 ROWS = """
-    SELECT client_request_id, prompt_tokens, cached_tokens, completion_tokens, finish,
-           extract(epoch FROM closed_at)::float8 AS closed_at, coalesce(replica_id, '') AS replica_id,
+    SELECT client_request_id, prompt_tokens, cached_tokens, finish,
+           extract(epoch FROM closed_at)::float8 AS closed_at,
            coalesce(trace.error_code = 'superseded', false) AS superseded
       FROM gateway.usage_events JOIN gateway.request_traces AS trace USING (request_id)
      WHERE client_request_id = ANY($1::text[])
 """
 
 
+class Setup(msgspec.Struct, frozen=True):
+    """What a deployment is made of: everything on, as `up` has it."""
+
+    folder: Path
+    """The model's."""
+    model: Model
+    speculation: SpeculationConfig
+    """Of both engines."""
+    policy: str
+    """The router's."""
+    client_window: tuple[int, int] | None = None
+    """Characters in front of and behind the cursor that the editors send; None: the whole file."""
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """Of `engines.embedded.config.EngineConfig`."""
+        return {
+            "model": str(self.folder),
+            "name": MODEL,
+            "context_tokens": CONTEXT_TOKENS,
+            "speculation": msgspec.to_builtins(self.speculation),
+        }
+
+    def environment(self, urls: Sequence[str]) -> dict[str, str]:
+        """The deployment's settings. urls: of the engines."""
+        pool = Pool("code", "embedded", tuple(Replica(f"code-{number}", url) for number, url in enumerate(urls)), 64)
+        return {
+            "SLIPSTREAM_MODELS": msgspec.json.encode([self.model]).decode(),
+            "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
+            "SLIPSTREAM_ROUTER__SLOS": msgspec.json.encode([SloClass(Tier.AUTOCOMPLETE, 1 << 31, PROMISE_S)]).decode(),
+            "SLIPSTREAM_ROUTER__POLICY": self.policy,
+            "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": json.dumps({"autocomplete": PROMISE_S}),
+        }
+
+
+def everything_on() -> Setup:
+    """Drafts as engines of the autocomplete tier have them that `up` starts."""
+    return Setup(
+        FOLDER,
+        Model(MODEL, Tier.AUTOCOMPLETE, "code", CONTEXT_TOKENS, tokenizer=str(FOLDER)),
+        SpeculationConfig(method=LocalConfig().code_speculation),
+        RouterConfig().policy,
+    )
+
+
+def _without_layout(setup: Setup, scratch: Path) -> Setup:
+    folder = plain_layout(scratch / MODEL)
+    return msgspec.structs.replace(setup, folder=folder, model=_model(setup, tokenizer=str(folder)))
+
+
+def _without_grid(setup: Setup, scratch: Path) -> Setup:
+    return msgspec.structs.replace(setup, model=_model(setup, fim_window=False), client_window=CLIENT_WINDOW)
+
+
+def _without_affinity(setup: Setup, scratch: Path) -> Setup:
+    return msgspec.structs.replace(setup, policy="round_robin")
+
+
+def _without_supersession(setup: Setup, scratch: Path) -> Setup:
+    return msgspec.structs.replace(setup, model=_model(setup, fim_supersede=False))
+
+
+def _without_reuse(setup: Setup, scratch: Path) -> Setup:
+    return msgspec.structs.replace(setup, model=_model(setup, fim_reuse=False))
+
+
+def _without_speculation(setup: Setup, scratch: Path) -> Setup:
+    return msgspec.structs.replace(setup, speculation=SpeculationConfig(method="off"))
+
+
+def _model(setup: Setup, **switches: Any) -> Model:
+    """Raises TypeError for a switch that models do not have."""
+    return msgspec.structs.replace(setup.model, **switches)
+
+
+LEVERS: Mapping[str, Callable[[Setup, Path], Setup]] = {
+    "layout": _without_layout,
+    "grid": _without_grid,
+    "affinity": _without_affinity,
+    "supersession": _without_supersession,
+    "reuse": _without_reuse,
+    "speculation": _without_speculation,
+}
+"""How each is switched off; the folder is there for copies."""
+
+
 @contextlib.asynccontextmanager
 async def slipstream(users: int, without: str = "") -> AsyncIterator[Slipstream]:
-    """A deployment with everything on, but for one lever."""
+    """A deployment with everything on, but for one of `LEVERS`."""
     async with contextlib.AsyncExitStack() as stack:
-        folder = FOLDER
-        if without == "layout":
-            folder = plain_layout(Path(stack.enter_context(tempfile.TemporaryDirectory())) / MODEL)
-        config: dict[str, Any] = {"model": str(folder), "name": MODEL, "context_tokens": CONTEXT_TOKENS}
-        if without == "speculation":
-            config["speculation"] = {"method": "off"}
+        setup = everything_on()
+        if without:
+            setup = LEVERS[without](setup, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         loop = asyncio.get_running_loop()
-        engines = [engine(config, ENGINE_NICE) for _ in range(REPLICAS)]
+        engines = [engine(setup.engine, ENGINE_NICE) for _ in range(REPLICAS)]
         urls = await asyncio.gather(*(loop.run_in_executor(None, one.__enter__) for one in engines))
         for one in engines:
             stack.push(one)
-        off = {"grid": {"fim_window": False}, "supersession": {"fim_supersede": False}, "reuse": {"fim_reuse": False}}
-        fields = {name: value for name, value in off.get(without, {}).items() if name in Model.__struct_fields__}
-        model = Model(
-            MODEL, Tier.AUTOCOMPLETE, "code", CONTEXT_TOKENS, tokenizer=str(folder), **fields  # type: ignore[arg-type]
-        )  # fmt: skip
-        pool = Pool("code", "embedded", tuple(Replica(f"code-{number}", url) for number, url in enumerate(urls)), 64)
-        environment = {
-            "SLIPSTREAM_MODELS": msgspec.json.encode([model]).decode(),
-            "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
-            "SLIPSTREAM_ROUTER__SLOS": msgspec.json.encode([SloClass(Tier.AUTOCOMPLETE, 1 << 31, PROMISE_S)]).decode(),
-            "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": json.dumps({"autocomplete": PROMISE_S}),
-        }
-        if without == "affinity":
-            environment["SLIPSTREAM_ROUTER__POLICY"] = "round_robin"
-        platform = await stack.enter_async_context(deployment(environment=environment, token=TOKEN))
+        platform = await stack.enter_async_context(deployment(environment=setup.environment(urls), token=TOKEN))
         keys = [await platform.make_key("--organization", f"user-{number}") for number in range(users)]
-        yield Slipstream(platform, keys, CLIENT_WINDOW if without == "grid" else None)
+        yield Slipstream(platform, keys, setup.client_window)
 
 
 def plain_layout(folder: Path) -> Path:
@@ -164,7 +232,7 @@ class SGLang:
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
         """Of the answers that ended: SGLang tells the usage of no others."""
         return {
-            one.id: Row(one.id, one.prompt_tokens, one.cached_tokens or 0, 0, "complete", 0.0)
+            one.id: Row(one.id, one.prompt_tokens, one.cached_tokens or 0, "complete", 0.0)
             for one in asked
             if one.prompt_tokens is not None
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
@@ -13,8 +15,10 @@ from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, load, places
 from benchmarks.keystroke_sessions.figures import figures, quantile
 from benchmarks.keystroke_sessions.picture import draw
-from benchmarks.keystroke_sessions.sites import Row
+from benchmarks.keystroke_sessions.sites import CLIENT_WINDOW, LEVERS, Row, _model, everything_on
 from benchmarks.keystrokes import missed
+from engines.embedded.config import EngineConfig
+from speculative.config import SpeculationConfig
 
 EDITS = load()[::4]
 
@@ -56,7 +60,7 @@ def asked(name: str, kind: Kind, ttft_s: float | None = None, closed_at: float |
 
 
 def row(name: str, again: int, finish: str = "complete", closed_at: float = 0.0) -> Row:
-    return Row(name, 5_000, 5_000 - again, 24, finish, closed_at)
+    return Row(name, 5_000, 5_000 - again, finish, closed_at)
 
 
 def test_figures_are_of_the_keys_they_name() -> None:
@@ -104,3 +108,47 @@ def test_the_picture_has_a_line_for_each_replay_and_is_well_formed() -> None:
     nothing = figures([], {})
     drawn = ElementTree.fromstring(draw({"slipstream": found, "without layout": found, "nothing": nothing}))
     assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 2
+
+
+def differences(one: msgspec.Struct, other: msgspec.Struct) -> dict[str, object]:
+    """The other's fields that are not the one's."""
+    fields = {name: getattr(other, name) for name in other.__struct_fields__}
+    return {name: value for name, value in fields.items() if value != getattr(one, name)}
+
+
+@pytest.mark.parametrize(
+    ("lever", "of_model", "of_setup"),
+    [
+        ("grid", {"fim_window": False}, {"client_window": CLIENT_WINDOW}),
+        ("affinity", {}, {"policy": "round_robin"}),
+        ("supersession", {"fim_supersede": False}, {}),
+        ("reuse", {"fim_reuse": False}, {}),
+        ("speculation", {}, {"speculation": SpeculationConfig(method="off")}),
+    ],
+)
+def test_a_lever_switches_one_thing_off_that_is_on_without_it(
+    lever: str, of_model: dict[str, object], of_setup: dict[str, object], tmp_path: Path
+) -> None:
+    on = everything_on()
+    off = LEVERS[lever](on, tmp_path)
+    assert differences(on.model, off.model) == of_model
+    assert differences(on, off) == of_setup | ({"model": off.model} if of_model else {})
+    assert off.environment(["http://x"]) != on.environment(["http://x"]) or off.engine != on.engine
+
+
+def test_without_the_layout_engine_and_gateway_read_a_copy_of_the_models_folder(tmp_path: Path) -> None:
+    off = LEVERS["layout"](everything_on(), tmp_path)
+    assert off.engine["model"] == off.model.tokenizer == str(off.folder)
+    settings = json.loads((off.folder / "tokenizer_config.json").read_text())
+    assert settings["fim_order"] == "psm"
+    assert "fim_typed_line" not in settings
+
+
+def test_engines_draft_as_those_that_up_starts() -> None:
+    config = msgspec.convert(everything_on().engine, EngineConfig)
+    assert config.speculation == SpeculationConfig(method="ngram")
+
+
+def test_a_switch_that_models_do_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="fim_renamed"):
+        _model(everything_on(), fim_renamed=False)

@@ -40,6 +40,7 @@ class Shape:
         self.stream = stream
 
     agent = EDITOR
+    warm_up = False
 
     def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
         asked: dict[str, Any] = {"stream": True} if self.stream else {}
@@ -272,6 +273,8 @@ class Sampling(Shape):
 class WarmUp(Shape):
     """Nothing is answered anyway."""
 
+    warm_up = True
+
     def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
         return msgspec.json.encode({"input_prefix": prefix, "input_suffix": suffix, "n_predict": 0})
 
@@ -295,17 +298,31 @@ async def test_a_model_without_supersession_answers_everything() -> None:
 
 
 async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool = True) -> None:
+    """The engine has both at once and writes each to its end; neither is answered from the other's text here."""
     async with harness(engines=1, driver="embedded") as platform:
-        requests = []
-        for where in ((BEFORE, BEHIND), (prefix, suffix)):
+        platform.script(hang=True)
+        requests, clients, running = [], [Client(), Client()], []
+        for client, where in zip(clients, ((BEFORE, BEHIND), (prefix, suffix)), strict=True):
             one = await platform.request(shape.wire_format, shape.body(*where), shape.agent)
-            if not supersede:
-                model = msgspec.structs.replace(one.target.model, fim_supersede=False)
-                one.target = msgspec.structs.replace(one.target, model=model)
+            model = msgspec.structs.replace(one.target.model, fim_supersede=supersede, fim_reuse=False)
+            one.target = msgspec.structs.replace(one.target, model=model)
             requests.append(one)
-        (first, second), supersession = [one.keystroke for one in requests], platform.pipeline._supersession
-        with supersession.flight("1", first) as flight, supersession.flight("2", second):
-            assert flight.by is None
+            response = ResponseWriter(client.connection, shape.wire_format, one.request_id)
+            running.append(asyncio.create_task(platform.pipeline.run(one, client.connection, response)))
+            await engine_has(platform, requests=len(requests))
+        (engine,) = platform.engines
+        for generating in list(engine.live.values()):
+            generating.go_on()
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.gather(*running)
+        for one, client in zip(requests, clients, strict=True):
+            assert one.superseded_by is None
+            assert (client.answer.status, client.answer.complete) == (200, True)
+            assert shape.warm_up or b" t0 t1 t2 t3" in client.sent
+        assert not stages(platform)
+        assert not any(record.aborted for record in engine.records.values())
+        assert [(one.finish, one.outcome) for one in platform.journal.records] == [(Finish.COMPLETE, Outcome.EXACT)] * 2
+        platform.require_balanced()
 
 
 async def test_an_answer_whose_books_are_being_closed_is_given_whole() -> None:
@@ -325,15 +342,23 @@ async def test_an_answer_whose_books_are_being_closed_is_given_whole() -> None:
 
 
 async def test_a_client_that_leaves_while_it_is_superseded_is_gone() -> None:
-    async with harness(engines=1, driver="embedded", abort_drain_s=0.05) as platform:
-        platform.script(tokens=50, hang_after_tokens=3, own_ids=True)
+    async with harness(engines=1, driver="embedded", abort_drain_s=0.5) as platform:
+        platform.script(tokens=50, hang_after_tokens=3, own_ids=True)  # no abort reaches what it generates
         shape, older = SHAPES[5], Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
         await older.reads(b"t2")
         platform.script(tokens=2)
+        newer = asyncio.create_task(asked(platform, shape, BEFORE + TYPED, Client()))
+        async with asyncio.timeout(GUARD_S):
+            while not stages(platform):  # noqa: ASYNC110  the turns until it is told
+                await asyncio.sleep(0)
+        assert not waiting.done(), "its engine is being stopped"
         older.leave()
-        await asked(platform, shape, BEFORE + TYPED, Client())
-        await waiting
+        await asyncio.gather(waiting, newer)
+        assert shape.text(await newer) == " t0 t1"
+        assert not older.answer.complete
+        assert sorted(platform.traces.seen, key=str) == [(200, "client_gone"), (200, None)]
+        assert {record.finish for record in platform.journal.records} == {Finish.CLIENT_GONE, Finish.COMPLETE}
         await platform.engines_idle()
         platform.require_balanced()
 

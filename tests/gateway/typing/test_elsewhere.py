@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import msgspec
 import pytest
-import redis
 
 from gateway.limits.command import pack
 from gateway.metering.journal.request_id import mint
@@ -180,7 +180,17 @@ async def test_without_valkey_each_gateway_has_its_own_and_comes_back(store: Sto
                 assert flight.by is not None
 
 
-def test_what_a_valkey_says_that_refuses_is_passed_over() -> None:
-    other = OtherGateways("redis://127.0.0.1:1", "test", 1.0, DIGESTS)
-    for reply in (None, b"", b"nonsense", redis.ResponseError("x"), OSError()):
-        other._held(elsewhere.Record("g", "r", 1, b""), keystroke("a", ""), b"l", reply)
+def test_only_another_gateways_older_record_is_answered_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, typed, sent = OtherGateways("redis://127.0.0.1:1", "test", 1.0, DIGESTS), keystroke("ab", ""), []
+    monkeypatch.setattr(other, "_send", lambda words, done=None: sent.append(words))
+    newer = elsewhere.Record(other._name, "newer", 2, DIGESTS.prefix(typed, 2))
+    older = elsewhere.Record("another gateway", "older", 1, DIGESTS.prefix(typed, 1))
+    own = msgspec.structs.replace(older, gateway=other._name)
+    another_text = msgspec.structs.replace(older, digest=DIGESTS.prefix(keystroke("x", ""), 1))
+    records = [elsewhere._encode(each) for each in (own, another_text)]
+    for reply in (None, b"", b"nonsense", hiredis.ReplyError("x"), OSError(), *records):
+        other._held(newer, typed, b"l", reply)
+        assert not sent
+    other._held(newer, typed, b"l", elsewhere._encode(older))
+    told = elsewhere.Told(b"l", "older", "newer", 2, older.digest)
+    assert sent == [("PUBLISH", other._channel("another gateway"), elsewhere._encode(told))]
