@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.gateway.slow_platform import SlowPlatform, slow_platform
 
 
 @pytest.fixture(scope="session")
-async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
+async def platform(postgres_url: str, valkey_url: str) -> AsyncIterator[SlowPlatform]:
     """Gateway, router and fake engine behind links; between tests all parts are up and at full speed."""
-    async with slow_platform(await new_postgres_url(), valkey_url) as running:
+    async with slow_platform(postgres_url, valkey_url) as running:
         yield running
