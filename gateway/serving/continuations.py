@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import sys
 import time
@@ -25,6 +24,7 @@ from gateway.serving.attempt import Attempt
 from gateway.serving.follower import Follower
 from gateway.serving.recording import Cursor, End, Reading, Recording
 from gateway.serving.request import InferenceRequest
+from gateway.wire.digest import digest_of
 
 LIMIT_BYTES = 16 * 1024 * 1024
 """Of the recordings of one process that have ended: some 12,000 short ones. The one that was not used for longest goes
@@ -55,7 +55,7 @@ class Question(msgspec.Struct, frozen=True):
 
     def cursor(self) -> Cursor:
         """Where it asks to go on."""
-        return Cursor(self.place, len(self.prefix), _digest(self.prefix), self.ended_by)
+        return Cursor(self.place, len(self.prefix), digest_of((self.prefix,)), self.ended_by)
 
     def typed(self, recording: Recording) -> str | None:
         """By what the prefix is longer than the recording's, if the recording may answer it; None: it does not."""
@@ -69,7 +69,7 @@ class Question(msgspec.Struct, frozen=True):
                 return None
         elif not recording.end.kept or not typed:  # who asks once more for what was answered wants another answer
             return None
-        return typed if _digest(self.prefix[:before]) == cursor.prefix_digest else None
+        return typed if digest_of((self.prefix[:before],)) == cursor.prefix_digest else None
 
 
 def question_of(request: InferenceRequest) -> Question | None:
@@ -86,17 +86,8 @@ def question_of(request: InferenceRequest) -> Question | None:
     asked = request.caller, model, sampling, gap.path, gap.language
     ended_by = prepared.rules, request.typed, prepared.session, request.network
     snippets = (text for snippet in gap.snippets for text in (snippet.path, snippet.text))
-    place = _digest(repr(asked), gap.suffix, *snippets)
-    return Question(place, gap.prefix, sampling.max_tokens, _digest(repr(ended_by)))
-
-
-def _digest(*texts: str) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.digest()
+    place = digest_of((repr(asked), gap.suffix, *snippets))
+    return Question(place, gap.prefix, sampling.max_tokens, digest_of((repr(ended_by),)))
 
 
 class Continuations:

@@ -8,6 +8,7 @@ from contracts.errors import EngineFailed
 from contracts.phases import Phase
 from contracts.usage import Finish, Usage
 from engines.drivers.error_bodies import engine_error
+from gateway.http.server_timing import server_timing
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.recording import End, Reading
 from gateway.typing.flight import Superseded
@@ -101,7 +102,7 @@ class Follower:
             request.served_from = self._reading.recording.request_id
             response.headers.append((SERVED_FROM, request.served_from.encode()))
         if request.generation.stream and not response.started:
-            response.headers.append(request.server_timing)
+            response.headers.append(server_timing(request.clock))
             response.start_stream()
 
     async def _send(self, events: bytes) -> None:

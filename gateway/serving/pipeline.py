@@ -36,6 +36,7 @@ from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
+from gateway.http.server_timing import server_timing
 from gateway.limits.refusal import CounterReached
 from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
@@ -136,7 +137,7 @@ class RequestPipeline:
             if response.started:
                 response.end_stream(closing)
             else:
-                response.headers.append(request.server_timing)
+                response.headers.append(server_timing(request.clock))
                 response.whole(200, closing)
         except SlipstreamError as error:
             response.fail(error, _rate_headers(request, error))
@@ -330,7 +331,7 @@ class RequestPipeline:
         ttft_s = request.clock.total_s - attempt.granted_s
         self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
         if request.generation.stream:
-            response.headers.append(request.server_timing)
+            response.headers.append(server_timing(request.clock))
             response.start_stream()
             attempt.status = response.status
 

@@ -113,12 +113,6 @@ class InferenceRequest:
         """The request whose generation its answer was made of; None: its own."""
 
     @property
-    def server_timing(self) -> tuple[bytes, bytes]:
-        """The phases that are over, in the header browsers and curl users know."""
-        entries = ", ".join(f"{phase};dur={duration_ms}" for phase, duration_ms in self.clock.as_ms().items())
-        return (b"server-timing", entries.encode())
-
-    @property
     def typed(self) -> bool:
         """Somebody types at the gap, as its API, its client or a user that it names says. Scripts fill gaps too, and
         never type on: they must not be given empty answers."""

@@ -21,6 +21,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.response import ResponseWriter
+from gateway.http.server_timing import server_timing
 from gateway.limits.cost import Cost
 from gateway.limits.refusal import CounterReached
 from gateway.serving.collaborators import UsageLimiter
@@ -126,8 +127,7 @@ class StreamAuditEndpoint:
             if reservation.state is not None:
                 response.headers.extend(self._format.rate_headers(reservation.state))
             arrival.clock.end(Phase.LIMIT)
-            timing = ", ".join(f"{phase};dur={spent_ms}" for phase, spent_ms in arrival.clock.as_ms().items())
-            response.headers.append((b"server-timing", timing.encode()))
+            response.headers.append(server_timing(arrival.clock))
             yield
         finally:
             await limiter.settle(reservation, NOTHING, refund_request=not response.started)

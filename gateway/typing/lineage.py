@@ -10,6 +10,8 @@ import hashlib
 
 import msgspec
 
+from gateway.wire.digest import digest_of
+
 MOST_TYPED = 256
 """Characters between two keystrokes' prefixes. What is farther apart is another place, or was pasted."""
 HEAD_LINES = 3
@@ -77,16 +79,8 @@ class Digests:
 
     def lineage(self, keystroke: Keystroke) -> bytes:
         """The same for all keystrokes of one lineage."""
-        return self._of("lineage", *keystroke.place)
+        return digest_of(("lineage", *keystroke.place), self._key)
 
     def prefix(self, keystroke: Keystroke, length: int) -> bytes:
         """Of the first `length` characters of its prefix."""
-        return self._of("prefix", keystroke.prefix[:length])
-
-    def _of(self, *texts: str) -> bytes:
-        digest = hashlib.blake2b(key=self._key, digest_size=16)
-        for text in texts:
-            encoded = text.encode("utf-8", "surrogatepass")
-            digest.update(len(encoded).to_bytes(8, "little"))
-            digest.update(encoded)
-        return digest.digest()
+        return digest_of(("prefix", keystroke.prefix[:length]), self._key)

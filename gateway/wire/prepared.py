@@ -10,6 +10,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.prefix import PrefixChain, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.gap import Gap
 from gateway.wire.language import known_language
 
@@ -79,7 +80,6 @@ def prepared(
     stream: bool,
     include_usage: bool = False,
     session: str = "",
-    file: bytes = b"",
     warm_up: bool = False,
     language: str = "",
     typed: bool = False,
@@ -107,13 +107,13 @@ def prepared(
         counted.exact,
         counted.bound,
         session=session,
-        file=file,
+        file=b"" if gap is None else file_identity(salt, session, gap.path, gap.prefix),
         warm_up=warm_up,
         chain=chain,
         language=known_language(language),
         typed=typed,
         details=details,
-        gap=gap,
+        gap=gap if gap is not None and gap.comparable else None,
         rules=rules,
     )
 

@@ -6,11 +6,10 @@ while somebody types further down. Never the suffix: what stands behind the curs
 
 from __future__ import annotations
 
-import hashlib
+from gateway.wire.digest import digest_of
 
 HEAD_CHARACTERS = 1_024
 """Enough to tell files apart that begin with the same licence."""
-DIGEST_BYTES = 16
 
 
 def file_identity(salt: str, session: str, path: str, prefix: str) -> bytes:
@@ -23,12 +22,7 @@ def file_identity(salt: str, session: str, path: str, prefix: str) -> bytes:
     name = path or _head(prefix)
     if not name:
         return b""
-    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES, key=salt.encode()[:64])
-    for part in ("path" if path else "head", session, name):
-        encoded = part.encode("utf-8", "surrogatepass")
-        hasher.update(len(encoded).to_bytes(4, "big"))
-        hasher.update(encoded)
-    return hasher.digest()
+    return digest_of(("path" if path else "head", session, name), salt.encode()[:64])
 
 
 def _head(prefix: str) -> str:

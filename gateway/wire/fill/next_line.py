@@ -14,7 +14,6 @@ from __future__ import annotations
 import msgspec
 
 from contracts.generation import BACKGROUND_PRIORITY, Sampling
-from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled
 from gateway.wire.gap import Gap
@@ -58,7 +57,6 @@ async def next_line(served: Prepared, completion: str, request_id: str, target: 
         target,
         stream=False,
         session=served.session,
-        file=file_identity(salt, served.session, gap.path, gap.prefix),
         warm_up=True,
         details=details,
         gap=gap,

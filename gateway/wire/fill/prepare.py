@@ -9,7 +9,6 @@ import msgspec
 
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.fill.context import by_context
-from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.gap import Gap, Snippet
@@ -68,12 +67,11 @@ async def prepare_fill(
         stream=asked.stream,
         include_usage=asked.include_usage,
         session=asked.session,
-        file=file_identity(salt, asked.session, asked.path, gap.prefix),
         warm_up=asked.warm_up,
         typed=asked.typed and not asked.warm_up,
         language=language,
         details=filled,
-        gap=gap if gap.comparable else None,
+        gap=gap,
         rules=rules,
     )
 

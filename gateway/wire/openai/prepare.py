@@ -14,7 +14,6 @@ import msgspec
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
-from gateway.wire.fill.file_identity import file_identity
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import parse
 from gateway.wire.gap import Gap
@@ -114,9 +113,8 @@ async def prepare_completion(
         stream=bool(request.stream),
         include_usage=include_usage,
         session=request.user or "",
-        file=b"" if gap is None else file_identity(salt, request.user or "", gap.path, gap.prefix),
         typed=bool(request.user),
-        gap=gap if gap is not None and gap.comparable else None,
+        gap=gap,
     )
 
 

@@ -13,8 +13,9 @@ import pytest
 from contracts.errors import RouterUnavailable
 from contracts.usage import Finish, Outcome, Usage
 from gateway.limits.cost import Cost
-from gateway.serving.continuations import ENTRY_BYTES, KEPT_S, _digest
+from gateway.serving.continuations import ENTRY_BYTES, KEPT_S
 from gateway.wire.config import RequestConfig
+from gateway.wire.digest import digest_of
 from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat
 from gateway.wire.mistral.format import FimFormat
@@ -425,7 +426,7 @@ async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytes
         now_s = 61.0
         continuations._later()
         (kept,) = continuations._kept
-        assert kept.cursor.prefix_digest == _digest("1")
+        assert kept.cursor.prefix_digest == digest_of(("1",))
         assert len(continuations) == 1
         now_s = 59.0 + KEPT_S
         continuations._later()
@@ -454,7 +455,7 @@ async def test_texts_take_a_bounded_memory_and_the_oldest_go_first(monkeypatch: 
             await platform.ended()
             assert continuations._kept_bytes <= continuations._limit_bytes
         kept = [recording.cursor.prefix_digest for recording in continuations._kept]
-        assert kept == [_digest("2"), _digest("3"), _digest("4")]
+        assert kept == [digest_of((text,)) for text in ("2", "3", "4")]
         assert len(continuations) == 3
 
 
