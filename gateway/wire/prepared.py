@@ -10,7 +10,7 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.prefix import PrefixChain, of_generation
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
-from gateway.wire.fill.file_identity import file_identity
+from gateway.wire.file_identity import file_identity
 from gateway.wire.gap import Gap
 from gateway.wire.language import known_language
 
@@ -50,7 +50,7 @@ class Prepared(msgspec.Struct, frozen=True):
     session: str = ""
     """What the client names its conversation or user by, for requests that belong together; never sent to an engine."""
     file: bytes = b""
-    """Which file a gap is in, as `gateway.wire.fill.file_identity` has it; empty: no gap, or nothing names it."""
+    """Which file a gap is in, as `gateway.wire.file_identity` has it; empty: no gap, or nothing names it."""
     warm_up: bool = False
     """Only the prompt is wanted in an engine's cache: nobody has typed."""
     chain: PrefixChain = PrefixChain("bytes", b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from gateway.wire.fill.file_identity import HEAD_CHARACTERS, file_identity
+from gateway.wire.file_identity import HEAD_CHARACTERS, file_identity
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
 from tests.gateway.wire.openai.preparing import CALLER, target
