@@ -1,15 +1,26 @@
-"""TCP ports of the processes on this machine: free ones are picked once and kept, so that URLs stay the same."""
+"""TCP ports of the processes on this machine: free ones are picked once and kept, so that URLs stay the same.
+
+A port is picked some seconds before its process listens on it. The kernel gives clients theirs from the ephemeral range
+at any moment: one picked there may be taken by then, so they are picked elsewhere.
+"""
 
 from __future__ import annotations
 
 import errno
+import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from contracts.errors import ConfigError
 from infra.local.private import folder_error
+
+PICKED = range(20_000, 32_000)
+"""Above what well-known services use, below where Linux' ephemeral range begins unless it was set otherwise."""
+TRIES = 200
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def require_free(host: str, port: int) -> None:
@@ -36,9 +47,9 @@ class Ports:
 
     def pick(self, name: str) -> int:
         """The port for `name` on 127.0.0.1: as last time when it is still free, else a free one."""
-        kept = self._kept.get(name)
-        candidates = [kept] if kept is not None and kept not in self._given.values() else []
-        for port in (*candidates, 0):
+        for port in self._candidates(name):
+            if port in self._given.values():
+                continue
             try:
                 with _bind("127.0.0.1", port) as listener:
                     chosen = int(listener.getsockname()[1])
@@ -47,6 +58,15 @@ class Ports:
             self._given[name] = chosen
             return chosen
         raise ConfigError("no free TCP port on 127.0.0.1")
+
+    def _candidates(self, name: str) -> Iterator[int]:
+        ephemeral = ephemeral_range()
+        if (kept := self._kept.get(name)) is not None and kept not in ephemeral:
+            yield kept
+        # At random, so that two deployments started at the same moment do not try the same ones.
+        tried = random.choices(PICKED, k=TRIES)  # noqa: S311 - no secret
+        yield from (port for port in tried if port not in ephemeral)
+        yield 0
 
     def save(self) -> None:
         """Keep what was given, for the next start. Raises ConfigError when it cannot be written."""
@@ -60,6 +80,15 @@ class Ports:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, int])
         except (OSError, msgspec.DecodeError):  # absent, or cut short by a crash: new ports will do
             return {}
+
+
+def ephemeral_range() -> range:
+    """The ports this machine's kernel gives to clients; an empty range where it does not tell."""
+    try:
+        first, last = map(int, EPHEMERAL_RANGE_FILE.read_text().split())
+    except (OSError, ValueError):
+        return range(0)
+    return range(first, last + 1)
 
 
 def _bind(host: str, port: int) -> socket.socket:

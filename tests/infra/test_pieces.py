@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import socket
@@ -19,7 +20,7 @@ from infra.local.folders import SOCKET_PATH_BYTES, DataFolder
 from infra.local.leftovers import processes_in
 from infra.local.lock import FolderLock, held
 from infra.local.log_file import last_line, rotate, tail
-from infra.local.ports import Ports, require_free
+from infra.local.ports import Ports, ephemeral_range, require_free
 from infra.local.private import claim_folder, secret_text
 from tests.small_disk import Kind, small_disk
 
@@ -100,6 +101,18 @@ def test_picked_ports_stay_unless_somebody_took_them(tmp_path: Path) -> None:
         again = Ports(file)
         assert again.pick("first") == first
         assert again.pick("second") != second
+
+
+def test_ports_are_picked_where_no_client_is_given_one(tmp_path: Path) -> None:
+    """A client's connection could take it before its process listens."""
+    file = tmp_path / "ports.json"
+    ephemeral = ephemeral_range()
+    assert ephemeral, "this kernel does not tell its ephemeral range"
+    file.write_text(json.dumps({"kept": ephemeral.start + 1}))
+    ports = Ports(file)
+    picked = [ports.pick(f"process {number}") for number in range(50)] + [ports.pick("kept")]
+    assert len(set(picked)) == 51
+    assert not [port for port in picked if port in ephemeral]
 
 
 def test_a_damaged_ports_file_is_no_obstacle(tmp_path: Path) -> None:

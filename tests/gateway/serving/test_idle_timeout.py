@@ -92,7 +92,11 @@ async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: IdleTimeouts) ->
     sweeper.add(wait)
     sweeper.task.start()
     await asyncio.wait_for(stalled.wait(), GUARD_S)
-    before = asyncio.all_tasks()
-    await sweeper.task.stop()
-    assert len(asyncio.all_tasks()) == len(before) - 1
-    await sweeper.task.stop()
+    assert "idle timeouts" in running()
+    assert await sweeper.task.stop()
+    assert "idle timeouts" not in running()
+    assert not await sweeper.task.stop()
+
+
+def running() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks()}
