@@ -55,9 +55,9 @@ from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.trace import Traces
 from gateway.stream_audit.endpoint import StreamAudits
-from gateway.typing.elsewhere import OtherGateways
-from gateway.typing.lineage import Digests
-from gateway.typing.supersession import Supersession
+from gateway.supersession.lineage import Digests
+from gateway.supersession.other_gateways import OtherGateways
+from gateway.supersession.supersession import Supersession
 from router.client import RouterClient
 
 REFUSED_PAUSE_S = 1.0

@@ -161,6 +161,30 @@ request_traces = Table(
     Column("characters", Integer),
     # The request whose generation its answer was made of; null: its own.
     Column("served_from", Text),
+    # Where its last attempt ran; null: nowhere. canary: the pool is the model's canary.
+    Column("pool", Text),
+    Column("replica_id", Text),
+    Column("canary", Boolean),
+    Column("stream", Boolean),
+    Column("attempts", SmallInteger),
+    # That attempt's, as booked; null: not known.
+    Column("prompt_tokens", Integer),
+    Column("cached_tokens", Integer),
+    Column("completion_tokens", Integer),
+    # Null where no text was generated; of what is not streamed, when the engine's came.
+    Column("ttft_ms", Double),
+    # Mean time of a token behind the first one; null: fewer than two.
+    Column("tpot_ms", Double),
+    # Between two arrivals of the engine's tokens, what waited for the client left out.
+    Column("itl_max_ms", Double),
+    Column("gaps_over_100ms", Integer),
+    # While the client's connection took no more.
+    Column("client_stall_ms", Double),
+    # Parts of the phase `engine`; null where the engine does not tell.
+    Column("engine_queue_ms", Double),
+    Column("engine_prefill_ms", Double),
+    # How often the engine took the request's memory back and began again; null where it does not tell.
+    Column("retractions", SmallInteger),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

@@ -18,7 +18,7 @@ from gateway.metering.journal.records import Closed, Opened, Placed, engine_requ
 from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.request import InferenceRequest
-from gateway.typing.flight import Flight
+from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.chunk import ReadError
 from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
@@ -31,7 +31,7 @@ class Client(NamedTuple):
     watch: ClientWatch
     wait: Wait
     """What its stream waits for: the engine, or the client itself."""
-    flight: Flight
+    in_flight: InFlightRequest
     """Ends what it waits for when it has typed on."""
 
 

@@ -11,7 +11,7 @@ from engines.drivers.error_bodies import engine_error
 from gateway.http.server_timing import server_timing
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.recording import End, Reading
-from gateway.typing.flight import Superseded
+from gateway.supersession.in_flight_request import Superseded
 from gateway.wire.written import last_event, text_event
 
 SERVED_FROM = b"x-slipstream-served-from"
@@ -61,7 +61,7 @@ class Follower:
     async def _passed_on(self) -> bool:
         """As `_pass_on`; a newer keystroke of its client's ends the answer where it is."""
         try:
-            async with self._client.flight:
+            async with self._client.in_flight:
                 return await self._pass_on()
         except Superseded as newer:
             self._attempt.transcoder.cut()

@@ -53,8 +53,8 @@ from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.stream import StreamForwarder
 from gateway.serving.warm_ups import WarmUps
-from gateway.typing.flight import SUPERSEDED, Flight, Superseded
-from gateway.typing.supersession import Supersession
+from gateway.supersession.in_flight_request import SUPERSEDED, InFlightRequest, Superseded
+from gateway.supersession.supersession import Supersession
 from gateway.wire.errors import Headers
 
 logger = logging.getLogger(__name__)
@@ -114,9 +114,9 @@ class RequestPipeline:
             async with ClientWatch(connection) as watch:
                 with (
                     self._continuations.joined(request) as shared_id,
-                    self._supersession.flight(request.request_id, request.keystroke, spared=shared_id) as flight,
+                    self._supersession.registered(request.request_id, request.keystroke, spared=shared_id) as in_flight,
                 ):
-                    await self._answer(request, Client(response, watch, wait, flight))
+                    await self._answer(request, Client(response, watch, wait, in_flight))
         except ClientGone:
             response.error_code = response.error_code or "client_gone"
         finally:
@@ -147,7 +147,7 @@ class RequestPipeline:
 
     async def _serve(self, request: InferenceRequest, client: Client) -> bytes:
         """Reserve, run, settle. Returns what to send last."""
-        reservation = await self._reserve(request, client.flight)
+        reservation = await self._reserve(request, client.in_flight)
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
@@ -157,7 +157,7 @@ class RequestPipeline:
         finally:
             await self._limiter.settle(reservation, request.used, refund_request=not request.ran)
 
-    async def _reserve(self, request: InferenceRequest, flight: Flight) -> Reservation:
+    async def _reserve(self, request: InferenceRequest, in_flight: InFlightRequest) -> Reservation:
         """The reservation. Where a limit is reached this may be by what the request has superseded, which is about to
         be given back: one that ends others is not refused for their sake."""
         most = self._costs.most(request)
@@ -165,7 +165,7 @@ class RequestPipeline:
         try:
             return await self._limiter.reserve(*asked)
         except CounterReached:
-            if not await flight.others_ended(self._config.abort_drain_s):
+            if not await in_flight.others_ended(self._config.abort_drain_s):
                 raise
         return await self._limiter.reserve(*asked)
 
@@ -196,7 +196,7 @@ class RequestPipeline:
         try:
             if (shared := await self._continuations.follow(attempt)) is not None:
                 return shared
-            async with attempt.client.flight:
+            async with attempt.client.in_flight:
                 lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
@@ -301,7 +301,7 @@ class RequestPipeline:
         engine has not been asked yet."""
         config, transcoder = self._config, attempt.transcoder
         try:
-            async with attempt.client.flight:
+            async with attempt.client.in_flight:
                 stream = await opening.response(config.first_event_timeout_s)
                 attempt.sent = True
                 if stream.status != 200:
@@ -388,7 +388,7 @@ class RequestPipeline:
         if finish is Finish.CLIENT_GONE:
             cause, since_s = "client_gone", client.watch.since_s
         elif attempt.request.superseded_by is not None:
-            cause, since_s = SUPERSEDED, client.flight.since_s
+            cause, since_s = SUPERSEDED, client.in_flight.since_s
         if since_s is not None:
             self._metrics.aborted(cause, time.perf_counter() - since_s)
 

@@ -12,7 +12,7 @@ from gateway.http.client_family import EDITORS, client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.serving.recording import Reading, Recording
-from gateway.typing.lineage import Keystroke
+from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
 

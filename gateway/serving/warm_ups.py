@@ -18,7 +18,7 @@ from gateway.observability.file_metrics import FileMetrics
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import Arrival, InferenceRequest
-from gateway.typing.flight import Flight
+from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.fill.next_line import next_line, worth_computing
 from gateway.wire.prepared import Prepared
 
@@ -106,7 +106,7 @@ class WarmUps:
         wait = Wait()
         self._idle_timeouts.add(wait)
         try:
-            client = Client(_Unread(), ClientWatch(_Nobody()), wait, Flight(arrival.request_id, None))
+            client = Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(arrival.request_id, None))
             await self._compute(Attempt(request, client, 0, idle_replica=replica_id))
         finally:
             self._idle_timeouts.remove(wait)

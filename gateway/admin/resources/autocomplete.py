@@ -37,7 +37,7 @@ from gateway.autocomplete.tables import EventType, completion_events
 from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
-from gateway.typing.flight import SUPERSEDED
+from gateway.supersession.in_flight_request import SUPERSEDED
 
 MOST = timedelta(days=92)
 LAST_DAYS = timedelta(days=7)

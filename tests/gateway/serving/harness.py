@@ -36,8 +36,8 @@ from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_costs import RequestCosts
-from gateway.typing.lineage import Digests
-from gateway.typing.supersession import Supersession
+from gateway.supersession.lineage import Digests
+from gateway.supersession.supersession import Supersession
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.openai.format import ChatFormat, CompletionFormat

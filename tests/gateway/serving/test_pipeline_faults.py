@@ -114,7 +114,7 @@ def test_books_are_closed_also_of_who_types_on(
             platform.faults.raises.update(raises)
 
             def supersede() -> None:
-                for siblings in platform.pipeline._supersession._flights.values():
+                for siblings in platform.pipeline._supersession._in_flight.values():
                     for flight in siblings.values():
                         flight.supersede("req_newer")
 

@@ -25,7 +25,7 @@ from gateway.wire.tabby.format import TabbyFormat
 from tests.gateway.limits.store import MeasuredLimiter
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import EDITOR, GUARD_S, KEY, Harness, harness
-from tests.gateway.typing.test_elsewhere import gateways, settled
+from tests.gateway.supersession.test_other_gateways import gateways, settled
 
 CONFIG = RequestConfig()
 BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "ry", "\n\nprint(add(1, 2))\n"
@@ -330,7 +330,7 @@ async def test_an_answer_whose_books_are_being_closed_is_given_whole() -> None:
         shape, older = SHAPES[4], Client()
 
         def type_on() -> None:
-            (siblings,) = platform.pipeline._supersession._flights.values()
+            (siblings,) = platform.pipeline._supersession._in_flight.values()
             for flight in siblings.values():
                 flight.supersede("req_newer")
 

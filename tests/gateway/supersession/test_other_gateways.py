@@ -16,13 +16,13 @@ import pytest
 
 from gateway.limits.command import pack
 from gateway.metering.journal.request_id import mint
-from gateway.typing import elsewhere
-from gateway.typing.elsewhere import OtherGateways
-from gateway.typing.lineage import Digests
-from gateway.typing.supersession import Supersession
+from gateway.supersession import other_gateways
+from gateway.supersession.lineage import Digests
+from gateway.supersession.other_gateways import OtherGateways
+from gateway.supersession.supersession import Supersession
 from tests.gateway.limits.conftest import _valkey_binary
 from tests.gateway.limits.store import Store
-from tests.gateway.typing.test_lineage import keystroke
+from tests.gateway.supersession.test_lineage import keystroke
 
 GUARD_S = 20.0
 DIGESTS = Digests(b"secret")
@@ -71,7 +71,7 @@ async def settled(*running: Gateway) -> None:
     for listener in running:
         heard = asyncio.Event()
         listener.elsewhere.on_told = functools.partial(_told, listener.supersession, heard)
-        message = elsewhere._encode(elsewhere.Told(MARKER, "", "", 0, b""))
+        message = other_gateways._encode(other_gateways.Told(MARKER, "", "", 0, b""))
         await running[0].elsewhere._valkey.call(
             pack(("PUBLISH", listener.elsewhere._channel(listener.elsewhere._name), message))
         )
@@ -90,9 +90,9 @@ def _told(supersession: Supersession, heard: asyncio.Event, lineage: bytes, *res
 async def test_a_keystroke_at_another_gateway_ends_the_older_one(valkey_url: str, older: str, newer: str) -> None:
     async with gateways(valkey_url) as (one, other):
         first, second = mint(), mint()
-        with one.supersession.flight(first, keystroke(f"# {first}\n{older}", "")) as flight:
+        with one.supersession.registered(first, keystroke(f"# {first}\n{older}", "")) as flight:
             await settled(one, other)
-            with other.supersession.flight(second, keystroke(f"# {first}\n{newer}", "")):
+            with other.supersession.registered(second, keystroke(f"# {first}\n{newer}", "")):
                 await settled(one, other)
                 assert flight.by == second
 
@@ -101,10 +101,10 @@ async def test_who_listens_is_judged_by_its_own_text(valkey_url: str) -> None:
     """The lineage is the same and the length would do, but the text is another."""
     async with gateways(valkey_url) as (one, other):
         first = mint()
-        with one.supersession.flight(first, keystroke(f"# {first}\nabc", "")) as flight:
+        with one.supersession.registered(first, keystroke(f"# {first}\nabc", "")) as flight:
             await settled(one, other)
             for text in ("axcd", "ax", "abc", "abc" + "d" * 257):
-                with other.supersession.flight(mint(), keystroke(f"# {first}\n{text}", "")):
+                with other.supersession.registered(mint(), keystroke(f"# {first}\n{text}", "")):
                     await settled(one, other)
                     assert flight.by is None
 
@@ -112,7 +112,7 @@ async def test_who_listens_is_judged_by_its_own_text(valkey_url: str) -> None:
 async def test_a_message_that_names_the_wrong_text_ends_nothing(valkey_url: str) -> None:
     async with gateways(valkey_url) as (one, _):
         typed = keystroke("abc", "")
-        with one.supersession.flight(mint(), typed) as flight:
+        with one.supersession.registered(mint(), typed) as flight:
             lineage = DIGESTS.lineage(typed)
             one.supersession.told(lineage, flight.request_id, "newer", 2, DIGESTS.prefix(keystroke("ax", ""), 2))
             one.supersession.told(lineage, "another", "newer", 2, DIGESTS.prefix(typed, 2))
@@ -127,9 +127,9 @@ async def test_a_message_that_names_the_wrong_text_ends_nothing(valkey_url: str)
 async def test_a_record_that_came_later_is_not_ended_by_an_older_request(valkey_url: str) -> None:
     async with gateways(valkey_url) as (one, other):
         older, newer = mint(1_800_000_000), mint(1_800_000_001)
-        with one.supersession.flight(newer, keystroke(f"# {newer}\nab", "")) as flight:
+        with one.supersession.registered(newer, keystroke(f"# {newer}\nab", "")) as flight:
             await settled(one, other)
-            with other.supersession.flight(older, keystroke(f"# {newer}\na", "")):
+            with other.supersession.registered(older, keystroke(f"# {newer}\na", "")):
                 await settled(one, other)
                 assert flight.by is None
 
@@ -137,16 +137,16 @@ async def test_a_record_that_came_later_is_not_ended_by_an_older_request(valkey_
 async def test_gateways_of_another_deployment_know_nothing_of_each_other(valkey_url: str) -> None:
     async with gateways(valkey_url, DIGESTS, Digests(b"other")) as (one, other):
         first = mint()
-        with one.supersession.flight(first, keystroke(f"# {first}\na", "")) as flight:
+        with one.supersession.registered(first, keystroke(f"# {first}\na", "")) as flight:
             await settled(one, other)
-            with other.supersession.flight(mint(), keystroke(f"# {first}\nab", "")):
+            with other.supersession.registered(mint(), keystroke(f"# {first}\nab", "")):
                 await settled(one, other)
                 assert flight.by is None
 
 
 async def test_what_valkey_holds_has_no_text_and_lapses(store: Store) -> None:
     async with gateways(store.url) as (one, other):
-        with one.supersession.flight(
+        with one.supersession.registered(
             mint(), keystroke(SECRET_TEXT, SECRET_TEXT, path=SECRET_TEXT, session=SECRET_TEXT)
         ):
             await settled(one, other)
@@ -155,9 +155,9 @@ async def test_what_valkey_holds_has_no_text_and_lapses(store: Store) -> None:
             value = client.get(name)
             assert isinstance(value, bytes)
             assert b"geheim" not in name + value
-            record = msgspec.msgpack.decode(value, type=elsewhere.Record)
+            record = msgspec.msgpack.decode(value, type=other_gateways.Record)
             assert (record.length, len(record.digest)) == (len(SECRET_TEXT), 16)
-            assert 0 < client.pttl(name) <= elsewhere.RECORD_MS
+            assert 0 < client.pttl(name) <= other_gateways.RECORD_MS
 
 
 async def test_without_valkey_each_gateway_has_its_own_and_comes_back(store: Store) -> None:
@@ -165,17 +165,17 @@ async def test_without_valkey_each_gateway_has_its_own_and_comes_back(store: Sto
         store.kill()
         while one.elsewhere._valkey.connected or other.elsewhere._valkey.connected:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        with one.supersession.flight(mint(), keystroke("a", "")) as flight:
-            with other.supersession.flight(mint(), keystroke("ab", "")):
+        with one.supersession.registered(mint(), keystroke("a", "")) as flight:
+            with other.supersession.registered(mint(), keystroke("ab", "")):
                 assert flight.by is None
-            with one.supersession.flight("here", keystroke("ab", "")):
+            with one.supersession.registered("here", keystroke("ab", "")):
                 assert flight.by == "here"
         store.start()
         for gateway in (one, other):
             await gateway.elsewhere.wait_ready()
-        with one.supersession.flight(mint(), keystroke("a", "")) as flight:
+        with one.supersession.registered(mint(), keystroke("a", "")) as flight:
             await settled(one, other)
-            with other.supersession.flight(mint(), keystroke("ab", "")):
+            with other.supersession.registered(mint(), keystroke("ab", "")):
                 await settled(one, other)
                 assert flight.by is not None
 
@@ -183,14 +183,14 @@ async def test_without_valkey_each_gateway_has_its_own_and_comes_back(store: Sto
 def test_only_another_gateways_older_record_is_answered_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     other, typed, sent = OtherGateways("redis://127.0.0.1:1", "test", 1.0, DIGESTS), keystroke("ab", ""), []
     monkeypatch.setattr(other, "_send", lambda words, done=None: sent.append(words))
-    newer = elsewhere.Record(other._name, "newer", 2, DIGESTS.prefix(typed, 2))
-    older = elsewhere.Record("another gateway", "older", 1, DIGESTS.prefix(typed, 1))
+    newer = other_gateways.Record(other._name, "newer", 2, DIGESTS.prefix(typed, 2))
+    older = other_gateways.Record("another gateway", "older", 1, DIGESTS.prefix(typed, 1))
     own = msgspec.structs.replace(older, gateway=other._name)
     another_text = msgspec.structs.replace(older, digest=DIGESTS.prefix(keystroke("x", ""), 1))
-    records = [elsewhere._encode(each) for each in (own, another_text)]
+    records = [other_gateways._encode(each) for each in (own, another_text)]
     for reply in (None, b"", b"nonsense", hiredis.ReplyError("x"), OSError(), *records):
         other._held(newer, typed, b"l", reply)
         assert not sent
-    other._held(newer, typed, b"l", elsewhere._encode(older))
-    told = elsewhere.Told(b"l", "older", "newer", 2, older.digest)
-    assert sent == [("PUBLISH", other._channel("another gateway"), elsewhere._encode(told))]
+    other._held(newer, typed, b"l", other_gateways._encode(older))
+    told = other_gateways.Told(b"l", "older", "newer", 2, older.digest)
+    assert sent == [("PUBLISH", other._channel("another gateway"), other_gateways._encode(told))]

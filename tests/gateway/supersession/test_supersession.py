@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.typing.flight import Flight, Superseded
-from gateway.typing.lineage import Digests
-from gateway.typing.supersession import Supersession
-from tests.gateway.typing.test_lineage import keystroke
+from gateway.supersession.in_flight_request import InFlightRequest, Superseded
+from gateway.supersession.lineage import Digests
+from gateway.supersession.supersession import Supersession
+from tests.gateway.supersession.test_lineage import keystroke
 
 
 @pytest.fixture
@@ -19,27 +19,27 @@ def supersession() -> Supersession:
 
 def test_a_newer_keystroke_ends_all_older_ones_of_its_lineage(supersession: Supersession) -> None:
     with (
-        supersession.flight("1", keystroke("a", "")) as first,
-        supersession.flight("2", keystroke("ab", "")) as second,
-        supersession.flight("3", keystroke("x", "")) as other,
-        supersession.flight("4", keystroke("abc", "")) as last,
-        supersession.flight("5", None) as alone,
+        supersession.registered("1", keystroke("a", "")) as first,
+        supersession.registered("2", keystroke("ab", "")) as second,
+        supersession.registered("3", keystroke("x", "")) as other,
+        supersession.registered("4", keystroke("abc", "")) as last,
+        supersession.registered("5", None) as alone,
     ):
         assert [flight.by for flight in (first, second, other, last, alone)] == ["2", "4", None, None, None]
         assert len(supersession) == 4
     assert len(supersession) == 0
-    assert not supersession._flights
+    assert not supersession._in_flight
 
 
 def test_what_has_ended_is_not_ended_again(supersession: Supersession) -> None:
-    with supersession.flight("1", keystroke("a", "")) as first:
+    with supersession.registered("1", keystroke("a", "")) as first:
         pass
-    with supersession.flight("2", keystroke("ab", "")):
+    with supersession.registered("2", keystroke("ab", "")):
         assert first.by is None
 
 
 async def test_a_wait_inside_the_block_ends_and_one_outside_goes_on() -> None:
-    flight, steps = Flight("1", None), []
+    flight, steps = InFlightRequest("1", None), []
     waiting = asyncio.Event()
 
     async def serve() -> None:
@@ -65,7 +65,7 @@ async def test_a_wait_inside_the_block_ends_and_one_outside_goes_on() -> None:
 
 
 async def test_what_comes_outside_the_block_is_heard_at_the_next() -> None:
-    flight = Flight("1", None)
+    flight = InFlightRequest("1", None)
     async with flight:
         pass
     flight.supersede("2")
@@ -76,7 +76,7 @@ async def test_what_comes_outside_the_block_is_heard_at_the_next() -> None:
 
 
 async def test_a_task_that_is_stopped_at_the_same_time_is_stopped() -> None:
-    flight, waiting = Flight("1", None), asyncio.Event()
+    flight, waiting = InFlightRequest("1", None), asyncio.Event()
 
     async def serve() -> None:
         async with flight:
@@ -92,7 +92,7 @@ async def test_a_task_that_is_stopped_at_the_same_time_is_stopped() -> None:
 
 
 async def test_a_block_that_ends_without_waiting_again_is_not_cancelled_later() -> None:
-    flight = Flight("1", None)
+    flight = InFlightRequest("1", None)
 
     async def serve() -> str:
         async with flight:
@@ -106,7 +106,7 @@ async def test_a_block_that_ends_without_waiting_again_is_not_cancelled_later() 
 
 
 async def test_a_block_that_has_ended_keeps_what_it_took_also_when_the_task_is_stopped_at_the_same_time() -> None:
-    flight, steps = Flight("1", None), []
+    flight, steps = InFlightRequest("1", None), []
 
     async def serve() -> None:
         task = asyncio.current_task()
@@ -131,15 +131,15 @@ async def test_who_ends_others_hears_when_they_are_over(supersession: Supersessi
     over = asyncio.Event()
 
     async def older() -> None:
-        with supersession.flight("1", keystroke("a", "")):
+        with supersession.registered("1", keystroke("a", "")):
             await over.wait()
 
     task = asyncio.create_task(older())
     await asyncio.sleep(0)
-    with supersession.flight("2", keystroke("ab", "")) as flight:
+    with supersession.registered("2", keystroke("ab", "")) as flight:
         assert not await flight.others_ended(0.001), "it takes too long"
         over.set()
         assert await flight.others_ended(20)
-    with supersession.flight("3", keystroke("abc", "")) as alone:
+    with supersession.registered("3", keystroke("abc", "")) as alone:
         assert not await alone.others_ended(20), "there are none"
     await task

@@ -25,8 +25,8 @@ from contracts.backoff import Backoff
 from gateway.limits.command import pack
 from gateway.limits.valkey import ConnectionLost, Done, Valkey, ignored
 from gateway.metering.journal.request_id import arrived_at_s
-from gateway.typing.flight import Flight
-from gateway.typing.lineage import Digests, Keystroke, few_typed
+from gateway.supersession.in_flight_request import InFlightRequest
+from gateway.supersession.lineage import Digests, Keystroke, few_typed
 
 RECORD_MS = 30_000
 LISTEN_S = 10.0
@@ -92,12 +92,12 @@ class OtherGateways:
         await self._valkey.wait_ready()
         await self._listening.wait()
 
-    def announce(self, flight: Flight, keystroke: Keystroke, lineage: bytes) -> None:
+    def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
         """As of `Elsewhere`. The newest record stays until it lapses: whom it names may have ended, and knows it."""
         if not self._valkey.connected:
             return
         length = len(keystroke.prefix)
-        record = Record(self._name, flight.request_id, length, self._digests.prefix(keystroke, length))
+        record = Record(self._name, request.request_id, length, self._digests.prefix(keystroke, length))
         name = f"{self._key_prefix}:keystroke:{lineage.hex()}"
         self._send(
             ("SET", name, _encode(record), "PX", RECORD_MS, "GET"), partial(self._held, record, keystroke, lineage)

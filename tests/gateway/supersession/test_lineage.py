@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given
 
-from gateway.typing.lineage import MOST_TYPED, Digests, Keystroke, near
+from gateway.supersession.lineage import MOST_TYPED, Digests, Keystroke, near
 
 FILE = """from __future__ import annotations
 

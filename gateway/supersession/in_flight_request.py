@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from gateway.typing.lineage import Keystroke
+from gateway.supersession.lineage import Keystroke
 
 SUPERSEDED = "superseded"
 """What metrics and traces say of such a request where others have an error's code."""
@@ -25,8 +25,8 @@ class Superseded(Exception):
         self.by = by
 
 
-class Flight:
-    """`async with flight:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
+class InFlightRequest:
+    """`async with request:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
     come already."""
 
     __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "others", "request_id", "since_s")
@@ -39,7 +39,7 @@ class Flight:
         """The newer request's id, as soon as there is one."""
         self.since_s: float | None = None
         """When that came, as `time.perf_counter` counts."""
-        self.others: list[Flight] = []
+        self.others: list[InFlightRequest] = []
         """Older ones of this gateway that it has superseded."""
         self.ended = asyncio.Event()
         """It has given everything back."""
