@@ -6,7 +6,18 @@ from datetime import UTC, datetime
 
 from contracts.errors import InsufficientQuota, LimitDetail, LimitError, RateLimited, RequestTooExpensive
 from gateway.limits.cost import Cost
-from gateway.limits.plan import CONCURRENCY, COUNTERS, MONEY, Decision, Plan, PlannedRule, amounts_of, remaining_of
+from gateway.limits.plan import (
+    CONCURRENCY,
+    COUNTERS,
+    MINUTE_MS,
+    MONEY,
+    NO_LIMIT,
+    Decision,
+    Plan,
+    PlannedRule,
+    amounts_of,
+    remaining_of,
+)
 from gateway.limits.rate_state import RateState
 from gateway.wire.rate_state import go_duration
 
@@ -23,15 +34,19 @@ AN_HOUR_MS = 3_600_000
 
 
 class CounterReached(LimitError):
-    """A counter refused. state: all counters, for headers and the request's record."""
+    """A counter refused. state: all counters, for headers and the request's record. places_short: so many running
+    requests would have to end for this one to pass; 0: that is not all it lacks."""
 
     limit: LimitDetail
 
-    def __init__(self, message: str, detail: LimitDetail, wait_ms: int, state: RateState) -> None:
+    def __init__(
+        self, message: str, detail: LimitDetail, wait_ms: int, state: RateState, places_short: int = 0
+    ) -> None:
         super().__init__(message, retry_after_s=wait_ms / 1_000)
         self.limit = detail
         self.state = state
         self.wait_ms = wait_ms
+        self.places_short = places_short
 
 
 class LimitReached(CounterReached, RateLimited):
@@ -53,7 +68,7 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     if position == CONCURRENCY:
         running = limit - left
         message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."
-        return LimitReached(message, detail, wait_ms, state)
+        return LimitReached(message, detail, wait_ms, state, _places_short(plan, decided, cost))
     again = f"Try again {_when(wait_ms, decided.now_ms)}."
     if position == MONEY:
         message = (
@@ -91,6 +106,22 @@ def too_expensive(
     )
     error.limit = detail
     return error
+
+
+def _places_short(plan: Plan, decided: Decision, cost: Cost) -> int:
+    """By how many requests too many run; 0 where a counter other than those of running requests has too little left.
+    What running requests hold of tokens and money is not counted on: nobody knows how much of it they give back."""
+    short, amounts = 0, amounts_of(1, cost)
+    for number, rule in enumerate(plan.rules):
+        for position, limit in enumerate(rule.limits):
+            left = decided.left[len(COUNTERS) * number + position]
+            if limit == NO_LIMIT:
+                continue
+            if position == CONCURRENCY:
+                short = max(short, left + 1 - limit)  # of this one it is how many run
+            elif amounts[position] * (MINUTE_MS if position < CONCURRENCY else 1) > max(0, left):
+                return 0
+    return short
 
 
 def _detail(

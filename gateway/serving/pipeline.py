@@ -151,6 +151,7 @@ class RequestPipeline:
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
+            self._supersession.typed_on(client.in_flight)
             return await self._attempts(request, client)
         except Superseded:
             return unanswered(request)
@@ -158,14 +159,15 @@ class RequestPipeline:
             await self._limiter.settle(reservation, request.used, refund_request=not request.ran)
 
     async def _reserve(self, request: InferenceRequest, in_flight: InFlightRequest) -> Reservation:
-        """The reservation. Where a limit is reached this may be by what the request has superseded, which is about to
-        be given back: one that ends others is not refused for their sake."""
+        """The reservation. Where only a place is missing, and what the request was typed on holds it, that is ended for
+        it. What any other limit refuses ends nothing: the answer before is the only one its user gets."""
         most = self._costs.most(request)
         asked = request.request_id, request.caller, request.generation.tier, request.key.levels, most
         try:
             return await self._limiter.reserve(*asked)
-        except CounterReached:
-            if not await in_flight.others_ended(self._config.abort_drain_s):
+        except CounterReached as refusal:
+            short, drain_s = refusal.places_short, self._config.abort_drain_s
+            if not await self._supersession.made_room(in_flight, short, drain_s):
                 raise
         return await self._limiter.reserve(*asked)
 

@@ -29,18 +29,17 @@ class InFlightRequest:
     """`async with request:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
     come already."""
 
-    __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "others", "request_id", "since_s")
+    __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "request_id", "since_s", "spared")
 
-    def __init__(self, request_id: str, keystroke: Keystroke | None) -> None:
-        """keystroke: None for a request that nothing supersedes."""
+    def __init__(self, request_id: str, keystroke: Keystroke | None, spared: str | None = None) -> None:
+        """keystroke: None for a request that nothing supersedes. spared: an older one that this one does not."""
         self.request_id = request_id
         self.keystroke = keystroke
+        self.spared = spared
         self.by: str | None = None
         """The newer request's id, as soon as there is one."""
         self.since_s: float | None = None
         """When that came, as `time.perf_counter` counts."""
-        self.others: list[InFlightRequest] = []
-        """Older ones of this gateway that it has superseded."""
         self.ended = asyncio.Event()
         """It has given everything back."""
         self._task: asyncio.Task[Any] | None = None
@@ -54,16 +53,6 @@ class InFlightRequest:
         if self._task is not None:
             self._fired = True
             self._task.cancel()
-
-    async def others_ended(self, timeout_s: float) -> bool:
-        """Return once those that it has superseded are over; False where there are none, or not within `timeout_s`."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                for other in self.others:
-                    await other.ended.wait()
-        except TimeoutError:
-            return False
-        return bool(self.others)
 
     async def __aenter__(self) -> None:
         if self.by is not None:

@@ -5,7 +5,9 @@ What came to another gateway is told to `elsewhere`, and heard from there.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -37,32 +39,61 @@ class Supersession:
     def registered(
         self, request_id: str, keystroke: Keystroke | None, spared: str | None = None
     ) -> Iterator[InFlightRequest]:
-        """Around all that is done for one request. Ends the older ones that `keystroke` was typed on; None: the
-        request neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
-        request = InFlightRequest(request_id, keystroke)
+        """Around all that is done for one request; until `typed_on` it ends nobody. keystroke: None for a request that
+        neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
+        request = InFlightRequest(request_id, keystroke, spared)
         if keystroke is None:
             yield request
             return
         lineage = self._digests.lineage(keystroke)
         siblings = self._in_flight.setdefault(lineage, {})
-        for older in siblings.values():
-            if older.request_id == spared or older.keystroke is None:
-                continue
-            if near(older.keystroke.prefix, keystroke.prefix):  # all else is equal: they are of one lineage
-                older.supersede(request_id)
-                if older.by == request_id:
-                    request.others.append(older)
         siblings[request_id] = request
-        if self._elsewhere is not None:
-            self._elsewhere.announce(request, keystroke, lineage)
         try:
             yield request
         finally:
             request.ended.set()
-            request.others.clear()
             del siblings[request_id]
             if not siblings:
                 del self._in_flight[lineage]
+
+    def typed_on(self, request: InFlightRequest) -> None:
+        """A registered request is going to be served: end the older ones that it was typed on, here and elsewhere. Not
+        before: a keystroke that is refused has ended nothing, and is not what the next one finds elsewhere."""
+        if request.keystroke is None or request.by is not None:  # a newer one was faster, and ends the same
+            return
+        for older in self._older(request):
+            older.supersede(request.request_id)
+        if self._elsewhere is not None:
+            self._elsewhere.announce(request, request.keystroke, self._digests.lineage(request.keystroke))
+
+    async def made_room(self, request: InFlightRequest, places: int, timeout_s: float) -> bool:
+        """End the older ones here for a request that has no place while they run. False, and nobody is ended, where
+        they are fewer than the `places` it is short of, or that is 0; False as well where they take too long."""
+        older = self._older(request)
+        if not 0 < places <= len(older):
+            return False
+        for one in older:
+            one.supersede(request.request_id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                for one in older:
+                    await one.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _older(self, request: InFlightRequest) -> list[InFlightRequest]:
+        """Those that it was typed on, oldest first."""
+        keystroke = request.keystroke
+        if keystroke is None:
+            return []
+        siblings = self._in_flight[self._digests.lineage(keystroke)].values()
+        return [
+            one
+            for one in itertools.takewhile(lambda one: one is not request, siblings)
+            # all else is equal: they are of one lineage
+            if one.request_id != request.spared and one.keystroke and near(one.keystroke.prefix, keystroke.prefix)
+        ]
 
     def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:
         """Another gateway has a newer keystroke. newer_length: of its prefix. common: the digest of as much of that as

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -404,33 +406,103 @@ async def test_a_keystroke_that_comes_to_another_gateway_ends_the_older_one(valk
 
 @pytest.mark.parametrize("typed", [TYPED, "\n    other"], ids=["typed on", "another gap"])
 async def test_one_place_is_enough_for_who_types_on(valkey_url: str, typed: str) -> None:
-    """What it has superseded still holds the place when it comes."""
-    limiter = MeasuredLimiter(valkey_url, key_prefix=mint()[:32])
-    rule = Rule(Level.KEY, "typist", None, Limits(max_concurrency=1))
-    key = KeyRecord(KEY.caller, Levels.of(KEY.caller.organization_id, [rule]))
-    shape, older, newer = SHAPES[5], Client(), Client()
+    """What it was typed on still holds the place when it comes."""
+    async with typing_against(valkey_url, Limits(max_concurrency=1)) as typist:
+        older, newer = typist.asks(BEFORE), Client()
+        await typist.client(older).reads(b"t2")
+        typist.platform.script(tokens=2)
+        await typist.limited(BEFORE + typed, BEHIND if typed == TYPED else "", newer)
+        if typed == TYPED:
+            await older
+            assert (typist.shape.text(typist.client(older)), typist.shape.text(newer)) == (" t0 t1 t2", " t0 t1")
+        else:
+            assert newer.answer.status == 429
+            await typist.leaves(older)
 
-    async def limited(prefix: str, suffix: str, client: Client) -> None:
-        request = await platform.request(shape.wire_format, shape.body(prefix, suffix), shape.agent)
-        request.key = key
+
+ASKED_AT_MOST = 100
+"""Tokens: a little more than one of these requests may use, and less than two."""
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(requests_per_minute=1),
+        Limits(tokens_per_minute=ASKED_AT_MOST),
+        Limits(tokens_per_day=ASKED_AT_MOST),
+        Limits(max_concurrency=1, requests_per_minute=1),
+        Limits(max_concurrency=1, tokens_per_day=ASKED_AT_MOST),
+    ],
+    ids=["requests", "tokens", "tokens a day", "place and requests", "place and tokens a day"],
+)
+async def test_a_keystroke_that_a_limit_refuses_leaves_the_one_before_it(valkey_url: str, limits: Limits) -> None:
+    async with typing_against(valkey_url, limits) as typist:
+        older, newer = typist.asks(BEFORE), Client()
+        await typist.client(older).reads(b"t2")
+        await typist.limited(BEFORE + TYPED, BEHIND, newer)
+        assert newer.answer.status == 429
+        assert not stages(typist.platform)
+        assert not typist.platform.engines[0].records.popitem()[1].aborted
+        await typist.leaves(older)
+        assert [code for _, code in typist.platform.traces.seen] == ["rate_limit_exceeded", "client_gone"]
+
+
+async def test_a_keystroke_that_fails_at_its_limits_leaves_the_one_before_it() -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(tokens=50, hang_after_tokens=3)
+        shape, older, newer = SHAPES[5], Client(), Client()
+        waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
+        await older.reads(b"t2")
+        platform.faults.raises["reserve"] = InternalError("limits")
+        await asked(platform, shape, BEFORE + TYPED, newer)
+        assert newer.answer.status == 500
+        assert not stages(platform)
+        older.leave()
+        await waiting
+        platform.require_balanced()
+
+
+class Typist:
+    """One key that types at a platform whose limits are real."""
+
+    shape = SHAPES[5]
+
+    def __init__(self, platform: Harness, limits: Limits) -> None:
+        self.platform = platform
+        rule = Rule(Level.KEY, mint(), None, limits)
+        self._key = KeyRecord(KEY.caller, Levels.of(KEY.caller.organization_id, [rule]))
+        self._clients: dict[asyncio.Task[None], Client] = {}
+
+    def asks(self, prefix: str) -> asyncio.Task[None]:
+        client = Client()
+        task = asyncio.create_task(self.limited(prefix, BEHIND, client))
+        self._clients[task] = client
+        return task
+
+    def client(self, asking: asyncio.Task[None]) -> Client:
+        return self._clients[asking]
+
+    async def leaves(self, asking: asyncio.Task[None]) -> None:
+        self._clients[asking].leave()
+        await asking
+
+    async def limited(self, prefix: str, suffix: str, client: Client) -> None:
+        shape = self.shape
+        request = await self.platform.request(shape.wire_format, shape.body(prefix, suffix), shape.agent)
+        request.key = self._key
         response = ResponseWriter(client.connection, shape.wire_format, request.request_id)
-        await platform.pipeline.run(request, client.connection, response)
+        await self.platform.pipeline.run(request, client.connection, response)
 
+
+@contextlib.asynccontextmanager
+async def typing_against(valkey_url: str, limits: Limits) -> AsyncIterator[Typist]:
+    """The engine has written three tokens of the first request and waits; at the end nothing is reserved."""
+    limiter = MeasuredLimiter(valkey_url, key_prefix=mint()[:32])
     async with harness(engines=1, driver="embedded") as platform:
         await limiter.start()
         platform.pipeline._limiter = limiter
         platform.script(tokens=50, hang_after_tokens=3)
-        waiting = asyncio.create_task(limited(BEFORE, BEHIND, older))
-        await older.reads(b"t2")
-        platform.script(tokens=2)
-        await limited(BEFORE + typed, BEHIND if typed == TYPED else "", newer)
-        if typed == TYPED:
-            await waiting
-            assert (shape.text(older), shape.text(newer)) == (" t0 t1 t2", " t0 t1")
-        else:
-            assert newer.answer.status == 429
-            older.leave()
-            await waiting
+        yield Typist(platform, limits)
         await limiter.drain()
         assert limiter.open_reservations == 0
         await limiter.stop()

@@ -22,6 +22,7 @@ from gateway.supersession.other_gateways import OtherGateways
 from gateway.supersession.supersession import Supersession
 from tests.gateway.limits.conftest import _valkey_binary
 from tests.gateway.limits.store import Store
+from tests.gateway.supersession.serving import served
 from tests.gateway.supersession.test_lineage import keystroke
 
 GUARD_S = 20.0
@@ -90,9 +91,9 @@ def _told(supersession: Supersession, heard: asyncio.Event, lineage: bytes, *res
 async def test_a_keystroke_at_another_gateway_ends_the_older_one(valkey_url: str, older: str, newer: str) -> None:
     async with gateways(valkey_url) as (one, other):
         first, second = mint(), mint()
-        with one.supersession.registered(first, keystroke(f"# {first}\n{older}", "")) as flight:
+        with served(one.supersession, first, keystroke(f"# {first}\n{older}", "")) as flight:
             await settled(one, other)
-            with other.supersession.registered(second, keystroke(f"# {first}\n{newer}", "")):
+            with served(other.supersession, second, keystroke(f"# {first}\n{newer}", "")):
                 await settled(one, other)
                 assert flight.by == second
 
@@ -101,10 +102,10 @@ async def test_who_listens_is_judged_by_its_own_text(valkey_url: str) -> None:
     """The lineage is the same and the length would do, but the text is another."""
     async with gateways(valkey_url) as (one, other):
         first = mint()
-        with one.supersession.registered(first, keystroke(f"# {first}\nabc", "")) as flight:
+        with served(one.supersession, first, keystroke(f"# {first}\nabc", "")) as flight:
             await settled(one, other)
             for text in ("axcd", "ax", "abc", "abc" + "d" * 257):
-                with other.supersession.registered(mint(), keystroke(f"# {first}\n{text}", "")):
+                with served(other.supersession, mint(), keystroke(f"# {first}\n{text}", "")):
                     await settled(one, other)
                     assert flight.by is None
 
@@ -112,7 +113,7 @@ async def test_who_listens_is_judged_by_its_own_text(valkey_url: str) -> None:
 async def test_a_message_that_names_the_wrong_text_ends_nothing(valkey_url: str) -> None:
     async with gateways(valkey_url) as (one, _):
         typed = keystroke("abc", "")
-        with one.supersession.registered(mint(), typed) as flight:
+        with served(one.supersession, mint(), typed) as flight:
             lineage = DIGESTS.lineage(typed)
             one.supersession.told(lineage, flight.request_id, "newer", 2, DIGESTS.prefix(keystroke("ax", ""), 2))
             one.supersession.told(lineage, "another", "newer", 2, DIGESTS.prefix(typed, 2))
@@ -127,9 +128,9 @@ async def test_a_message_that_names_the_wrong_text_ends_nothing(valkey_url: str)
 async def test_a_record_that_came_later_is_not_ended_by_an_older_request(valkey_url: str) -> None:
     async with gateways(valkey_url) as (one, other):
         older, newer = mint(1_800_000_000), mint(1_800_000_001)
-        with one.supersession.registered(newer, keystroke(f"# {newer}\nab", "")) as flight:
+        with served(one.supersession, newer, keystroke(f"# {newer}\nab", "")) as flight:
             await settled(one, other)
-            with other.supersession.registered(older, keystroke(f"# {newer}\na", "")):
+            with served(other.supersession, older, keystroke(f"# {newer}\na", "")):
                 await settled(one, other)
                 assert flight.by is None
 
@@ -137,17 +138,17 @@ async def test_a_record_that_came_later_is_not_ended_by_an_older_request(valkey_
 async def test_gateways_of_another_deployment_know_nothing_of_each_other(valkey_url: str) -> None:
     async with gateways(valkey_url, DIGESTS, Digests(b"other")) as (one, other):
         first = mint()
-        with one.supersession.registered(first, keystroke(f"# {first}\na", "")) as flight:
+        with served(one.supersession, first, keystroke(f"# {first}\na", "")) as flight:
             await settled(one, other)
-            with other.supersession.registered(mint(), keystroke(f"# {first}\nab", "")):
+            with served(other.supersession, mint(), keystroke(f"# {first}\nab", "")):
                 await settled(one, other)
                 assert flight.by is None
 
 
 async def test_what_valkey_holds_has_no_text_and_lapses(store: Store) -> None:
     async with gateways(store.url) as (one, other):
-        with one.supersession.registered(
-            mint(), keystroke(SECRET_TEXT, SECRET_TEXT, path=SECRET_TEXT, session=SECRET_TEXT)
+        with served(
+            one.supersession, mint(), keystroke(SECRET_TEXT, SECRET_TEXT, path=SECRET_TEXT, session=SECRET_TEXT)
         ):
             await settled(one, other)
         with store.client() as client:
@@ -165,17 +166,17 @@ async def test_without_valkey_each_gateway_has_its_own_and_comes_back(store: Sto
         store.kill()
         while one.elsewhere._valkey.connected or other.elsewhere._valkey.connected:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        with one.supersession.registered(mint(), keystroke("a", "")) as flight:
-            with other.supersession.registered(mint(), keystroke("ab", "")):
+        with served(one.supersession, mint(), keystroke("a", "")) as flight:
+            with served(other.supersession, mint(), keystroke("ab", "")):
                 assert flight.by is None
-            with one.supersession.registered("here", keystroke("ab", "")):
+            with served(one.supersession, "here", keystroke("ab", "")):
                 assert flight.by == "here"
         store.start()
         for gateway in (one, other):
             await gateway.elsewhere.wait_ready()
-        with one.supersession.registered(mint(), keystroke("a", "")) as flight:
+        with served(one.supersession, mint(), keystroke("a", "")) as flight:
             await settled(one, other)
-            with other.supersession.registered(mint(), keystroke("ab", "")):
+            with served(other.supersession, mint(), keystroke("ab", "")):
                 await settled(one, other)
                 assert flight.by is not None
 

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from gateway.supersession.in_flight_request import InFlightRequest, Superseded
-from gateway.supersession.lineage import Digests
+from gateway.supersession.lineage import Digests, Keystroke
 from gateway.supersession.supersession import Supersession
+from tests.gateway.serving.harness import GUARD_S
+from tests.gateway.supersession.serving import served
 from tests.gateway.supersession.test_lineage import keystroke
 
 
@@ -19,11 +21,11 @@ def supersession() -> Supersession:
 
 def test_a_newer_keystroke_ends_all_older_ones_of_its_lineage(supersession: Supersession) -> None:
     with (
-        supersession.registered("1", keystroke("a", "")) as first,
-        supersession.registered("2", keystroke("ab", "")) as second,
-        supersession.registered("3", keystroke("x", "")) as other,
-        supersession.registered("4", keystroke("abc", "")) as last,
-        supersession.registered("5", None) as alone,
+        served(supersession, "1", keystroke("a", "")) as first,
+        served(supersession, "2", keystroke("ab", "")) as second,
+        served(supersession, "3", keystroke("x", "")) as other,
+        served(supersession, "4", keystroke("abc", "")) as last,
+        served(supersession, "5", None) as alone,
     ):
         assert [flight.by for flight in (first, second, other, last, alone)] == ["2", "4", None, None, None]
         assert len(supersession) == 4
@@ -32,9 +34,9 @@ def test_a_newer_keystroke_ends_all_older_ones_of_its_lineage(supersession: Supe
 
 
 def test_what_has_ended_is_not_ended_again(supersession: Supersession) -> None:
-    with supersession.registered("1", keystroke("a", "")) as first:
+    with served(supersession, "1", keystroke("a", "")) as first:
         pass
-    with supersession.registered("2", keystroke("ab", "")):
+    with served(supersession, "2", keystroke("ab", "")):
         assert first.by is None
 
 
@@ -127,19 +129,59 @@ async def test_a_block_that_has_ended_keeps_what_it_took_also_when_the_task_is_s
     assert task.cancelling() == 1
 
 
-async def test_who_ends_others_hears_when_they_are_over(supersession: Supersession) -> None:
+async def test_room_is_made_only_where_those_it_was_typed_on_are_enough(supersession: Supersession) -> None:
     over = asyncio.Event()
 
-    async def older() -> None:
-        with supersession.registered("1", keystroke("a", "")):
+    async def serve() -> None:
+        with served(supersession, "1", keystroke("a", "")) as first:
             await over.wait()
+            assert first.by == "2"
 
-    task = asyncio.create_task(older())
+    task = asyncio.create_task(serve())
     await asyncio.sleep(0)
     with supersession.registered("2", keystroke("ab", "")) as flight:
-        assert not await flight.others_ended(0.001), "it takes too long"
+        (first, _) = next(iter(supersession._in_flight.values())).values()
+        assert not await supersession.made_room(flight, 0, GUARD_S), "something else is missing"
+        assert not await supersession.made_room(flight, 2, GUARD_S), "one is not enough"
+        assert first.by is None
+        assert not await supersession.made_room(flight, 1, 0.001), "it takes too long"
         over.set()
-        assert await flight.others_ended(20)
+        assert await supersession.made_room(flight, 1, GUARD_S)
     with supersession.registered("3", keystroke("abc", "")) as alone:
-        assert not await alone.others_ended(20), "there are none"
+        assert not await supersession.made_room(alone, 1, GUARD_S), "there are none"
+    with supersession.registered("4", None) as nobodys:
+        assert not await supersession.made_room(nobodys, 1, GUARD_S)
     await task
+
+
+def test_who_is_refused_has_ended_nobody_and_is_not_announced() -> None:
+    announced: list[str] = []
+
+    class Elsewhere:
+        def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
+            announced.append(request.request_id)
+
+    supersession = Supersession(Digests(b"secret"), Elsewhere())
+    with served(supersession, "1", keystroke("a", "")) as first:
+        with supersession.registered("2", keystroke("ab", "")):
+            pass
+        assert (first.by, announced) == (None, ["1"])
+        with served(supersession, "3", keystroke("abc", "")):
+            assert (first.by, announced) == ("3", ["1", "3"])
+
+
+def test_who_is_overtaken_while_its_reservation_is_made_ends_nobody(supersession: Supersession) -> None:
+    with (
+        supersession.registered("1", keystroke("a", "")) as slow,
+        served(supersession, "2", keystroke("ab", "")) as fast,
+    ):
+        supersession.typed_on(slow)
+        assert (slow.by, fast.by) == ("2", None)
+
+
+def test_whose_answer_is_shared_is_spared(supersession: Supersession) -> None:
+    with (
+        served(supersession, "1", keystroke("a", "")) as leader,
+        served(supersession, "2", keystroke("ab", ""), "1"),
+    ):
+        assert leader.by is None
