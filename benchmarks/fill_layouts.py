@@ -259,6 +259,7 @@ def compare(rows: Sequence[Row]) -> dict[str, object]:
         ("spm", "spm/8192"),
     ]
     half_typed = [row for row in rows if row.kind == "half-typed"]
+    plain = [way for way in PLAIN if all(way in row.exact for row in rows)]
     shares: dict[str, object] = {}
     differences: dict[str, object] = {}
     for kind, belongs in kinds.items():
@@ -276,8 +277,8 @@ def compare(rows: Sequence[Row]) -> dict[str, object]:
         "files": len({row.group for row in rows}),
         "scores": shares,
         "differences": differences,
-        "non_inferior": all(no_worse(rows, "typed", other) for other in PLAIN),
-        "better_at_half_typed_words": all(better(half_typed, "typed", other) for other in PLAIN),
+        "non_inferior": all(no_worse(rows, "typed", other) for other in plain) if plain else None,
+        "better_at_half_typed_words": all(better(half_typed, "typed", other) for other in plain) if plain else None,
     }
 
 
