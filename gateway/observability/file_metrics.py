@@ -55,7 +55,8 @@ class FileMetrics:
             Counter(
                 "slipstream_warm_ups",
                 "Prompts computed ahead of a file's next line, by model and outcome: computed, superseded (by a"
-                " keystroke, or whoever was given the replica), refused (the replica was not idle), failed.",
+                " keystroke, or whoever was given the replica), refused (the replica was not idle), unpaid (more than"
+                " the key's requests were billed for), failed.",
                 ["model", "outcome"],
                 registry=registry,
             ).labels

@@ -237,6 +237,7 @@ class RequestPipeline:
                 request.ran = True
             if attempt.billed:
                 self._metrics.observe_usage(request.tier, attempt.usage)
+                self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
 
     async def _compute_ahead(self, attempt: Attempt) -> None:

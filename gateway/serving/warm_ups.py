@@ -2,7 +2,8 @@
 
 One at a time for each replica, and beside nothing else there: the router grants it an idle replica or none. It gives
 way to whatever this gateway has to do: to the file's next keystroke, which may be another one than was thought, and to
-any request that is given the same replica. What an engine has computed by then stays in its cache.
+any request that is given the same replica. What an engine has computed by then stays in its cache. A key gets no more
+of it than its requests were billed for (`gateway.serving.warm_up_allowance`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
+from contracts.prefix import BLOCK_TOKENS
+from contracts.usage import Usage
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
 from gateway.observability.file_metrics import FileMetrics
 from gateway.serving.attempt import Attempt, Client
+from gateway.serving.file_history import shared_blocks
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.request import Arrival, InferenceRequest
+from gateway.serving.warm_up_allowance import WarmUpAllowance
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.fill.next_line import next_line, worth_computing
 from gateway.wire.prepared import Prepared
@@ -40,6 +45,7 @@ class WarmUps:
         self._by_replica: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
         """With the file; those that give way are in it no longer."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._allowance = WarmUpAllowance()
 
     async def stop(self) -> None:
         """End what is under way; its books are closed when this returns."""
@@ -60,6 +66,10 @@ class WarmUps:
         """Somebody who waits was given this replica."""
         if replica_id in self._by_replica:
             self._give_way(replica_id)
+
+    def billed(self, attempt: Attempt) -> None:
+        """A request is paid for, and so is what may be computed ahead for its key."""
+        self._allowance.paid(attempt.request.caller.key_id, attempt.usage)
 
     def answered(self, attempt: Attempt) -> None:
         """A request has its answer, and its engine nothing more to do for it."""
@@ -84,6 +94,8 @@ class WarmUps:
         try:
             await self._compute_next_line(served, text, replica_id)
             outcome = "computed"
+        except _Unpaid:
+            outcome = "unpaid"
         except asyncio.CancelledError:
             outcome = "superseded"
         except (Overloaded, RouterUnavailable):
@@ -104,12 +116,30 @@ class WarmUps:
         request = InferenceRequest(arrival, served.key, served.target, ahead)
         request.endpoint = ENDPOINT
         wait = Wait()
+        client = Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(arrival.request_id, None))
+        attempt = Attempt(request, client, 0, idle_replica=replica_id)
+        key_id, to_compute = served.caller.key_id, _to_compute(served.prepared, ahead)
+        if not self._allowance.take(key_id, to_compute):
+            raise _Unpaid
         self._idle_timeouts.add(wait)
         try:
-            client = Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(arrival.request_id, None))
-            await self._compute(Attempt(request, client, 0, idle_replica=replica_id))
+            await self._compute(attempt)
         finally:
             self._idle_timeouts.remove(wait)
+            used = attempt.usage_for_limits if attempt.counts_in_limits else Usage()
+            self._allowance.give_back(key_id, to_compute, used)
+
+
+def _to_compute(served: Prepared, ahead: Prepared) -> int:
+    """The prompt's tokens behind those that the replica has just had."""
+    shared = 0
+    if served.chain.kind == ahead.chain.kind == "tokens":
+        shared = shared_blocks(served.chain.hashes, ahead.chain.hashes) * BLOCK_TOKENS
+    return max(ahead.prompt_tokens - shared, 1)
+
+
+class _Unpaid(Exception):
+    """The key's requests were not billed for as much."""
 
 
 class _Nobody:

@@ -16,6 +16,7 @@ from contracts.usage import Finish, Outcome
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
+from gateway.metering.journal.records import Closed
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
@@ -90,7 +91,7 @@ class Editor:
             await done.wait()
 
     def outcomes(self) -> dict[str, float]:
-        kinds = ("computed", "superseded", "refused", "failed")
+        kinds = ("computed", "superseded", "refused", "unpaid", "failed")
         found = {kind: self.platform.sample("slipstream_warm_ups_total", model="m", outcome=kind) for kind in kinds}
         return {kind: count for kind, count in found.items() if count}
 
@@ -216,6 +217,36 @@ async def test_an_engine_that_fails_it_is_told_to_the_router_alone(psm: Tokenize
         assert editor.outcomes() == {"failed": 1}
         assert [end.engine_fault for end in editor.platform.router.ends] == [False, True]
         assert editor.platform.traces.seen == [(200, None)]
+
+
+async def test_a_script_that_asks_for_cached_gaps_gets_no_more_computed_than_it_pays_for(psm: Tokenizer) -> None:
+    """Each prompt was computed ahead by the one before, and costs a tenth: what follows would be free for ever."""
+    async with editing(psm) as editor:
+        limits = editor.platform.limiter
+        for number in range(30):
+            editor.at_each_ask({"prompt_tokens": 100, "cached_tokens": 100 if number else 0}, {"cached_tokens": 0})
+            await editor.types(f"x{number} =")
+            await editor.rests()
+            editor.platform.faults.calls.clear()
+        paid = sum(record.usage.prompt_tokens - 0.9 * record.usage.cached_tokens for record in _billed(editor, True))
+        free = sum(record.usage.prompt_tokens for record in _billed(editor, False))
+        assert (len(limits.used), round(paid)) == (30, 390)
+        assert 200 <= free <= paid + 100
+        assert editor.outcomes()["unpaid"] >= 25
+
+
+async def test_an_answer_from_another_requests_text_has_nothing_computed(psm: Tokenizer) -> None:
+    async with editing(psm) as editor:
+        await editor.types("x =", wire_format=INFILL)
+        await editor.rests()
+        continued = await editor.types("x = t0", wire_format=INFILL)
+        await editor.rests()
+        assert continued.answer.json["content"] == " t1"
+        assert editor.outcomes() == {"computed": 1}
+
+
+def _billed(editor: Editor, billed: bool) -> list[Closed]:
+    return [record for record in editor.platform.journal.records if record.billed is billed]
 
 
 async def test_a_model_that_does_not_want_it_has_none(psm: Tokenizer) -> None:
