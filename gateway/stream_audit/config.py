@@ -20,5 +20,7 @@ class StreamAuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Longest stream: a little more than the longest silence a completion may have (gateway.first_event_timeout_s)."""
     max_streams_per_key: Annotated[int, Meta(ge=1, le=1_000)] = 2
     """Streams that one key may have from one gateway at the same time."""
+    max_streams_per_organization: Annotated[int, Meta(ge=1, le=10_000)] = 4
+    """Streams that all keys of one organization may have from one gateway at the same time."""
     max_streams: Annotated[int, Meta(ge=1, le=10_000)] = 16
     """Streams of all keys at the same time, for one gateway."""

@@ -98,7 +98,7 @@ class StreamAuditEndpoint:
             await self._shares.turn(organization_id)
             asked = asked_of(scope["query_string"], audits.config)
             arrival.clock.end(Phase.AUTH)
-            with audits.places.place(key.caller.key_id, asked.duration_s):
+            with audits.places.place(organization_id, key.caller.key_id, asked.duration_s):
                 async with self._reserved(arrival, key, response):
                     opening = self._opening(arrival, scope["http_version"], connection.number, response)
                     response.start_stream()

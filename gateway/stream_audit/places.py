@@ -16,6 +16,7 @@ class Places:
     def __init__(self, config: StreamAuditConfig) -> None:
         self._config = config
         self._of_key: Counter[str] = Counter()
+        self._of_organization: Counter[str] = Counter()
 
     @property
     def taken(self) -> int:
@@ -23,22 +24,35 @@ class Places:
         return self._of_key.total()
 
     @contextlib.contextmanager
-    def place(self, key_id: str, duration_s: float) -> Iterator[None]:
-        """One, for the block. duration_s: how long the stream is to take. Raises RateLimited when the key has all of
-        its own, Overloaded when there is none."""
+    def place(self, organization_id: str, key_id: str, duration_s: float) -> Iterator[None]:
+        """One, for the block. duration_s: how long the stream is to take. Raises RateLimited when the key or its
+        organization has all of its own, Overloaded when there is none."""
         config = self._config
-        if self._of_key[key_id] >= config.max_streams_per_key:
-            raise RateLimited(
-                f"This key has {config.max_streams_per_key} audit streams open, which is all it may have at once. Try "
-                "again when one has ended.",
-                retry_after_s=max(1.0, duration_s),
-            )
+        wait_s = max(1.0, duration_s)
+        _require_free("This key", self._of_key[key_id], config.max_streams_per_key, wait_s)
+        most = config.max_streams_per_organization
+        _require_free("Your organization", self._of_organization[organization_id], most, wait_s)
         if self.taken >= config.max_streams:
             raise Overloaded("This instance has as many audit streams open as it may. Try again.", retry_after_s=5.0)
-        self._of_key[key_id] += 1
-        try:
+        with _counted(self._of_key, key_id), _counted(self._of_organization, organization_id):
             yield
-        finally:
-            self._of_key[key_id] -= 1
-            if not self._of_key[key_id]:
-                del self._of_key[key_id]
+
+
+def _require_free(whose: str, taken: int, most: int, wait_s: float) -> None:
+    if taken >= most:
+        raise RateLimited(
+            f"{whose} has {most} audit streams open at this instance, which is all it may have at once. Try again when "
+            "one has ended.",
+            retry_after_s=wait_s,
+        )
+
+
+@contextlib.contextmanager
+def _counted(counter: Counter[str], name: str) -> Iterator[None]:
+    counter[name] += 1
+    try:
+        yield
+    finally:
+        counter[name] -= 1
+        if not counter[name]:
+            del counter[name]

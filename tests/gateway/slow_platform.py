@@ -76,10 +76,10 @@ class SlowPlatform:
         """The deployment's."""
         return self._data.pepper_file.read_text().strip().encode()
 
-    async def add_key(self) -> MintedKey:
+    async def add_key(self, *, new_organization: bool = False) -> MintedKey:
         """A key with limits that the gateway has never seen."""
         database = self._database
-        if self._project is None:
+        if self._project is None or new_organization:
             organization = await database.fetchval("INSERT INTO gateway.organizations (name) VALUES ('o') RETURNING id")
             self._project = await database.fetchval(
                 "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'p') RETURNING id", organization

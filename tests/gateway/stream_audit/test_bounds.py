@@ -56,25 +56,33 @@ def test_a_refusal_names_parameter_value_and_range() -> None:
     assert asked_of(b"interval_ms=60000", CONFIG) == Asked(3, 60_000)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4))))
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5))))
 def test_places_are_as_a_naive_count_says(steps: list[tuple[bool, int]]) -> None:
-    places = Places(StreamAuditConfig(max_streams_per_key=2, max_streams=5))
+    """Six keys of three organizations."""
+    places = Places(StreamAuditConfig(max_streams_per_key=2, max_streams_per_organization=3, max_streams=5))
     held: list[tuple[int, ExitStack]] = []
     for takes, key in steps:
         of_key = Counter(owner for owner, _ in held)
+        of_organization = Counter(owner % 3 for owner, _ in held)
         if takes:
             stack = ExitStack()
-            expected = RateLimited if of_key[key] >= 2 else Overloaded if len(held) >= 5 else None
+            place = places.place(f"organization {key % 3}", str(key), 3.0)
+            of_one = of_key[key] >= 2 or of_organization[key % 3] >= 3
+            expected = RateLimited if of_one else Overloaded if len(held) >= 5 else None
             if expected is not None:
                 with pytest.raises(expected) as refused:
-                    stack.enter_context(places.place(str(key), 3.0))
+                    stack.enter_context(place)
                 assert refused.value.retry_after_s
+                if of_one:
+                    whose = "This key has 2" if of_key[key] >= 2 else "Your organization has 3"
+                    assert refused.value.message.startswith(f"{whose} audit streams open")
             else:
-                stack.enter_context(places.place(str(key), 3.0))
+                stack.enter_context(place)
                 held.append((key, stack))
         elif held:
             held.pop(key % len(held))[1].close()
         assert places.taken == len(held)
     for _, stack in held:
         stack.close()
-    assert places.taken == 0
+    assert not places._of_key
+    assert not places._of_organization

@@ -114,6 +114,21 @@ async def test_a_key_has_two_at_once_and_a_place_is_free_when_its_client_leaves(
         second.close()
 
 
+async def test_an_organization_has_four_places_whatever_keys_it_has(platform: SlowPlatform) -> None:
+    secrets = [(await platform.add_key(new_organization=number == 0)).secret for number in range(3)]
+    async with contextlib.AsyncExitStack() as stack:
+        for secret in secrets[:2] * 2:
+            response = await stack.enter_async_context(asked(platform, secret, **LONG))
+            assert response.status == 200
+        async with asked(platform, secrets[2], events=1) as fifth:
+            error = (await fifth.json())["error"]
+            assert (fifth.status, error["code"]) == (429, "rate_limit_exceeded")
+            assert error["message"].startswith("Your organization has 4 audit streams open at this instance")
+        another = (await platform.add_key(new_organization=True)).secret
+        async with asked(platform, another, events=1) as other:
+            assert other.status == 200
+
+
 async def test_it_is_one_request_of_the_keys_limits_and_no_tokens(platform: SlowPlatform) -> None:
     key = (await platform.add_key()).secret
     left = []

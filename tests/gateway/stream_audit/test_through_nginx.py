@@ -49,8 +49,8 @@ def found(report: Report) -> set[str]:
 
 
 async def keys(platform: SlowPlatform, count: int) -> list[str]:
-    """A key has two places for such streams."""
-    return [(await platform.add_key()).secret for _ in range(count)]
+    """A key has two places for such streams, and an organization four."""
+    return [(await platform.add_key(new_organization=True)).secret for _ in range(count)]
 
 
 async def audited(url: str, key: str, ca_file: str | None = None, idle_s: float = 0.0) -> Report:
