@@ -71,6 +71,15 @@ class PhaseClock:
         """Wall time accounted for so far."""
         return self._mark - self.started_s
 
+    @property
+    def first_token_s(self) -> float | None:
+        """From construction until the first generated text; None: there was none. What comes behind it is the phases
+        `decode` and `stream` alone."""
+        durations_s = self.durations_s
+        if Phase.FIRST_TOKEN not in durations_s:
+            return None
+        return self.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
+
     def as_ms(self) -> dict[str, float]:
         """Phase name to milliseconds, rounded to the microsecond, in the order of `Phase`."""
         durations_s = self.durations_s

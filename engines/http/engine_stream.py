@@ -36,6 +36,16 @@ class EngineStream:
         self._paused = False
 
     @property
+    def unread_bytes(self) -> int:
+        """How much `take` has."""
+        return self._size
+
+    @property
+    def paused(self) -> bool:
+        """The engine is made to wait, for what it wrote is not read."""
+        return self._paused
+
+    @property
     def over(self) -> bool:
         """Nothing more will come; `read` says whether that is as it should be."""
         return self._ended or self._error is not None

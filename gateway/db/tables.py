@@ -167,15 +167,16 @@ request_traces = Table(
     Column("canary", Boolean),
     Column("stream", Boolean),
     Column("attempts", SmallInteger),
-    # That attempt's, as booked; null: not known.
+    # As booked, the prompt's by our own count where no engine told; null: no engine had it.
     Column("prompt_tokens", Integer),
     Column("cached_tokens", Integer),
     Column("completion_tokens", Integer),
-    # Null where no text was generated; of what is not streamed, when the engine's came.
+    # Null where no text was generated; of what is not streamed, or held back by a stop rule, when the engine's came.
     Column("ttft_ms", Double),
-    # Mean time of a token behind the first one; null: fewer than two.
+    # Mean time of a token behind the first one; null: fewer than two, or not ended by the engine itself. This and the
+    # two below are null also with several choices and where another request's generation was the answer.
     Column("tpot_ms", Double),
-    # Between two arrivals of the engine's tokens, what waited for the client left out.
+    # Between two arrivals of the engine's tokens; null: fewer than two arrivals.
     Column("itl_max_ms", Double),
     Column("gaps_over_100ms", Integer),
     # While the client's connection took no more.

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from contracts.phases import Phase
 from contracts.usage import Usage
+from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.loop_histogram import LoopHistogram
 
 PHASE_BUCKETS_S = (
@@ -24,6 +25,7 @@ class GatewayMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.latency = LatencyMetrics(registry)
         counter = functools.partial(Counter, registry=registry)
         gauge = functools.partial(Gauge, registry=registry)
         histogram = functools.partial(LoopHistogram, registry=registry)
@@ -44,14 +46,6 @@ class GatewayMetrics:
                 "slipstream_phase_seconds",
                 "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
                 ["tier", "phase"],
-                buckets=PHASE_BUCKETS_S,
-            ).labels
-        )
-        self._ttft = functools.cache(
-            histogram(
-                "slipstream_time_to_first_token_seconds",
-                "From the request's arrival until its first generated text left the gateway, by tier.",
-                ["tier"],
                 buckets=PHASE_BUCKETS_S,
             ).labels
         )
@@ -168,12 +162,10 @@ class GatewayMetrics:
         """An editor has reported what became of a completion."""
         self._autocomplete_events(kind).inc()
 
-    def observe_phases(self, tier: str, durations_s: dict[Phase, float], ttft_s: float | None) -> None:
-        """Add one request's phases. ttft_s: None when no text was generated."""
+    def observe_phases(self, tier: str, durations_s: dict[Phase, float]) -> None:
+        """Add one request's phases."""
         for phase, duration_s in durations_s.items():
             self._phases(tier, phase).observe(duration_s)
-        if ttft_s is not None:
-            self._ttft(tier).observe(ttft_s)
 
     def observe_usage(self, tier: str, usage: Usage) -> None:
         """Add one attempt's tokens."""

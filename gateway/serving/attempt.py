@@ -15,9 +15,11 @@ from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
+from gateway.observability.measurement import Measurement
 from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.request import InferenceRequest
+from gateway.serving.stream_timing import StreamTiming
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.chunk import ReadError
 from gateway.wire.format import Transcoder
@@ -90,6 +92,8 @@ class Attempt:
         """The engine's first event has come."""
         self.ended = False
         """What was used has been entered."""
+        self.timing = StreamTiming()
+        """How its tokens came."""
         self._told = False
         """By the engine, and it is all."""
         self._counted_by_us = False
@@ -196,6 +200,39 @@ class Attempt:
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
         self.transcoder = transcoder_of(self.request, self.tracker, read_error)
 
+    def measured(self) -> Measurement:
+        """What is known of the request at this attempt's end.
+
+        Without an engine only the client's side is: it read another request's generation, or nothing. Several choices
+        arrive as one stream, in which a gap is none of theirs: they have the time to the first token alone. The
+        engine's count and its last arrival belong together only where it ended the answer itself.
+        """
+        request, timing, first_token_s = self.request, self.timing, self.request.clock.first_token_s
+        client = msgspec.structs.replace(
+            request.measurement,
+            attempts=self.number + 1,
+            ttft_ms=None if first_token_s is None else _ms(first_token_s),
+            client_stall_ms=_ms(timing.stall_s),
+        )
+        if self.engine is None:
+            return client
+        alone = request.generation.choices == 1
+        own_end = alone and self.finish is Finish.COMPLETE and self.transcoder.finished
+        per_token_s = timing.per_token_s(self.usage.completion_tokens) if own_end else None
+        gaps_seen = alone and timing.arrivals > 1
+        return msgspec.structs.replace(
+            client,
+            pool=self.engine.pool or None,
+            replica_id=self.engine.replica_id,
+            canary=request.on_canary(self.engine.pool),
+            prompt_tokens=self.usage.prompt_tokens or client.prompt_tokens,
+            cached_tokens=self.usage.cached_tokens,
+            completion_tokens=self.usage.completion_tokens,
+            tpot_ms=None if per_token_s is None else _ms(per_token_s),
+            itl_max_ms=_ms(timing.longest_gap_s) if gaps_seen else None,
+            gaps_over_100ms=timing.gaps_over_100ms if gaps_seen else None,
+        )
+
     def closed(self) -> Closed:
         """The record that the attempt is over."""
         return Closed(
@@ -212,6 +249,10 @@ class Attempt:
             pool=(self.engine.pool or None) if self.engine else None,
             driver=self.engine.driver if self.engine else None,
         )
+
+
+def _ms(duration_s: float) -> float:
+    return round(duration_s * 1e3, 3)
 
 
 def transcoder_of(request: InferenceRequest, tracker: UsageTracker, read_error: ReadError) -> Transcoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from contracts.errors import EngineFailed
 from contracts.phases import Phase
@@ -110,8 +111,11 @@ class Follower:
         self._begin_stream()
         response.events(events)
         if response.full:
+            timing = self._attempt.timing
             wait.begin(self._stall_timeout_s, self._client.watch.cut)
+            timing.stalled(time.monotonic())
             try:
                 await response.drained()
             finally:
+                timing.resumed(time.monotonic(), engine_held=False)
                 wait.end()

@@ -28,10 +28,11 @@ class Wait:
         self.on_stall = on_stall
         self.since_s = time.monotonic()
 
-    def begin_again(self, limit_s: float) -> None:
-        """A part of what is waited for has come; the rest may take as long as `limit_s`."""
+    def begin_again(self, limit_s: float, now_s: float) -> None:
+        """A part of what is waited for has come; the rest may take as long as `limit_s` from `now_s` on, a reading of
+        `time.monotonic`."""
         self.limit_s = limit_s
-        self.since_s = time.monotonic()
+        self.since_s = now_s
 
     def end(self) -> None:
         """What was waited for has come."""

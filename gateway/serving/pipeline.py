@@ -232,6 +232,7 @@ class RequestPipeline:
             raise
         finally:
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
+            request.measurement = attempt.measured()
             if attempt.counts_in_limits:
                 request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed)
                 request.ran = True
@@ -397,10 +398,8 @@ class RequestPipeline:
 
     def _observe(self, request: InferenceRequest, response: ResponseWriter) -> None:
         self._metrics.ended(request.tier, request.endpoint, response.status or 499, response.error_code or "none")
-        durations_s, ttft_s = request.clock.durations_s, None
-        if Phase.FIRST_TOKEN in durations_s:
-            ttft_s = request.clock.total_s - durations_s.get(Phase.DECODE, 0.0) - durations_s.get(Phase.STREAM, 0.0)
-        self._metrics.observe_phases(request.tier, durations_s, ttft_s)
+        self._metrics.observe_phases(request.tier, request.clock.durations_s)
+        self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)
 
 

@@ -11,6 +11,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import EDITORS, client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
+from gateway.observability.measurement import Measurement
 from gateway.serving.recording import Reading, Recording
 from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
@@ -66,6 +67,7 @@ class InferenceRequest:
         "endpoint",
         "generation",
         "key",
+        "measurement",
         "model",
         "network",
         "prepared",
@@ -111,6 +113,14 @@ class InferenceRequest:
         """Of its own generation, which may answer later ones."""
         self.served_from: str | None = None
         """The request whose generation its answer was made of; None: its own."""
+
+        self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
+        """Where it ran and how its tokens came, as far as it has."""
+
+    def on_canary(self, pool: str) -> bool:
+        """Whether that pool is its model's other side of a rollout."""
+        model = self.target.model
+        return model.canary is not None and pool == model.canary.pool != model.pool
 
     @property
     def typed(self) -> bool:

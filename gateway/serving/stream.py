@@ -8,6 +8,7 @@ waits for the client and takes the stream up again.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from contracts.errors import EngineFailed, EngineTimeout
@@ -31,10 +32,14 @@ class StreamForwarder:
         self._transcoder = attempt.transcoder
         self._response = attempt.client.response
         self._wait = attempt.client.wait
+        self._timing = attempt.timing
         self._config = config
         self._on_begun = on_begun
         self._begun = False
         self._text_seen = False
+        self._finished = False
+        self._unread_bytes = 0
+        """Of the engine's, while the client is waited for."""
         self._silent = False
         self._pause: asyncio.Future[None]
 
@@ -49,9 +54,8 @@ class StreamForwarder:
         wait.begin(config.first_event_timeout_s, self._give_up)
         try:
             while not await self._forwarded():
-                wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
-                await self._response.drained()
-                wait.begin(config.event_timeout_s, self._give_up)
+                await self._drained()
+            self._stream.on_change = None
             if not self._transcoder.satisfied:
                 await self._stream.read()
         except EngineFailed:
@@ -59,18 +63,27 @@ class StreamForwarder:
                 raise EngineTimeout("The engine stopped answering.", retry_after_s=1) from None
             raise
         finally:
+            self._stream.on_change = None
             wait.end()
 
     async def _forwarded(self) -> bool:
         """Pass on until the engine ends or the answer does, or until the client no longer keeps up: then False."""
         self._pause = asyncio.get_running_loop().create_future()
         self._stream.on_change = self._changed
-        try:
-            self._changed()  # what came before we listened
-            await self._pause
-        finally:
-            self._stream.on_change = None
+        self._changed()  # what came before we listened
+        await self._pause
         return self._transcoder.satisfied or not self._response.full
+
+    async def _drained(self) -> None:
+        """Wait for the client, while `_changed` notes when the engine wrote."""
+        wait, config, stream, timing = self._wait, self._config, self._stream, self._timing
+        wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
+        timing.stalled(time.monotonic())
+        try:
+            await self._response.drained()
+        finally:
+            timing.resumed(time.monotonic(), engine_held=stream.paused)
+        wait.begin(config.event_timeout_s, self._give_up)
 
     def _give_up(self) -> None:
         self._silent = True
@@ -80,6 +93,7 @@ class StreamForwarder:
         """More bytes, or the end. Runs inside the socket's callback: what goes wrong here is the task's to hear."""
         pause = self._pause
         if pause.done():
+            self._noted()
             return
         try:
             self._pass_on()
@@ -89,11 +103,21 @@ class StreamForwarder:
         if self._stream.over or self._response.full or self._transcoder.satisfied:
             pause.set_result(None)
 
+    def _noted(self) -> None:
+        """The client is waited for: what came stays unread for now, but has arrived."""
+        unread_bytes = self._stream.unread_bytes
+        if unread_bytes > self._unread_bytes:
+            self._unread_bytes = unread_bytes
+            self._timing.arrived(time.monotonic())
+
     def _pass_on(self) -> None:
         data = self._stream.take()
         if not data:
             return
+        now_s = time.monotonic()
         transcoder = self._transcoder
+        seen = transcoder.events
+        noted, self._unread_bytes = self._unread_bytes, 0
         events = transcoder.feed(data)
         if not self._begun and (transcoder.events or transcoder.error):
             self._on_begun(self._attempt)
@@ -102,7 +126,13 @@ class StreamForwarder:
             self._response.events(events)
         if (recording := self._attempt.request.recording) is not None:
             recording.feed(data)
-        if not self._text_seen and transcoder.text_seen:
+        if self._text_seen:
+            if transcoder.events != seen and not noted and not self._finished:
+                self._timing.arrived(now_s)
+            self._finished = transcoder.finished
+        elif transcoder.text_seen:
             self._text_seen = True
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)
-        self._wait.begin_again(self._config.event_timeout_s)
+            self._timing.first_text(now_s)
+            self._finished = transcoder.finished
+        self._wait.begin_again(self._config.event_timeout_s, now_s)

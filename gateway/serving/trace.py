@@ -30,6 +30,7 @@ from gateway.db.engine import FAILURES, borrow
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
+from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival, InferenceRequest
 
@@ -46,7 +47,7 @@ TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, Wron
 REASON_CHARACTERS = 500
 
 
-class Row(msgspec.Struct, gc=False):
+class Row(Measurement, frozen=True, kw_only=True, gc=False):
     """One request, by the columns of `gateway.request_traces`."""
 
     request_id: str
@@ -70,17 +71,13 @@ class Row(msgspec.Struct, gc=False):
     served_from: str | None
 
 
+_COLUMNS = ", ".join(Row.__struct_fields__)
 # One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
-INSERT = """
-    INSERT INTO gateway.request_traces
-        (request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status, error_code,
-         reason, rule, counters, total_ms, phases_ms, client, language, characters, served_from)
-    SELECT request_id, organization_id, project_id, key_id, client_request_id, endpoint, model, tier, status,
-           error_code, reason, rule, counters, total_ms, phases_ms, client, language,
-           characters, served_from
-      FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
+INSERT = f"""
+    INSERT INTO gateway.request_traces ({_COLUMNS})
+    SELECT {_COLUMNS} FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
         ON CONFLICT DO NOTHING
-"""
+"""  # noqa: S608
 _encode = msgspec.json.Encoder().encode
 
 
@@ -150,34 +147,38 @@ def _row(
 ) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
     model = request.model
+    language, characters, served_from, measurement = None, None, None, Measurement()
+    if isinstance(request, InferenceRequest):
+        language, characters = request.prepared.language, _characters(request)
+        served_from, measurement = request.served_from, request.measurement
     return Row(
-        request.request_id,
-        caller.organization_id,
-        caller.project_id,
-        caller.key_id,
-        request.client_request_id,
-        request.endpoint,
-        model if model is None else model.replace("\0", ""),
-        request.tier,
-        status,
-        error_code,
-        _reason_of(request, error),
-        rule,
-        counters_of(error.state) if isinstance(error, CounterReached) else None,
-        round(request.clock.total_s * 1e3, 3),
-        request.clock.as_ms(),
-        request.client,
-        *_answered(request),
+        request_id=request.request_id,
+        organization_id=caller.organization_id,
+        project_id=caller.project_id,
+        key_id=caller.key_id,
+        client_request_id=request.client_request_id,
+        endpoint=request.endpoint,
+        model=model if model is None else model.replace("\0", ""),
+        tier=request.tier,
+        status=status,
+        error_code=error_code,
+        reason=_reason_of(request, error),
+        rule=rule,
+        counters=counters_of(error.state) if isinstance(error, CounterReached) else None,
+        total_ms=round(request.clock.total_s * 1e3, 3),
+        phases_ms=request.clock.as_ms(),
+        client=request.client,
+        language=language,
+        characters=characters,
+        served_from=served_from,
+        **msgspec.structs.asdict(measurement),
     )
 
 
-def _answered(request: Arrival | InferenceRequest) -> tuple[str | None, int | None, str | None]:
-    """Language, characters and source of a completion. An echoed prompt is none of it."""
-    if isinstance(request, Arrival):
-        return None, None, None
+def _characters(request: InferenceRequest) -> int | None:
+    """Of a completion. An echoed prompt is none of it."""
     prompt = request.generation.prompt
-    echoed = isinstance(prompt, TextPrompt) and prompt.echo
-    return request.prepared.language, None if echoed else request.characters, request.served_from
+    return None if isinstance(prompt, TextPrompt) and prompt.echo else request.characters
 
 
 def _reason_of(request: Arrival | InferenceRequest, error: SlipstreamError | None) -> str | None:

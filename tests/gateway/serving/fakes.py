@@ -19,6 +19,7 @@ from gateway.limits.levels import Levels
 from gateway.limits.rate_state import RateState
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
+from gateway.observability.measurement import Measurement
 from gateway.serving.request import InferenceRequest
 
 
@@ -117,10 +118,12 @@ class FakeRouter:
 
 
 class FakeTraces:
-    """Statuses and codes of the requests that ended."""
+    """Statuses and codes of the requests that ended, and what was measured."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, str | None]] = []
+        self.measured: list[Measurement] = []
 
     def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
         self.seen.append((response.status or 499, response.error_code))
+        self.measured.append(request.measurement)

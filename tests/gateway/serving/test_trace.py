@@ -5,19 +5,45 @@ from __future__ import annotations
 import logging
 
 import asyncpg
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.errors import JournalUnavailable
 from contracts.generation import Caller
 from gateway.db.engine import lazy_pool
+from gateway.http.response import ResponseWriter
+from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival
 from gateway.serving.trace import Traces
 from tests.database import as_owner
-from tests.gateway.serving.harness import CHAT
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import CHAT, harness
 
 ID = "00000000-0000-0000-0000-000000000001"
+
+
+async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str) -> None:
+    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
+    pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
+    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
+    found = Measurement(
+        pool="p", replica_id="p-0", canary=True, stream=True, attempts=2, prompt_tokens=5_000, cached_tokens=4_096,
+        completion_tokens=7, ttft_ms=81.25, tpot_ms=9.5, itl_max_ms=140.125, gaps_over_100ms=1, client_stall_ms=3.5,
+        engine_queue_ms=11.0, engine_prefill_ms=60.5, retractions=1,
+    )  # fmt: skip
+    async with harness() as platform:
+        request = await platform.request()
+        request.caller, request.measurement = Caller(ID, ID, ID), found
+        traces.add(request, ResponseWriter(Client().connection, CHAT, request.request_id))
+    traces.refused(Arrival(CHAT, {}), Caller(ID, ID, ID), 401, JournalUnavailable("no room"))
+    await traces.stop()
+    columns = ", ".join(Measurement.__struct_fields__)
+    rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY request_id")
+    assert [msgspec.convert(dict(row), Measurement) for row in rows] == [found, Measurement()]
+    await pool.close()
+    await owner.close()
 
 
 async def test_a_database_that_takes_nothing_is_told_of_once_and_gets_all_later(

@@ -1,0 +1,90 @@
+"""Latency as promises name it: the first token and the ones behind it are two numbers, and never one.
+
+By tier, length class, model, pool and side of a rollout. Models and pools are those of desired state, never what a
+client wrote.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from prometheus_client import CollectorRegistry, Counter
+
+from contracts.length_class import length_class
+from gateway.observability.loop_histogram import LoopHistogram, Series
+from gateway.observability.measurement import Measurement
+
+FIRST_TOKEN_BUCKETS_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+TOKEN_BUCKETS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.15, 0.2, 0.5, 1.0, 5.0,
+)  # fmt: skip
+STALL_BUCKETS_S = (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
+LABELS = ("tier", "length", "model", "pool", "canary")
+
+
+class LatencyMetrics:
+    """Of one gateway, on the registry given. Objectives' bounds are bounds of its buckets."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        histogram = functools.partial(LoopHistogram, registry=registry)
+        by = "by tier, length class of the prompt, model, pool, and whether that pool is the model's canary"
+        self._first_token = histogram(
+            "slipstream_time_to_first_token_seconds",
+            f"From the request's arrival until its first generated text left the gateway, {by}. An empty pool: answered"
+            " from another request's generation.",
+            LABELS,
+            buckets=FIRST_TOKEN_BUCKETS_S,
+        )
+        self._per_token = histogram(
+            "slipstream_time_per_output_token_seconds",
+            f"Mean time of an answer's tokens behind its first one, of answers that the engine ended, {by}.",
+            LABELS,
+            buckets=TOKEN_BUCKETS_S,
+        )
+        self._longest_gap = histogram(
+            "slipstream_longest_gap_seconds",
+            f"An answer's longest time between two arrivals of the engine's tokens, client stalls aside, {by}.",
+            LABELS,
+            buckets=TOKEN_BUCKETS_S,
+        )
+        self._gaps = Counter(
+            "slipstream_gaps_over_100ms",
+            f"Times between two arrivals of an answer's tokens that were longer than 100 ms, {by}.",
+            LABELS,
+            registry=registry,
+        )
+        self._stalls = functools.cache(
+            histogram(
+                "slipstream_client_stall_seconds",
+                "How long a client's connection took no more of its answer, of requests where that happened, by tier.",
+                ["tier"],
+                buckets=STALL_BUCKETS_S,
+            ).labels
+        )
+        self._series = functools.cache(self._made_for)
+
+    def observe(self, tier: str, model: str, of: Measurement) -> None:
+        """Add one request, as far as it came."""
+        if of.client_stall_ms:
+            self._stalls(tier).observe(of.client_stall_ms / 1e3)
+        if of.ttft_ms is None:
+            return
+        length = length_class(of.prompt_tokens or 0)
+        first_token, per_token, longest_gap, gaps = self._series(
+            tier, length, model, of.pool or "", "true" if of.canary else "false"
+        )
+        first_token.observe(of.ttft_ms / 1e3)
+        if of.tpot_ms is not None:
+            per_token.observe(of.tpot_ms / 1e3)
+        if of.itl_max_ms is not None:
+            longest_gap.observe(of.itl_max_ms / 1e3)
+        if of.gaps_over_100ms:
+            gaps.inc(of.gaps_over_100ms)
+
+    def _made_for(self, *labels: str) -> tuple[Series, Series, Series, Counter]:
+        """All four, so that none is missing where one is divided by another."""
+        histograms = (self._first_token, self._per_token, self._longest_gap)
+        first_token, per_token, longest_gap = (histogram.labels(*labels) for histogram in histograms)
+        return first_token, per_token, longest_gap, self._gaps.labels(*labels)

@@ -1,0 +1,79 @@
+"""How one attempt's tokens came from its engine: the time they took, their longest gap, and whom a wait was for.
+
+Pure: it is told what happened when, in seconds of one monotonic clock. An *arrival* is a read from the engine's socket
+that brought at least one whole event, from the first text to the event that ends the answer; tokens that arrive
+together are one arrival. Arrivals are noted while the client is waited for as well, so that a slow client does not make
+a slow engine of it. Only where so much lies unread that the engine is held up itself is the time until the client reads
+again nobody's gap.
+"""
+
+from __future__ import annotations
+
+GAP_S = 0.1
+"""Gaps longer than this are counted: a reader sees the text stop."""
+
+
+class StreamTiming:
+    """Of one attempt. `first_text`, then `arrived` for each further arrival, with `stalled` and `resumed` between."""
+
+    __slots__ = (
+        "_first_s",
+        "_held_s",
+        "_last_s",
+        "_stalled_s",
+        "arrivals",
+        "gaps_over_100ms",
+        "longest_gap_s",
+        "stall_s",
+    )
+
+    def __init__(self) -> None:
+        self._first_s = 0.0
+        self._last_s = 0.0
+        self._held_s = 0.0
+        self._stalled_s = 0.0
+        self.arrivals = 0
+        self.longest_gap_s = 0.0
+        """Between two arrivals; 0 before there are two."""
+        self.gaps_over_100ms = 0
+        self.stall_s = 0.0
+        """How long the client's connection took no more, in all."""
+
+    def first_text(self, now_s: float) -> None:
+        """The engine's first text has arrived."""
+        self._first_s = self._last_s = now_s
+        self.arrivals = 1
+
+    def arrived(self, now_s: float) -> None:
+        """Another arrival. Nothing before the first text."""
+        if not self.arrivals:
+            return
+        self.arrivals += 1
+        gap_s = now_s - self._last_s
+        self._last_s = now_s
+        if gap_s > self.longest_gap_s:
+            self.longest_gap_s = gap_s
+        if gap_s > GAP_S:
+            self.gaps_over_100ms += 1
+
+    def stalled(self, now_s: float) -> None:
+        """The client takes no more."""
+        self._stalled_s = now_s
+
+    def resumed(self, now_s: float, *, engine_held: bool) -> None:
+        """It reads again, or is given up. engine_held: the engine was no longer read from."""
+        self.stall_s += now_s - self._stalled_s
+        if engine_held and self.arrivals:
+            self._held_s += now_s - self._last_s
+            self._last_s = now_s
+
+    @property
+    def decode_s(self) -> float:
+        """From the first text to the last arrival, without what the engine was held up."""
+        return self._last_s - self._first_s - self._held_s
+
+    def per_token_s(self, completion_tokens: int) -> float | None:
+        """Mean time of a token behind the first one. None with fewer than two, or where all of them arrived at once."""
+        if completion_tokens < 2 or self.arrivals < 2:
+            return None
+        return self.decode_s / (completion_tokens - 1)

@@ -1,0 +1,93 @@
+"""What the pipeline measures of a request: where it ran, what it used, and how its tokens came."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from contracts.phases import Phase
+from gateway.observability.measurement import Measurement
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import Harness, body, harness
+
+STREAM = body(stream=True)
+
+
+async def measured(platform: Harness, asked: bytes = STREAM, client: Client | None = None) -> Measurement:
+    """Of one request."""
+    await platform.serve(client or Client(), asked)
+    return platform.traces.measured[-1]
+
+
+async def test_a_stream_is_measured_where_it_ran() -> None:
+    async with harness() as platform:
+        platform.script(tokens=6, prompt_tokens=7, cached_tokens=3, inter_token_s=0.05)
+        found = await measured(platform)
+        assert (found.pool, found.replica_id, found.canary) == ("pool", "engine-0", False)
+        assert (found.stream, found.attempts) == (True, 1)
+        assert (found.prompt_tokens, found.cached_tokens, found.completion_tokens) == (7, 3, 6)
+        assert found.ttft_ms is not None
+        assert found.tpot_ms is not None
+        assert found.itl_max_ms is not None
+        assert found.client_stall_ms == 0.0
+        labels = {"tier": "chat", "length": "short", "model": "m", "pool": "pool", "canary": "false"}
+        for name in ("time_to_first_token", "time_per_output_token", "longest_gap"):
+            assert platform.sample(f"slipstream_{name}_seconds_count", **labels) == 1
+        assert platform.sample("slipstream_gaps_over_100ms_total", **labels) == found.gaps_over_100ms
+
+
+async def test_the_time_to_the_first_token_is_its_phases_to_the_microsecond() -> None:
+    async with harness() as platform:
+        platform.script(tokens=3, ttft_s=0.01, text_gap_s=0.01, inter_token_s=0.005)
+        request = await platform.serve(Client(), STREAM)
+        phases_ms = request.clock.as_ms()
+        until_ms = sum(took_ms for phase, took_ms in phases_ms.items() if phase not in (Phase.DECODE, Phase.STREAM))
+        assert request.measurement.ttft_ms == pytest.approx(until_ms, abs=0.01)
+
+
+async def test_an_answer_that_is_not_streamed_is_measured_at_the_engine() -> None:
+    async with harness() as platform:
+        platform.script(tokens=6, inter_token_s=0.05)
+        found = await measured(platform, body())
+        assert found.stream is False
+        assert None not in (found.ttft_ms, found.tpot_ms, found.itl_max_ms)
+
+
+async def test_the_attempt_that_answered_is_the_one_that_is_measured() -> None:
+    async with harness() as platform:
+        platform.engines[0].control(msgspec.json.encode({"die_after_tokens": 0}))
+        found = await measured(platform)
+        assert (found.replica_id, found.attempts, found.completion_tokens) == ("engine-1", 2, 4)
+
+
+async def test_a_request_that_found_no_engine_ran_nowhere_and_has_a_length() -> None:
+    async with harness(engines=0) as platform:
+        found = await measured(platform)
+        assert (found.pool, found.canary, found.completion_tokens, found.ttft_ms) == (None, None, None, None)
+        assert found.attempts == 1
+        assert found.prompt_tokens
+        assert platform.sample("slipstream_time_to_first_token_seconds_count", tier="chat") is None
+
+
+async def test_of_an_attempt_that_found_no_engine_the_one_before_says_where_it_ran() -> None:
+    async with harness(engines=1) as platform:
+        platform.script(die_after_tokens=0)
+        found = await measured(platform)
+        assert (found.pool, found.replica_id, found.attempts) == ("pool", "engine-0", 2)
+
+
+async def test_several_choices_have_a_first_token_and_no_gaps() -> None:
+    async with harness() as platform:
+        platform.script(tokens=6)
+        found = await measured(platform, body(stream=True, n=2))
+        assert found.completion_tokens == 12
+        assert found.ttft_ms is not None
+        assert (found.tpot_ms, found.itl_max_ms, found.gaps_over_100ms) == (None, None, None)
+
+
+async def test_tokens_that_arrive_together_have_no_time_each() -> None:
+    async with harness() as platform:
+        platform.script(tokens=6, split="joined")
+        found = await measured(platform)
+        assert found.ttft_ms is not None
+        assert (found.tpot_ms, found.itl_max_ms) == (None, None)
