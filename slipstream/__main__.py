@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import click
@@ -32,6 +33,7 @@ from slipstream.commands.simulate import simulate
 from slipstream.commands.up import up
 from slipstream.commands.usage import usage
 from slipstream.commands.webhooks import webhooks
+from telemetry.log import in_json
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -73,7 +75,10 @@ def main() -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"slipstream: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    if in_json():
+        logging.getLogger("slipstream").error(message)
+    else:
+        print(f"slipstream: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Processes:
         self._settings = settings
         self._metrics_port = {target.name: target.port for target in targets}
         self._data = settings.data
+        self._json_log = settings.logging.format == "json"
 
     def launch(self, command: str, *arguments: str, nice: int = 0, environment: dict[str, str] | None = None) -> Launch:
         """How to run a command of our own with the deployment's settings."""
@@ -59,6 +60,7 @@ class Processes:
             url=f"{config.host}:{config.port}",
             probe=accepts(config.host, config.port),
             drain_s=config.drain_timeout_s,
+            json_log=self._json_log,
         )
 
     def engine(self, engine: Engine) -> ChildSpec:
@@ -82,6 +84,7 @@ class Processes:
             ),
             url=engine.url,
             probe=answers("127.0.0.1", engine.port, "/health"),
+            json_log=self._json_log,
         )
 
     def gateway(self, number: int) -> ChildSpec:
@@ -94,6 +97,7 @@ class Processes:
             url=public_url(self._settings),
             probe=public_probe(self._settings, "/healthz"),
             drain_s=config.drain_timeout_s,
+            json_log=self._json_log,
         )
 
     def worker(self, queue: Queue) -> ChildSpec:
@@ -111,6 +115,7 @@ class Processes:
             launch=self._serving(worker_name(queue), "worker", "--queue", queue.value),
             probe=is_ready,
             before_start=forget,
+            json_log=self._json_log,
         )
 
 

@@ -21,6 +21,7 @@ from infra.local.private import secret_text
 from router.config import RouterConfig
 from slipstream.lsp.key import API_KEY_VARIABLE
 from slipstream.worker_config import WorkerConfig
+from telemetry.config import LoggingConfig
 
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
@@ -52,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Every embedded engine; `up` gives each its model, name and port."""
     worker: WorkerConfig = WorkerConfig()
     """Background work."""
+    logging: LoggingConfig = LoggingConfig()
+    """Logs of all processes."""
     models: tuple[Model, ...] = ()
     """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
     pools: tuple[Pool, ...] = ()

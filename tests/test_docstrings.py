@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = (
     "benchmarks", "contracts", "engines", "evals", "gateway", "infra", "migrations", "router", "slipstream",
-    "speculative", "tests", "training",
+    "speculative", "telemetry", "tests", "training",
 )  # fmt: skip
 EMPTY = re.compile(r"(Nothing|None|TODO|(See|As|As promised by) (the module|`?[\w.]+`?))\.?", re.IGNORECASE)
 """Whole docstrings that say nothing of their subject, or only where something is said."""

@@ -33,6 +33,7 @@ from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked, AskedT, WireFormat
+from telemetry.current_request import CurrentRequest, current_request
 
 LONG_ON_ITS_WAY_S = 0.5
 """After which a body's key is looked at again: revocations hold within a second."""
@@ -90,9 +91,11 @@ class InferenceEndpoint(Generic[AskedT]):
         connection: ClientConnection = scope.pop(SCOPE_KEY)
         arrival = Arrival(self._format, dict(scope["headers"]), connection.network)
         services = self._services
+        names = CurrentRequest(arrival.request_id)
+        current_request.set(names)
         try:
             async with ClientWatch(connection):
-                request = await self._begin(arrival, receive, connection)
+                request = await self._begin(arrival, receive, connection, names)
         except ClientGone:
             services.metrics.answered("none", arrival.endpoint, 499, "client_gone")
         except SlipstreamError as error:
@@ -105,11 +108,13 @@ class InferenceEndpoint(Generic[AskedT]):
         else:
             await services.pipeline.run(request, connection, _response(arrival, connection))
 
-    async def _begin(self, arrival: Arrival, receive: Receive, connection: ClientConnection) -> InferenceRequest:
-        """Steps 1 and 2 of a request."""
+    async def _begin(
+        self, arrival: Arrival, receive: Receive, connection: ClientConnection, names: CurrentRequest
+    ) -> InferenceRequest:
+        """Steps 1 and 2 of a request. names: for its log lines."""
         services = self._services
         key = await self._key(self._format.authorization(arrival.headers), connection.network)
-        organization_id = key.caller.organization_id
+        organization_id = names.organization_id = key.caller.organization_id
         try:
             key.require_scope(self._scope)
             async with self._room_for(arrival.headers, organization_id):

@@ -16,9 +16,10 @@ import msgspec
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
 from infra.local.config import LocalConfig
-from infra.local.log_file import last_line, rotate
+from infra.local.log_file import SUPERVISOR, last_line, rotate
 from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
+from telemetry.json_lines import json_line
 
 CONFIG_EXIT_CODE = 2
 """What our own processes exit with on ConfigError: starting them again would not help."""
@@ -60,6 +61,8 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_signal: int = signal.SIGTERM
     drain_s: float = 0.0
     """How much longer than others it may take to stop."""
+    json_log: bool = False
+    """Its log is JSON, one object a line; so are our notes in it."""
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -207,8 +210,12 @@ class Child:
         """Say something in the child's own log, where a person looks first, and to whoever started it."""
         self._notice(f"{self.spec.name} {text}")
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        note = f"{self.spec.name} {text}"
+        line = (
+            json_line(time.time(), "WARNING", SUPERVISOR, note) if self.spec.json_log else f"{stamp} supervisor: {note}"
+        )
         with contextlib.suppress(OSError), self.log.open("a") as file:
-            file.write(f"{stamp} supervisor: {self.spec.name} {text}\n")
+            file.write(f"{line}\n")
 
 
 def _kill_group(leader: int) -> None:

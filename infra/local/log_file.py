@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from pathlib import Path
 
 TAIL_BYTES = 64 * 1024
+SUPERVISOR = "supervisor"
+"""Who writes our own notes in a child's log, as a logger."""
 _POSTGRES_ROUTINE = re.compile(r"\[\d+\] (LOG|DETAIL|HINT|STATEMENT|FATAL:  the database system is)\b")
 
 
@@ -44,9 +47,18 @@ def last_line(path: Path) -> str:
     PostgreSQL says why it ends and then, in many more lines, that it does: those are passed over. The name with which
     our own commands begin a complaint is left out, as whoever repeats it begins with the name too.
     """
-    lines = [line.strip() for line in tail(path, 200) if line.strip() and " supervisor: " not in line]
+    lines = [said for line in tail(path, 200) if (said := _said(line.strip()))]
     telling = [line for line in lines if not _POSTGRES_ROUTINE.search(line)]
     return (telling or lines or [""])[-1].removeprefix("slipstream: ")
+
+
+def _said(line: str) -> str:
+    """A line of the process itself, of JSON its message; empty: it is ours."""
+    if line.startswith('{"time":'):
+        with contextlib.suppress(ValueError, KeyError):
+            record = json.loads(line)
+            return "" if record["logger"] == SUPERVISOR else str(record["message"])
+    return "" if f" {SUPERVISOR}: " in line else line
 
 
 def _numbered(path: Path, number: int) -> Path:

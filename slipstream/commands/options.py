@@ -85,15 +85,19 @@ def load_settings(config_file: Path | None, **overrides: Any) -> Settings:
 
 
 def starting_settings(config_file: Path | None, data: str | None, **overrides: Any) -> Settings:
-    """Settings of a process that starts: their fleet is checked, and the data folder is made where it is absent.
+    """Settings of a process that starts, which logs from now on as they say: their fleet is checked, and the data
+    folder is made where it is absent.
 
     Raises ConfigError.
     """
     from slipstream import start_check
+    from telemetry.log import starting_log
 
-    settings = load_settings(config_file, local__data=data, **overrides)
-    start_check.check_fleet(settings)
-    settings.data.make()
+    with starting_log() as log:
+        settings = load_settings(config_file, local__data=data, **overrides)
+        log.config = settings.logging
+        start_check.check_fleet(settings)
+        settings.data.make()
     return settings
 
 

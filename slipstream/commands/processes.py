@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 
 import click
@@ -31,7 +30,6 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
     from gateway.main import InstanceConfig, main
     from slipstream import start_check
 
-    log_to_stderr()
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     if (estimated := start_check.estimated(settings)) is not None:
@@ -72,7 +70,6 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     """Run one embedded engine."""
     from engines.embedded.server import main
 
-    log_to_stderr()
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
@@ -93,11 +90,5 @@ def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...], 
     """Run a background worker with its schedule."""
     from slipstream.worker import main
 
-    log_to_stderr()
     raise_descriptor_limit()
     main(starting_settings(config_file, data, **overrides), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
-
-
-def log_to_stderr() -> None:
-    """What a process of ours logs, its supervisor reads from here."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

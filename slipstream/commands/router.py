@@ -19,7 +19,6 @@ from slipstream.commands.options import (
     running_settings,
     starting_settings,
 )
-from slipstream.commands.processes import log_to_stderr
 from slipstream.descriptors import raise_descriptor_limit
 
 DIFFERENCES_SHOWN = 10
@@ -37,7 +36,6 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
     from router.service import main
     from router.tokens import RouterTokens
 
-    log_to_stderr()
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())

@@ -18,6 +18,7 @@ from engines.embedded.http.wire import Format
 from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.service import Service
+from telemetry.current_request import CurrentRequest, current_request
 
 PreparedT = TypeVar("PreparedT")
 
@@ -58,7 +59,9 @@ class GenerateHandlers:
         self, exchange: Exchange, body: SamplingFields, work: Coroutine[Any, Any, PreparedT]
     ) -> PreparedT:
         # nobody can abort by an id, or ask for the usage of one, that we are about to make up
-        return await self._service.preparation.run(body.rid or uuid.uuid4().hex, work, exchange.on_disconnect)
+        rid = body.rid or uuid.uuid4().hex
+        current_request.set(CurrentRequest(rid))
+        return await self._service.preparation.run(rid, work, exchange.on_disconnect)
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
         rid = live.request.rid

@@ -1,0 +1,37 @@
+"""Log records as JSON, one object a line: what collectors of logs read without rules of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+
+import msgspec
+
+from telemetry.current_request import current_request
+
+
+def json_line(created_s: float, level: str, logger: str, message: str, **more: str) -> str:
+    """One line without its end. created_s: seconds since 1970. more: further fields, left out where empty."""
+    time = datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"time": time, "level": level, "logger": logger, "message": message}
+    # ASCII alone: stderr may have any encoding, and what it cannot write it would escape in a way JSON does not know
+    return json.dumps(line | {name: value for name, value in more.items() if value})
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record with the names of the request it is about; an exception is one field."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Raises nothing: a record whose arguments do not fit its text is written as it is."""
+        try:
+            message = record.getMessage()
+        except Exception:
+            message = f"{record.msg} {record.args!r}"
+        request = current_request.get()
+        more: dict[str, str] = {} if request is None else msgspec.structs.asdict(request)
+        if record.exc_info:
+            more["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            more["stack"] = self.formatStack(record.stack_info)
+        return json_line(record.created, record.levelname, record.name, message, **more)

@@ -1,0 +1,73 @@
+"""Sets up a process's log on stderr, in the form that its settings say."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from logging.handlers import MemoryHandler
+from types import TracebackType
+
+from telemetry.config import LoggingConfig
+from telemetry.json_lines import JsonLines
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+HELD_RECORDS = 10_000
+
+logger = logging.getLogger("slipstream")
+
+
+class StartingLog:
+    """What is logged while settings are read is held, for they say how it is to be written."""
+
+    def __init__(self) -> None:
+        self.config = LoggingConfig()
+        """Replaced as soon as the settings are known."""
+
+
+@contextlib.contextmanager
+def starting_log() -> Iterator[StartingLog]:
+    """Log to stderr from the end of the block on, beginning with what was logged inside. Does nothing in a process that
+    has a log already, as one of tests."""
+    root, log = logging.getLogger(), StartingLog()
+    if root.handlers:
+        yield log
+        return
+    root.setLevel(logging.INFO)
+    held = MemoryHandler(HELD_RECORDS, flushLevel=logging.CRITICAL + 1)
+    root.addHandler(held)
+    try:
+        yield log
+    finally:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(TEXT))
+        if log.config.format == "json":
+            handler.setFormatter(JsonLines())
+            _log_what_python_prints()
+        root.removeHandler(held)
+        held.setTarget(handler)
+        held.close()
+        root.addHandler(handler)
+
+
+def in_json() -> bool:
+    """Whether this process's log is JSON: then nothing else may be written to stderr."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+
+
+def _log_what_python_prints() -> None:
+    """Warnings, and exceptions that nobody caught, would be lines that are no JSON."""
+    logging.captureWarnings(capture=True)
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        logger.critical("ended by an exception", exc_info=(kind, error, trace))
+
+    def uncaught_in_thread(told: threading.ExceptHookArgs) -> None:
+        name = "a thread" if told.thread is None else f"thread {told.thread.name}"
+        if told.exc_value is not None:
+            logger.critical("%s ended by an exception", name, exc_info=told.exc_value)
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread
