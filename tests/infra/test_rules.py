@@ -1,0 +1,116 @@
+"""Recording and alerting rules: promtool takes them, each is tested with series that make it fire, each has a runbook.
+
+`prometheus/NAME.yml` beside this file holds the tests of the rules in `infra/prometheus/rules/NAME.yml`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slipstream.reference import metrics_page
+from tests.deployment import ROOT
+from tests.prometheus import RULES, program
+
+TESTS = Path(__file__).parent / "prometheus"
+ABOUT_SCRAPES = {"up", "process_start_time_seconds"}
+"""Metrics that are not ours: Prometheus' own, and prometheus_client's."""
+families = pytest.mark.parametrize("file", RULES, ids=lambda file: file.stem)
+
+
+def rules_in(file: Path) -> list[dict[str, Any]]:
+    """All rules of a file."""
+    return [rule for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]]
+
+
+def metrics_in(expression: str) -> set[str]:
+    """Names of the metrics and recorded series that an expression reads."""
+    names = set(
+        re.findall(r"(?<![\w:])(?:\w+:)?(?:slipstream|sglang:)[\w:]*", re.sub(r'job=~?"[^"]*"', "", expression))
+    )
+    return {re.sub(r"_(bucket|sum|count)$", "", name) if ":slip" not in name else name for name in names}
+
+
+def known() -> set[str]:
+    """Names of the reference and of recorded series."""
+    recorded = {rule["record"] for file in RULES for rule in rules_in(file) if "record" in rule}
+    return set(re.findall(r"^\| `([\w:]+)`", metrics_page(), re.M)) | recorded
+
+
+def test_the_real_promtool_takes_the_rules() -> None:
+    _promtool("check", "rules", "--lint=all", "--lint-fatal", *map(str, RULES))
+
+
+@families
+def test_rules_say_what_their_series_ask_for(file: Path) -> None:
+    _promtool("test", "rules", str(TESTS / file.name))
+
+
+@families
+def test_every_rule_has_a_test(file: Path) -> None:
+    tests = yaml.safe_load((TESTS / file.name).read_text())["tests"]
+    checks = [check for test in tests for check in test["promql_expr_test"]]
+    fired = {
+        found
+        for check in checks
+        for sample in check["exp_samples"]
+        for found in re.findall(r'alertname="(\w+)"', sample["labels"])
+    }
+    looked_at = " ".join(check["expr"] for check in checks if check["exp_samples"])
+    assert fired == {rule["alert"] for rule in rules_in(file) if "alert" in rule}
+    assert all(rule["record"] in looked_at for rule in rules_in(file) if "record" in rule)
+    assert any(not check["exp_samples"] for check in checks), "none of these alerts is shown not to fire"
+
+
+@families
+def test_every_alert_says_how_urgent_it_is_and_where_to_read_on(file: Path) -> None:
+    for rule in rules_in(file):
+        if "alert" not in rule:
+            continue
+        assert re.search(r"[<>=]|unless", rule["expr"]), "a vector alone would always fire"
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        annotations = rule["annotations"]
+        assert set(annotations) == {"summary", "description", "runbook_url"}
+        page, _, heading = annotations["runbook_url"].partition("#")
+        assert heading in _headings((ROOT / page).read_text()), annotations["runbook_url"]
+
+
+@families
+def test_every_rule_is_about_metrics_that_there_are(file: Path) -> None:
+    for rule in rules_in(file):
+        read = metrics_in(rule["expr"])
+        assert read or set(re.findall(r"\w+", rule["expr"])) & ABOUT_SCRAPES
+        assert read <= known(), rule["expr"]
+
+
+def test_every_alert_of_a_runbook_says_what_does_not_help() -> None:
+    for file in RULES:
+        page = ROOT / "docs" / "runbooks" / f"{file.stem}.md"
+        sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S))
+        own = {
+            rule["alert"]
+            for rule in rules_in(file)
+            if "alert" in rule and rule["annotations"]["runbook_url"].startswith(f"docs/runbooks/{page.name}#")
+        }
+        assert own == set(sections), "a section for each alert, and none for alerts that are gone"
+        for name, text in sections.items():
+            assert re.findall(r"^\*\*([A-Z][\w ]+)\*\*", text, re.M) == [
+                "It means", "Look", "Do", "Does not help",
+            ], f"{page.name}, {name}"  # fmt: skip
+
+
+def _headings(page: str) -> set[str]:
+    """Anchors of a Markdown page as GitHub makes them."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", page, re.M)
+    }
+
+
+def _promtool(*arguments: str) -> None:
+    ended = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
