@@ -65,6 +65,7 @@ class Engine:
         self._text_stream = text_stream
         self._clock = clock
         self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
+        self._computing = False
 
     @property
     def busy(self) -> bool:
@@ -85,53 +86,66 @@ class Engine:
     def abort(self, rid: str, *, prefix: bool = False) -> list[Delta]:
         """End a request, running or waiting; with `prefix`, every request whose id starts so ("" ends all).
 
-        Their pages are free when this returns. Each sequence gets a last delta with the exact count.
+        Their pages are free when this returns, or when the step does that asks for it between its pieces. Each sequence
+        gets a last delta with the exact count: a token that such a step still picks is nobody's.
         """
 
         def meant(sequence: Sequence) -> bool:
-            return sequence.request.rid == rid or (prefix and sequence.request.rid.startswith(rid))
+            named = sequence.request.rid == rid or (prefix and sequence.request.rid.startswith(rid))
+            return named and sequence.finish is None
 
         ended = self.scheduler.waiting.remove(meant)
         for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
-            self.scheduler.remove(sequence)
+            # the kernels go on writing into the pages of the step they are in
+            if not self._computing:
+                self.scheduler.remove(sequence)
             ended.append(sequence)
         self.stats.aborted_requests += len({sequence.request.rid for sequence in ended})
         return [self._delta(sequence, sequence.abort()) for sequence in ended]
 
-    def step(self) -> list[Delta]:
-        """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet."""
+    def step(self, take_in: Callable[[], None] | None = None) -> list[Delta]:
+        """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet.
+
+        take_in: called between the pieces of a long one; it may submit and abort.
+        """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()
             return []
-        picks, states = self._run(plan)
+        self._computing = True
+        picks, states, cut = self._run(plan, take_in)
+        self._computing = False
         starts = [work.sequence.computed for work in plan.works]
         for work in plan.works:
-            self.scheduler.computed(work)
+            self.scheduler.computed(work.up_to(cut[work.sequence]) if work.sequence in cut else work)
+        ended = [sequence for sequence in self.scheduler.running if sequence.finish is not None]
+        for sequence in ended:
+            self.scheduler.remove(sequence)
         now = self._clock()
         before = self.stats.generation_tokens
         for work in plan.works:
-            if work.sequence.is_new:
+            if work.sequence.is_new and work.sequence.running:
                 self._observe_prompt(work.sequence, now)
         deltas = [delta for sequence, own in picks if (delta := self._accept(sequence, own, now)) is not None]
         self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
-        self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
+        if not ended:
+            self._drafter.observe(plan, self.stats.generation_tokens - before, now - started)
         self.events.flush()
         return deltas
 
-    def _run(self, plan: StepPlan) -> Ran:
+    def _run(self, plan: StepPlan, take_in: Callable[[], None] | None) -> Ran:
         branching = [work for work in plan.works if work.drafts and work.sequence.draft_tree is not None]
         if not branching:
-            return self._runner.run(plan)
+            return self._runner.run(plan, take_in)
         plain = [work for work in plan.works if not work.drafts or work.sequence.draft_tree is None]
         for source, target in plan.copies:
             self.store.copy(source, target)
-        picks, states = self._runner.run(StepPlan(plain)) if plain else Ran([], {})
+        picks, states, _ = self._runner.run(StepPlan(plain)) if plain else Ran([], {}, {})
         checked = self._trees.run(branching)
-        return Ran(picks + checked.picks, {**states, **checked.states})
+        return Ran(picks + checked.picks, {**states, **checked.states}, {})
 
     def flush_cache(self) -> bool:
         """Forget everything cached. False, and nothing is done, while anything runs or waits."""

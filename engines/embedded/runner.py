@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from engines.embedded.rows import Rows, lay_rows
 from engines.embedded.sampler import Picked, pick
 from engines.embedded.scheduler import StepPlan
 from engines.embedded.sequence import Sequence
+from engines.embedded.wanted_rows import WantedRows
 
 if TYPE_CHECKING:
     from engines.layers.native.decoder import NativeDecoder
@@ -33,6 +35,8 @@ class Ran(NamedTuple):
     """The next token of every sequence that has caught up, and for one with drafts the token after each of them."""
     states: dict[Sequence, Tensor]
     """What the wanted layers gave out, (tokens, layers * hidden) by sequence; empty when none is wanted."""
+    cut: dict[Sequence, int]
+    """Of the sequences that ended meanwhile and were not computed to the end: up to where they were."""
 
 
 class Runner:
@@ -57,15 +61,19 @@ class Runner:
         self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device)
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan) -> Ran:
-        """Do the plan. Sequences keep their tokens; what changes is the scores of their prompts."""
+    def run(self, plan: StepPlan, take_in: Callable[[], None] | None = None) -> Ran:
+        """Do the plan. Sequences keep their tokens; what changes is the scores of their prompts.
+
+        take_in: called every few milliseconds where our kernels compute; it may end sequences (set their `finish`).
+        They get no token, and what only they need is not computed any more.
+        """
         for source, target in plan.copies:
             self._store.copy(source, target)
         states: dict[Sequence, Tensor] = {}
         if self._graphs is not None and all(work.tokens == 1 and not work.sequence.is_new for work in plan.works):
-            return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states)
+            return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states, {})
         if self._native is not None:
-            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states)
+            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states, take_in)
         layout = self._builder.build(plan.works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
@@ -78,18 +86,28 @@ class Runner:
             hidden = self._compute(layout.generated, self._model.generation_dtype, states)
             sampled += self._keep(layout.generated, hidden, rows)
         if not sampled:
-            return Ran([], states)
+            return Ran([], states, {})
         logits = self._model.logits(rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows]))
-        return Ran(_by_sequence(logits, sampled), states)
+        return Ran(_by_sequence(logits, sampled), states, {})
 
-    def _run_rows(self, rows: Rows, native: NativeDecoder, states: dict[Sequence, Tensor]) -> Ran:
-        hidden, outputs = native(rows.batch, self._store.pages, self._layers)
+    def _run_rows(
+        self,
+        rows: Rows,
+        native: NativeDecoder,
+        states: dict[Sequence, Tensor],
+        take_in: Callable[[], None] | None,
+    ) -> Ran:
+        wanted = None if take_in is None else WantedRows(rows.order, take_in)
+        goes_on = None if wanted is None else wanted.goes_on
+        hidden, outputs = native(rows.batch, self._store.pages, self._layers, goes_on)
+        rows = _of_those_who_stay(rows)
         if rows.scored:
             score_prompts(self._model, hidden, rows.scored)
         _note_states(outputs, rows.order, states)
         kept: list[Tensor] = []
         sampled = self._keep(rows, hidden, kept)
-        return Ran(_by_sequence(self._model.logits(kept[0]), sampled) if kept else [], states)
+        picks = _by_sequence(self._model.logits(kept[0]), sampled) if kept else []
+        return Ran(picks, states, {} if wanted is None else wanted.cut)
 
     def _replay(
         self, plan: StepPlan, graphs: DecodeGraphs, states: dict[Sequence, Tensor]
@@ -117,6 +135,19 @@ class Runner:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
             rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
         return batch.sampled
+
+
+def _of_those_who_stay(rows: Rows) -> Rows:
+    """Nothing is sampled or scored for a sequence that has ended."""
+    if all(span.sequence.finish is None for span in rows.order):
+        return rows
+    stay = [at for at, sequence in enumerate(rows.sampled) if sequence.finish is None]
+    return replace(
+        rows,
+        sampled=tuple(rows.sampled[at] for at in stay),
+        sampled_rows=tuple(rows.sampled_rows[at] for at in stay),
+        scored=tuple(scored for scored in rows.scored if scored.sequence.finish is None),
+    )
 
 
 def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Sequence, Tensor]) -> None:

@@ -31,6 +31,11 @@ class Work(NamedTuple):
     forks: tuple[Sequence, ...] = ()
     """Choices of the same prompt that begin where this work ends: they share its pages and sample from its logits."""
 
+    def up_to(self, position: int) -> Work:
+        """What is left of it where it was computed no further than to this token of the sequence."""
+        tokens = min(position - self.sequence.computed, self.tokens - self.drafts)
+        return self._replace(tokens=tokens, drafts=0)
+
 
 @dataclass(slots=True)
 class StepPlan:

@@ -35,10 +35,11 @@ TOKEN_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 1, 2,
 )  # fmt: skip
 REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 800)
+STEP_BOUNDS_S = tuple(0.0005 * 1.25**step for step in range(40))
 STAGE_BOUNDS_S = tuple(0.001 * 1.62**step for step in range(30))
 STAGES = ("request_process", "prefill_forward", "chunked_prefill")
-"""SGLang's names: from arrival at the engine's thread to the queue, while a step may be running; from admission to the
-end of the prompt; and each piece of a prompt but the last, from the end of the one before."""
+"""SGLang's names: from arrival at the engine's thread to the queue, while a step, or a piece of one, may be running;
+from admission to the end of the prompt; and each piece of a prompt but the last, from the end of the one before."""
 
 
 class Stats:
@@ -55,8 +56,7 @@ class Stats:
         self.drafts = 0
         self.accepted_drafts = 0
         self.steps = 0
-        self.step_s = 0.0
-        """Time spent in steps."""
+        self.step_s = Histogram(STEP_BOUNDS_S)
         self.first_token_s = Histogram(FIRST_TOKEN_BOUNDS_S)
         self.inter_token_s = Histogram(TOKEN_BOUNDS_S)
         self.request_s = Histogram(REQUEST_BOUNDS_S)
@@ -91,7 +91,7 @@ class Stats:
     def count_step(self, now_s: float, elapsed_s: float) -> None:
         """One step ended; its tokens are counted already."""
         self.steps += 1
-        self.step_s += elapsed_s
+        self.step_s.observe(elapsed_s)
         if new := self.prompt_tokens - self._counted_prompt:
             self.hit_rate = (self.cached_tokens - self._counted_cached) / new
             self._counted_prompt, self._counted_cached = self.prompt_tokens, self.cached_tokens

@@ -57,7 +57,7 @@ class TreeChecker:
         )
         picked = pick(self._model.logits(hidden), tuple(sampled))
         states = torch.cat(outputs, -1) if outputs else None
-        checked = Ran([], {})
+        checked = Ran([], {}, {})
         first = 0
         for work in works:
             kept = self._prune(work.sequence, picked[first : first + work.tokens])

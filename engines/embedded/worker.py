@@ -1,12 +1,14 @@
 """The thread that runs the engine, and how it talks with the event loop.
 
-Commands go in by a queue; what a step produced comes out by one call per step, however many tokens it has.
+Commands go in by a queue, which is looked into between steps and between the pieces of a long one; what a step produced
+comes out by one call per step, however many tokens it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import queue
 import threading
@@ -41,6 +43,8 @@ class EngineWorker:
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
+        """Asked to stop; set in the thread."""
 
     def start(self) -> None:
         """Start the thread; `ready` or `failed` follows."""
@@ -58,11 +62,11 @@ class EngineWorker:
         self._commands.put(command)
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End requests before the next step; see `Engine.abort`."""
+        """End requests before the next step, or within a long one; see `Engine.abort`."""
         self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
 
     async def ask(self, question: Callable[[Engine], ArgumentT]) -> ArgumentT:
-        """What the engine answers between two steps."""
+        """What the engine answers between two steps, or pieces of one."""
         answer: asyncio.Future[ArgumentT] = asyncio.get_running_loop().create_future()
 
         def tell(value: ArgumentT) -> None:
@@ -97,18 +101,28 @@ class EngineWorker:
 
     def _step(self, engine: Engine) -> bool:
         """Commands, then one step; sleeps while there is nothing to do. False: asked to stop."""
+        self._take_in(engine, wait=not engine.busy)
+        if self._stopping:
+            return False
+        self._tell(engine.step(functools.partial(self._take_in, engine)))
+        return True
+
+    def _take_in(self, engine: Engine, *, wait: bool = False) -> None:
+        """Carry out the commands that have come, and tell at once what that brings: whoever aborts a request waits for
+        its end. wait: there is nothing else to do until one comes."""
         deltas: list[Delta] = []
-        wait = not engine.busy
-        while wait or not self._commands.empty():
+        while not self._stopping and (wait or not self._commands.empty()):
             command = self._commands.get()
             if command is None:
-                return False
-            deltas += command(engine)
+                self._stopping = True
+            else:
+                deltas += command(engine)
             wait = False
-        deltas += engine.step()
+        self._tell(deltas)
+
+    def _tell(self, deltas: list[Delta]) -> None:
         if deltas:
             self._call(self._deliver, deltas)
-        return True
 
     def _call(self, function: Callable[[ArgumentT], None], argument: ArgumentT) -> None:
         assert self._loop is not None

@@ -22,7 +22,7 @@ from tests.engines.embedded.tiny import drain, request
 from tests.sglang.server import MODELS, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
-OURS = {"sglang:steps", "sglang:step_seconds"}
+OURS = {"sglang:step_seconds"}
 """What SGLang does not count. There are `spec_drafts` and `spec_accepted_drafts` too."""
 SPECULATIVE = "sglang:spec_"
 """Told by SGLang only when it guesses."""

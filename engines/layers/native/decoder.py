@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +101,19 @@ class NativeDecoder:
         one = np.zeros(1, np.int64)
         self(RowBatch(one, one, one, one, one), tiny)
 
-    def __call__(self, batch: RowBatch, pages: Tensor, wanted: tuple[int, ...] = ()) -> tuple[Tensor, list[Tensor]]:
+    def __call__(
+        self,
+        batch: RowBatch,
+        pages: Tensor,
+        wanted: tuple[int, ...] = (),
+        goes_on: Callable[[int, int], bool] | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
         """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
-        states, (rows, hidden) float32, and what the layers `wanted`, ascending, gave out."""
+        states, (rows, hidden) float32, and what the layers `wanted`, ascending, gave out.
+
+        goes_on: asked with (start, stop) before each further piece of the rows start..stop-1; where it says no, they
+        are left as they are, and what is returned for them says nothing. None: all are computed.
+        """
         if pages.shape[3:] != self._kept_shape or pages.dtype is not torch.bfloat16:
             # a kernel would write over whatever lies behind them
             raise ValueError(f"pages of {tuple(pages.shape)} {pages.dtype} are not this model's")
@@ -111,13 +122,22 @@ class NativeDecoder:
         asked[list(wanted)] = 1
         outputs = torch.empty(len(wanted), rows, self._hidden)
         out = torch.empty(rows, self._hidden)
-        kept(run_stack)(
+        given = (
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
             self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
             *self._scratch, *self._context_scratch,
             asked, outputs.numpy(), out.numpy(),
         )  # fmt: skip
+        run, last = kept(run_stack), len(self._layers)
+        for start in range(0, rows, BLOCK):
+            stop = min(start + BLOCK, rows)
+            # as much work as a whole block in one layer, or all layers of few rows
+            layers = max(BLOCK // (stop - start), 1)
+            for first in range(0, last, layers):
+                if goes_on is not None and (start or first) and not goes_on(start, stop):
+                    break
+                run(start, stop, first, min(first + layers, last), *given)
         return out, list(outputs.unbind(0))
 
 

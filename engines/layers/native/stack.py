@@ -1,7 +1,8 @@
-"""All layers of a Llama over a flat batch of single rows, in one call that holds no interpreter lock.
+"""Layers of a Llama over a flat batch of single rows, in one call that holds no interpreter lock.
 
 In a small model a step's arithmetic takes less time than starting each of its operations; and every operation gives the
-lock away, to an event loop that has other things to do. Here a step is one call.
+lock away, to an event loop that has other things to do. Here a step of few rows is one call, and one of many is a call
+for each piece that takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from engines.layers.native.vectors import LANES
 Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
 BLOCK = 16 * MOST_ROWS
-"""Rows that go through all layers together: what they are in between stays in the second cache."""
+"""The most rows of a call. They go through all layers together: what they are in between stays in the second cache."""
 
 
 @compiled
@@ -33,6 +34,10 @@ def project(x: Array, panels: int, rows: int, out: Array, codes: Array | None, s
 
 @compiled
 def run_stack(
+    start: int,
+    stop: int,
+    first: int,
+    until: int,
     ids: Array,
     positions: Array,
     slots: Array,
@@ -67,7 +72,8 @@ def run_stack(
     outputs: Array,
     out: Array,
 ) -> None:
-    """out = the normalised final states of the rows `ids` at `positions`.
+    """Take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1. Behind the last
+    layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
 
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
     memory: (layers, pages, numbers); panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
@@ -79,33 +85,35 @@ def run_stack(
     query_heads = kv_heads * groups * len(heads)
     width = query_heads * head_dim
     last, hidden = panels.shape[0], x.shape[1]
+    rows = stop - start
     # what a row sees of its own batch is in the pages when its block comes
-    for start in range(0, ids.shape[0], BLOCK):
-        rows = min(BLOCK, ids.shape[0] - start)
-        stop = start + rows
-        places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
-        told = 0
+    places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
+    if first == 0:
         embed(ids[start:stop], embedding, x)
-        for layer in range(last):
-            own = memory[layer]
-            normalise(x, norms[layer, 0], epsilon, rows, delta)
-            round_all(delta, hidden, rows, normed)
-            project(normed, panels[layer, QKV], rows, qkv, codes, steps)
-            normalise_heads(qkv, head_norms[layer], epsilon, rows)
-            rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
-            round_all(qkv, width, rows, queries)
-            keep(qkv, width, kv_heads, head_dim, page_tokens, targets, own)
-            where = own, page_tokens, places, pages, contexts
-            attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
-            project(attended, panels[layer, OUTPUT], rows, delta, codes, steps)
-            add(x, delta, rows)
-            normalise(x, norms[layer, 1], epsilon, rows, delta)
-            round_all(delta, hidden, rows, normed)
-            project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps)
-            gate(gate_up, gated.shape[1], rows, gated)
-            project(gated, panels[layer, DOWN], rows, delta, codes, steps)
-            add(x, delta, rows)
-            if wanted[layer]:
-                copy(x, rows, outputs[told, start:stop])
-                told += 1
+    told = 0
+    for layer in range(first):
+        told += wanted[layer]
+    for layer in range(first, until):
+        own = memory[layer]
+        normalise(x, norms[layer, 0], epsilon, rows, delta)
+        round_all(delta, hidden, rows, normed)
+        project(normed, panels[layer, QKV], rows, qkv, codes, steps)
+        normalise_heads(qkv, head_norms[layer], epsilon, rows)
+        rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
+        round_all(qkv, width, rows, queries)
+        keep(qkv, width, kv_heads, head_dim, page_tokens, targets, own)
+        where = own, page_tokens, places, pages, contexts
+        attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
+        project(attended, panels[layer, OUTPUT], rows, delta, codes, steps)
+        add(x, delta, rows)
+        normalise(x, norms[layer, 1], epsilon, rows, delta)
+        round_all(delta, hidden, rows, normed)
+        project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps)
+        gate(gate_up, gated.shape[1], rows, gated)
+        project(gated, panels[layer, DOWN], rows, delta, codes, steps)
+        add(x, delta, rows)
+        if wanted[layer]:
+            copy(x, rows, outputs[told, start:stop])
+            told += 1
+    if until == last:
         normalise(x, norms[last, 0], epsilon, rows, out[start:stop])

@@ -27,6 +27,7 @@ async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp
     ):
         assert f'sglang:{name}{{model_name="slipstream-chat"}}' in body
     assert "sglang:time_to_first_token_seconds_bucket" in body
+    assert "sglang:step_seconds_bucket" in body
 
 
 async def test_stages_of_a_request_are_told(chat_engine: Process, session: aiohttp.ClientSession) -> None:

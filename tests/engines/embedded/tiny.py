@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -88,11 +88,12 @@ def make_engine(
     pages: int = 256,
     page_tokens: int = 4,
     speculation: SpeculationConfig | None = None,
+    dtype: Literal["float32", "bfloat16"] = "float32",
     **scheduler: Any,
 ) -> Engine:
-    """A float32 engine with `pages` pages."""
-    model = load_model(folder, "float32")
-    token_bytes = model.config.kv_elements_per_token * 4
+    """An engine with `pages` pages."""
+    model = load_model(folder, dtype)
+    token_bytes = model.config.kv_elements_per_token * model.dtype.itemsize
     kv = KVConfig(budget_bytes=pages * page_tokens * token_bytes, page_tokens=page_tokens)
     config = EngineConfig(
         model=str(folder),
