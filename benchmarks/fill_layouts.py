@@ -48,7 +48,9 @@ from training.line_scores import MOST_TOKENS, Cursor, draw
 from training.paired import Difference, difference, edit_similarity
 
 ROOT = Path(__file__).parents[1]
-OWN = ("contracts", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "telemetry", "training")
+OWN = (
+    "contracts", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "telemetry", "training",
+)  # fmt: skip
 LEAST_LINES = 40
 """Of a module of `own`."""
 BLOCK = 8
