@@ -10,7 +10,7 @@ import pytest
 from contracts.generation import BACKGROUND_PRIORITY
 from engines.embedded.engine import Engine
 from engines.embedded.live import LiveRequest
-from engines.embedded.output import Delta
+from engines.embedded.output import Delta, Timing
 from engines.embedded.request import Request
 from tests.engines.embedded.tiny import drain, finish, make_engine, request, text
 
@@ -117,11 +117,12 @@ def test_each_request_is_told_where_its_time_went(tiny_model: Path) -> None:
         extension = live.usage().extension()
         assert extension is not None
         told[one.rid] = extension["request_timing"]
-    ended = {rid: last.timing for (rid, _), (*_, last) in news.items()}
-    for rid, timing in ended.items():
-        assert timing is not None
+    ended: dict[str, Timing] = {}
+    for (rid, _), (*_, last) in news.items():
+        assert last.timing is not None
+        ended[rid] = last.timing
         assert told[rid] == {
-            "queue_ms": timing.queue_s * 1e3, "prefill_ms": timing.prefill_s * 1e3, "retractions": 0,
+            "queue_ms": last.timing.queue_s * 1e3, "prefill_ms": last.timing.prefill_s * 1e3, "retractions": 0,
         }  # fmt: skip
     assert ended["second"].queue_s > ended["first"].queue_s + ended["first"].prefill_s, "it waited for the whole first"
     assert ended["first"].prefill_s > ended["second"].prefill_s, "three pieces take longer than one"
