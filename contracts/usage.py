@@ -28,6 +28,17 @@ class Usage(msgspec.Struct, frozen=True):
         return self.prompt_tokens + self.completion_tokens
 
 
+class EngineTiming(msgspec.Struct, frozen=True):
+    """Where an engine says that a request's time went before its first token, by its own clock."""
+
+    queue_s: float
+    """Waiting to be admitted."""
+    prefill_s: float
+    """From there to the end of its prompt."""
+    retractions: int
+    """How often its memory was taken back for others, to be computed again."""
+
+
 class Outcome(StrEnum):
     """How far an attempt's usage is known."""
 

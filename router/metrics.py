@@ -43,6 +43,11 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ("queued", "Asks waiting for a place.", lambda one: len(one.queue)),
     ("predicted_cached_tokens_total", "Prompt tokens expected to be cached.", lambda one: one.predicted_cached_tokens),
     ("reported_cached_tokens_total", "Prompt tokens engines said were cached.", lambda one: one.reported_cached_tokens),
+    (
+        "retractions_total",
+        "Requests that engines threw out of memory, to compute them again, by their own count.",
+        lambda one: one.retractions,
+    ),
 )
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
     ("asks_total", "Asks answered, granted or refused.", lambda sheds: sheds.asks),

@@ -201,6 +201,7 @@ class Engine:
             tuple(self._pending_logprobs.pop(sequence, ())),
             sequence.finish,
             sequence.speculated if sequence.finish is not None else None,
+            sequence.timing if sequence.finish is not None else None,
         )
 
     def _observe_prompt(self, sequence: Sequence, now: float) -> None:
@@ -210,6 +211,7 @@ class Engine:
             sequence.piece_began_s = now
         elif sequence.admitted_s is not None:
             self.stats.stages_s["prefill_forward"].observe(now - sequence.admitted_s)
+            sequence.prompt_ended_s = sequence.prompt_ended_s or now
 
     def _observe(self, sequence: Sequence, emitted: int, now: float) -> None:
         stats = self.stats

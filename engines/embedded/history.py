@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from engines.embedded.output import Speculated
+from engines.embedded.output import Speculated, Timing
 
 
 class RequestUsage(msgspec.Struct, frozen=True):
@@ -18,6 +18,8 @@ class RequestUsage(msgspec.Struct, frozen=True):
     cached_tokens: int
     speculated: tuple[Speculated, ...] = ()
     """Of every choice; empty when none had drafts."""
+    timings: tuple[Timing, ...] = ()
+    """Of the choices whose prompts were computed, in their order."""
 
     def wire(self) -> dict[str, object]:
         """In the shape of a response's `usage`."""
@@ -30,11 +32,23 @@ class RequestUsage(msgspec.Struct, frozen=True):
         }
 
     def extension(self) -> dict[str, object] | None:
-        """What SGLang tells beside the usage, as it tells it: a list where there are several choices. None: nothing."""
-        if not self.speculated:
-            return None
-        details = [_details(one) for one in self.speculated]
-        return {"spec_tokens_details": details if len(details) > 1 else details[0]}
+        """What is told beside the usage; None: nothing.
+
+        Drafts as SGLang tells them, a list where there are several choices. Ours, by the first choice, for whose
+        prompt the others may have waited: where its time went, and how often any choice was sent back to the queue.
+        """
+        told: dict[str, object] = {}
+        if self.speculated:
+            details = [_details(one) for one in self.speculated]
+            told["spec_tokens_details"] = details if len(details) > 1 else details[0]
+        if self.timings:
+            first = self.timings[0]
+            told["request_timing"] = {
+                "queue_ms": round(first.queue_s * 1e3, 3),
+                "prefill_ms": round(first.prefill_s * 1e3, 3),
+                "retractions": sum(one.retractions for one in self.timings),
+            }
+        return told or None
 
 
 def _details(one: Speculated) -> dict[str, object]:

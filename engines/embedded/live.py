@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from contracts.errors import EngineFailed
 from engines.embedded.history import RequestUsage
-from engines.embedded.output import Delta, Speculated
+from engines.embedded.output import Delta, Speculated, Timing
 from engines.embedded.request import Request
 
 
@@ -26,6 +26,7 @@ class LiveRequest:
         self._unread = [False] * request.choices
         """Ended before any of its prompt was computed."""
         self._speculated: dict[int, Speculated] = {}
+        self._timings: dict[int, Timing] = {}
         self.relay: Callable[[], bool] | None = None
         """Called when there is news, instead of waking whoever waits; false: wake them."""
         self._news: list[Delta] = []
@@ -45,6 +46,8 @@ class LiveRequest:
             self._unfinished -= 1
             if delta.speculated is not None:
                 self._speculated[delta.index] = delta.speculated
+            if delta.timing is not None:
+                self._timings[delta.index] = delta.timing
             if self.finished:
                 self.ended.set()
         self._news.append(delta)
@@ -94,4 +97,5 @@ class LiveRequest:
         cached = sum(self._cached[::per_prompt])
         drafted = range(self.request.choices) if self._speculated else ()
         speculated = tuple(self._speculated.get(index, Speculated()) for index in drafted)
-        return RequestUsage(prompt, prompt + completion, completion, cached, speculated)
+        timings = tuple(timing for _, timing in sorted(self._timings.items()))
+        return RequestUsage(prompt, prompt + completion, completion, cached, speculated, timings)

@@ -34,6 +34,17 @@ class Speculated(msgspec.Struct, frozen=True):
     """Of these, those that were right."""
 
 
+class Timing(msgspec.Struct, frozen=True):
+    """Where a sequence's time went before its first token, seconds by the engine's clock."""
+
+    queue_s: float
+    """From its arrival to its first admission."""
+    prefill_s: float
+    """From there to the end of its prompt."""
+    retractions: int
+    """How often it was sent back to the queue."""
+
+
 class Delta(msgspec.Struct, frozen=True):
     """News of one sequence: new text, its end, or both. Counts are running totals."""
 
@@ -50,3 +61,5 @@ class Delta(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     speculated: Speculated | None = None
     """With the end of a sequence that had drafts."""
+    timing: Timing | None = None
+    """With the end of a sequence whose prompt was computed."""

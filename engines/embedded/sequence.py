@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engines.embedded.grammar.guide import GuideState
-from engines.embedded.output import Finish, Speculated, TokenLogprob
+from engines.embedded.output import Finish, Speculated, Timing, TokenLogprob
 from engines.embedded.request import Request, Sampling
 from engines.embedded.stops import StopMatcher
 from engines.tokenizer.healing import OpeningState
@@ -87,6 +87,8 @@ class Sequence:
         """Arrival, moved forward by priority; set by the queue, which serves the smallest first."""
         self.arrived_s = arrived_s
         self.admitted_s: float | None = None
+        self.prompt_ended_s: float | None = None
+        """When its whole prompt was computed first."""
         self.piece_began_s = arrived_s
         """When it was last admitted, or the end of the last piece of its prompt."""
         self.last_token_s: float | None = None
@@ -244,6 +246,13 @@ class Sequence:
         if not self.draft_checks:
             return None
         return Speculated(self.draft_checks, self.drafts_checked, self.drafts_accepted)
+
+    @property
+    def timing(self) -> Timing | None:
+        """Where its time went before its first token; None: its prompt has not been computed."""
+        if self.admitted_s is None or self.prompt_ended_s is None:
+            return None
+        return Timing(self.admitted_s - self.arrived_s, self.prompt_ended_s - self.admitted_s, self.preemptions)
 
     def may_end(self, ahead: int) -> bool:
         """Whether an end id may be picked behind the first `ahead` drafts."""

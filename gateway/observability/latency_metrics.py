@@ -63,12 +63,32 @@ class LatencyMetrics:
                 buckets=STALL_BUCKETS_S,
             ).labels
         )
+        told = "by pool, where the engine tells it with its answer: embedded ones do"
+        self._engine_queue = functools.cache(
+            histogram(
+                "slipstream_engine_queue_seconds",
+                f"How long requests waited in their engine to be admitted, {told}.",
+                ["pool"],
+                buckets=FIRST_TOKEN_BUCKETS_S,
+            ).labels
+        )
+        self._engine_prefill = functools.cache(
+            histogram(
+                "slipstream_engine_prefill_seconds",
+                f"From there to the end of the prompt, {told}.",
+                ["pool"],
+                buckets=FIRST_TOKEN_BUCKETS_S,
+            ).labels
+        )
         self._series = functools.cache(self._made_for)
 
     def observe(self, tier: str, model: str, of: Measurement) -> None:
         """Add one request, as far as it came."""
         if of.client_stall_ms:
             self._stalls(tier).observe(of.client_stall_ms / 1e3)
+        if of.pool is not None and of.engine_queue_ms is not None and of.engine_prefill_ms is not None:
+            self._engine_queue(of.pool).observe(of.engine_queue_ms / 1e3)
+            self._engine_prefill(of.pool).observe(of.engine_prefill_ms / 1e3)
         if of.ttft_ms is None:
             return
         length = length_class(of.prompt_tokens or 0)

@@ -219,6 +219,7 @@ class Attempt:
         alone = request.generation.choices == 1
         own_end = alone and self.finish is Finish.COMPLETE and self.transcoder.finished
         per_token_s = timing.per_token_s(self.usage.completion_tokens) if own_end else None
+        told = self.tracker.timing if self.sent else None
         gaps_seen = alone and timing.arrivals > 1
         return msgspec.structs.replace(
             client,
@@ -231,6 +232,9 @@ class Attempt:
             tpot_ms=None if per_token_s is None else _ms(per_token_s),
             itl_max_ms=_ms(timing.longest_gap_s) if gaps_seen else None,
             gaps_over_100ms=timing.gaps_over_100ms if gaps_seen else None,
+            engine_queue_ms=None if told is None else _ms(told.queue_s),
+            engine_prefill_ms=None if told is None else _ms(told.prefill_s),
+            retractions=None if told is None else told.retractions,
         )
 
     def closed(self) -> Closed:

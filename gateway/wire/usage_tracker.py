@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from contracts.errors import EngineFailed
-from contracts.usage import Usage
+from contracts.usage import EngineTiming, Usage
+from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import usage_of, with_drafts
 from gateway.wire.chunk import has_text
 from gateway.wire.delivered import Delivered
@@ -97,6 +98,11 @@ class UsageTracker:
         if not self._salted_cache:
             usage = msgspec.structs.replace(usage, cached_tokens=0)
         return usage if self._extension is None else with_drafts(usage, self._extension)
+
+    @property
+    def timing(self) -> EngineTiming | None:
+        """Where the engine says that the time before the first token went; None: it has not told, or does not."""
+        return timing_of(self._extension)
 
     def tell(self, usage: Usage) -> None:
         """What we counted ourselves, for an engine that has not told it all."""

@@ -103,6 +103,8 @@ class PoolState:
         """Tokens that engines find cached behind the last whole block that was known to be; see `saw_beyond`."""
         self.safety = 1.0
         """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
+        self.retractions = 0
+        """Requests that its engines threw out of memory."""
         self._prompt_tokens = 0.0
         self._prompt_blocks = 0.0
         self._ring: Ring | None = None
@@ -267,6 +269,7 @@ class PoolState:
 
     def retracted(self, times: int) -> None:
         """An engine ran out of memory and threw requests out."""
+        self.retractions += times
         for _ in range(min(times, 4)):
             self.safety = min(self.safety * RETRACTION_STEP, SAFETY_LIMIT)
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
-       phases_ms::text AS phases_ms, served_from
+       phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, stream, attempts, prompt_tokens,
+       cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
+       engine_queue_ms, engine_prefill_ms, retractions
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -94,7 +96,7 @@ def list_command(
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.argument("request_id")
 def show(deployment: Deployment, as_json: bool, request_id: str) -> None:
-    """Show where the time of REQUEST_ID went and what it used. Exit code 1 when it is not known.
+    """Show where the time of REQUEST_ID went, how its tokens came and what it used. Exit code 1 when it is not known.
 
     The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
     counted from 0, as in the ledger: another one is another engine, tried because the one before failed.
@@ -139,6 +141,7 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
         if trace["served_from"] is not None:
             print(f"  answered from the generation of {trace['served_from']}")
         _print_phases(trace["phases_ms"])
+        _print_latency(trace)
     for row in attempts:
         billed = "not billed" if not row["billed"] else "billed" if _used(row) else "nothing to bill"
         replica = row["replica_id"] or "no engine"
@@ -152,6 +155,25 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"    {row['error_code']}")
         if trace is None:
             _print_phases(row["phases_ms"])
+
+
+def _print_latency(trace: dict[str, Any]) -> None:
+    """How its tokens came, as far as that was measured."""
+    if trace["ttft_ms"] is None:
+        return
+    said = [f"first text after {trace['ttft_ms']:,.1f} ms"]
+    if trace["tpot_ms"] is not None:
+        said.append(f"{trace['tpot_ms']:,.1f} ms a token behind it")
+    if trace["itl_max_ms"] is not None:
+        said.append(f"longest gap {trace['itl_max_ms']:,.1f} ms ({trace['gaps_over_100ms']} over 100 ms)")
+    if trace["client_stall_ms"]:
+        said.append(f"the client took nothing for {trace['client_stall_ms']:,.1f} ms")
+    print(f"  {'; '.join(said)}")
+    if trace["engine_queue_ms"] is not None:
+        print(
+            f"  its engine says: {trace['engine_queue_ms']:,.1f} ms in its queue, "
+            f"{trace['engine_prefill_ms']:,.1f} ms of prefill, {trace['retractions']} retractions"
+        )
 
 
 def _used(row: dict[str, Any]) -> bool:

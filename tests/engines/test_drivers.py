@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, Overloaded, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
-from contracts.usage import Usage
+from contracts.usage import EngineTiming, Usage
 from engines.drivers import error_bodies
 from engines.drivers import registry as drivers
 from engines.drivers.base import TOOLS_IN_PROMPT, Driver, EngineRequest, Load, strictest
+from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details", "min_tokens", "stop_token_ids"}
@@ -191,6 +192,19 @@ def test_usage_by_id() -> None:
     ):
         with pytest.raises(EngineFailed):
             driver.parse_usage_by_id(status, body)
+
+
+def test_an_engines_own_time_is_read_or_nothing_is() -> None:
+    told = {"queue_ms": 12.5, "prefill_ms": 250, "retractions": 1}
+    assert timing_of({"request_timing": told}) == EngineTiming(0.0125, 0.25, 1)
+    assert timing_of({"request_timing": told, "spec_tokens_details": {}}) == EngineTiming(0.0125, 0.25, 1)
+    unread: list[Any] = [None, 3, {}, {"request_timing": None}, {"request_timing": [told]}, {"spec_tokens_details": {}}]
+    unread += [
+        {"request_timing": {**told, name: value}}
+        for name in told
+        for value in (None, "x", -1, float("inf"), float("nan"))
+    ]
+    assert [timing_of(one) for one in unread] == [None] * len(unread)
 
 
 SGLANG_PATHS = (

@@ -100,15 +100,8 @@ class ChunkWriter:
         whole = self._usage(completion_tokens, self._prompt_tokens * prompts, self._cached * prompts)
         return b"%b]%b}\n\n" % (self._heads[0], whole)
 
-    def drafts(self, choices: int, drafts: int, accepted: int) -> bytes:
-        """What was guessed ahead for each choice, in an event of its own before the usage."""
-        details = {
-            "spec_accept_rate": accepted / drafts,
-            "spec_num_correct_drafts": accepted,
-            "spec_num_proposed_drafts": drafts,
-            "spec_verify_ct": drafts,
-        }
-        told = {"spec_tokens_details": [details] * choices if choices > 1 else details}
+    def extension(self, told: dict[str, object]) -> bytes:
+        """What is told beside the usage, in an event of its own before it."""
         return b'%b],"sglext":%b}\n\n' % (self._heads[0], msgspec.json.encode(told))
 
     def error(self, message: str, code: int) -> bytes:

@@ -36,7 +36,7 @@ class Generating:
         self._reason = b'"length"' if script.tokens >= asked.max_tokens else b'"stop"'
         options = asked.stream_options or StreamOptions()
         self._chat = record.path.startswith("/v1/chat")
-        self._tells_drafts = asked.return_spec_tokens_details and script.drafts > 0
+        self._extension = _extension(script, self._choices) if asked.return_spec_tokens_details else {}
         self._final_usage = options.include_usage and script.usage and script.usage_stops_after < 0
         own = script.own_ids and self._choices > 1
         self._writer = ChunkWriter(
@@ -155,8 +155,8 @@ class Generating:
         return []
 
     def _end(self, events: list[bytes]) -> None:
-        if self._tells_drafts:
-            events.append(self._writer.drafts(self._choices, self._script.drafts, self._script.accepted_drafts))
+        if self._extension:
+            events.append(self._writer.extension(self._extension))
         if self._final_usage:
             events.append(self._writer.usage(self._prompts, self._record.tokens))
         events.append(DONE)
@@ -191,3 +191,23 @@ class Generating:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _extension(script: Script, choices: int) -> dict[str, object]:
+    """In the embedded engine's words, of which SGLang has the drafts."""
+    told: dict[str, object] = {}
+    if script.drafts:
+        details = {
+            "spec_accept_rate": script.accepted_drafts / script.drafts,
+            "spec_num_correct_drafts": script.accepted_drafts,
+            "spec_num_proposed_drafts": script.drafts,
+            "spec_verify_ct": script.drafts,
+        }
+        told["spec_tokens_details"] = [details] * choices if choices > 1 else details
+    if script.engine_queue_ms >= 0:
+        told["request_timing"] = {
+            "queue_ms": script.engine_queue_ms,
+            "prefill_ms": script.engine_prefill_ms,
+            "retractions": script.retractions,
+        }
+    return told

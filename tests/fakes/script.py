@@ -28,6 +28,10 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drafts: int = 0
     """Tokens guessed ahead, told at the end where the request asks for it; 0: nothing is told."""
     accepted_drafts: int = 0
+    engine_queue_ms: float = -1.0
+    """Waited in the engine's queue, told at the end as the embedded engine does; -1: it tells nothing of its time."""
+    engine_prefill_ms: float = 0.0
+    retractions: int = 0
     split: str = "event"
     """How the answer is written: one `event` each, one `byte` each, or everything `joined` at the end."""
     role_first: bool = True

@@ -14,6 +14,7 @@ from router.core.avoidance import FAULTS_TO_AVOID, Avoidance
 from router.core.breaker import FAULTS_COUNTED, FAULTS_TO_OPEN, Breaker, State
 from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration
 from router.core.events import Cancel, GenerationProbed, Probe, ReplicaPolled, Tick
+from router.metrics import RouterMetrics
 from tests.router.core_driver import Core, granted
 from tests.router.fakes import fleet
 
@@ -234,6 +235,8 @@ def test_retractions_are_counted_from_the_first_poll_and_over_restarts(polls: tu
     for count in polls:
         core.polled(retracted=count)
     assert core.core.fleet.pools["pool"].safety == pytest.approx(1.25**thrown_out)
+    metrics = RouterMetrics(core.core).registry
+    assert metrics.get_sample_value("slipstream_router_retractions_total", {"pool": "pool"}) == thrown_out
 
 
 class PlainBreaker:

@@ -82,7 +82,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     speculation: bool | None = None
     """Ours: false checks no guesses for this request; the text is the same either way."""
     return_spec_tokens_details: bool | None = None
-    """Tell how many tokens were guessed ahead, and how many rightly."""
+    """Tell, beside the usage, how many tokens were guessed ahead, and how many rightly; and where the time went."""
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None

@@ -6,6 +6,7 @@ Either may be there without the other: traces are best effort, the ledger holds 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import case, select
 
+from contracts.length_class import LengthClass, length_class
 from contracts.request_id import request_id_of
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
@@ -45,7 +47,7 @@ DECISION = case(
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in a list. request_id: what `x-request-id` said."""
+    """A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text."""
 
     request_id: str
     organization_id: UUID
@@ -58,6 +60,7 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     tier: str | None
     total_ms: float
+    ttft_ms: float | None
     recorded_at: datetime
 
 
@@ -85,11 +88,44 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     gateway_id: str
 
 
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it ran and how its tokens came; null: not measured, or the engine does not tell.
+
+    pool, replica_id, canary: of the last attempt that was given an engine; canary: that pool is the model's canary.
+    prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
+    ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
+    that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
+    how many were longer than that. client_stall_ms: while the client's connection took no more.
+    engine_queue_ms, engine_prefill_ms: parts of the phase `engine`, as the engine tells them. retractions: how often it
+    took the request's memory back and began again.
+    """
+
+    pool: str | None
+    replica_id: str | None
+    canary: bool | None
+    stream: bool | None
+    attempts: int
+    prompt_tokens: int | None
+    length: LengthClass | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    ttft_ms: float | None
+    tpot_ms: float | None
+    itl_max_ms: float | None
+    gaps_over_100ms: int | None
+    client_stall_ms: float | None
+    engine_queue_ms: float | None
+    engine_prefill_ms: float | None
+    retractions: int | None
+
+
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
 
     phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
     this one's answer was made of, at no cost; null: its own.
+
+    latency: how its tokens came; null where no record was kept of it.
     """
 
     request_id: str
@@ -109,6 +145,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     total_ms: float | None
     phases_ms: dict[str, float]
     served_from: str | None
+    latency: Latency | None
     recorded_at: datetime | None
     amount_micro: int
     attempts: list[Attempt]
@@ -165,4 +202,14 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
     source = trace or rows[-1]  # without a trace, which may be lost, what the ledger says of the last attempt
     found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
-    return msgspec.convert({**found, "amount_micro": cost, "attempts": attempts}, RequestDetail)
+    latency = None if trace is None else latency_of(trace)
+    return msgspec.convert({**found, "latency": latency, "amount_micro": cost, "attempts": attempts}, RequestDetail)
+
+
+def latency_of(trace: Mapping[str, Any]) -> Latency | None:
+    """Of a row of `gateway.request_traces`; None for one of a release that measured nothing."""
+    if trace["attempts"] is None:
+        return None
+    prompt_tokens = trace["prompt_tokens"]
+    length = None if prompt_tokens is None else length_class(prompt_tokens).value
+    return msgspec.convert({**trace, "length": length}, Latency)

@@ -9,7 +9,8 @@ import pytest
 
 from contracts.generation import BACKGROUND_PRIORITY
 from engines.embedded.engine import Engine
-from engines.embedded.output import Delta
+from engines.embedded.live import LiveRequest
+from engines.embedded.output import Delta, Timing
 from engines.embedded.request import Request
 from tests.engines.embedded.tiny import drain, finish, make_engine, request, text
 
@@ -95,6 +96,44 @@ def test_preempted_sequences_are_recomputed_to_the_same_text(tiny_model: Path) -
     for one in wanted:
         assert ids(together[one.rid, 0]) == alone(tiny_model, one)
     assert engine.pages.pinned == 0
+
+
+def test_each_request_is_told_where_its_time_went(tiny_model: Path) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    engine = make_engine(tiny_model, max_running=1, max_batch_tokens=8)
+    engine._clock = engine.scheduler._clock = clock
+    first, second = request("first", range(5, 25), max_tokens=4), request("second", range(5, 9), max_tokens=4)
+    news = finish(engine, first, second)
+    told = {}
+    for one in (first, second):
+        live = LiveRequest(one)
+        for delta in news[one.rid, 0]:
+            live.put(delta)
+        extension = live.usage().extension()
+        assert extension is not None
+        told[one.rid] = extension["request_timing"]
+    ended: dict[str, Timing] = {}
+    for (rid, _), (*_, last) in news.items():
+        assert last.timing is not None
+        ended[rid] = last.timing
+        assert told[rid] == {
+            "queue_ms": last.timing.queue_s * 1e3, "prefill_ms": last.timing.prefill_s * 1e3, "retractions": 0,
+        }  # fmt: skip
+    assert ended["second"].queue_s > ended["first"].queue_s + ended["first"].prefill_s, "it waited for the whole first"
+    assert ended["first"].prefill_s > ended["second"].prefill_s, "three pieces take longer than one"
+
+
+def test_what_was_preempted_is_told(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, pages=40, output_reserve=0.0, max_batch_tokens=64)
+    wanted = [request(f"r{at}", prompt[:20], max_tokens=60) for at, prompt in enumerate(prompts(6))]
+    news = finish(engine, *wanted)
+    told = [news[one.rid, 0][-1].timing for one in wanted]
+    assert sum(timing.retractions for timing in told if timing) == engine.scheduler.preemptions > 0
 
 
 def test_a_full_reserve_never_preempts(tiny_model: Path) -> None:

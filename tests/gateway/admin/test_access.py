@@ -208,6 +208,11 @@ async def test_a_served_request_shows_engine_tokens_phases_and_cost(platform: Sl
     assert (record["model"], record["tier"], record["endpoint"]) == ("wide", "chat", "chat")
     assert record["phases_ms"].keys() >= {"auth", "limit", "route"}
     assert abs(sum(record["phases_ms"].values()) - record["total_ms"]) < 1
+    latency = record["latency"]
+    assert (latency["pool"], latency["replica_id"], latency["canary"]) == ("wide", "wide-1", False)
+    assert (latency["completion_tokens"], latency["length"], latency["attempts"]) == (5, "short", 1)
+    assert 0 < latency["ttft_ms"] <= record["total_ms"]
+    assert latency["client_stall_ms"] == 0
     (attempt,) = record["attempts"]
     assert (attempt["engine"], attempt["billed"], attempt["completion_tokens"]) == ("wide-1", True, 5)
     assert record["amount_micro"] == attempt["amount_micro"]

@@ -213,6 +213,6 @@ async def test_a_request_without_a_trace_is_told_from_its_attempts(books: Attemp
         last["error_code"],
         last["phases_ms"],
     )
-    for name in ("decision", "reason", "rule", "counters", "client_request_id", "total_ms", "recorded_at"):
+    for name in ("decision", "reason", "rule", "counters", "client_request_id", "total_ms", "recorded_at", "latency"):
         assert found[name] is None
     assert found["amount_micro"] == sum(each["amount_micro"] for each in found["attempts"] if each["billed"])
