@@ -1,18 +1,21 @@
 """Typing sessions replayed through gateway, router and two engines: what a completion between two keystrokes costs.
 
-    python -m benchmarks.keystrokes [--users 2] [--keys 60] [--files 4] [--without layout] [--sglang VENV SERVE]
-        [--plot FILE.svg] [--check]
+    python -m benchmarks.keystrokes [--users 2 8 64] [--keys 60] [--files 4] [--without layout] [--sglang VENV SERVE]
+        [--context-tokens 6144] [--kv-mib 256] [--plot FILE.svg] [--check]
 
 Users type real edits of Python files of 4,000 to 8,000 tokens (benchmarks/traces/python_edits.jsonl.xz) with a typist's
 pauses, each for `--keys` keys in each of `--files` files. Their editors ask at every pause of 75 ms for 24 tokens of
 completion; half of the users' editors close the connection of a request that the next key has overtaken, the others
 leave it. Everything is a process of its own: gateway, router, two embedded replicas with the shipped code model, which
-is shown 6,144 tokens, so that longer files need a window. Every user is a tenant.
+is shown --context-tokens, so that longer files need a window. Every user is a tenant. Several numbers of users are as
+many replays; levers are switched off with the first. Where there are more users than recorded files, several users type
+in copies of one, which share nothing.
 
 `cold` is the first key in a file, `warm` every further one at the same place, `jump` the first one at another place of
 the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger has
 them; what jumps cost stands beside it. Cancel-to-abort is from the editor's close, or its next request where that has
-superseded this one, to the engine's confirmed end, as the ledger has that.
+superseded this one, to the engine's confirmed end, as the ledger has that; beside it stands how long the engines' steps
+took in the same replay, at p99.
 
 --without replays once more beside it with one lever off, or several times: layout (prefix, suffix, middle, with the
 whole prefix first), grid (the editor sends a window that slides), affinity (round robin), supersession, reuse (of
@@ -31,6 +34,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,11 +45,23 @@ from benchmarks.keystroke_sessions.editor import Asked, Editor, Endpoint
 from benchmarks.keystroke_sessions.edits import load
 from benchmarks.keystroke_sessions.figures import EDGES, Figures, figures
 from benchmarks.keystroke_sessions.picture import draw
-from benchmarks.keystroke_sessions.sites import LEVERS, Row, sglang, slipstream
+from benchmarks.keystroke_sessions.sites import (
+    CONTEXT_TOKENS,
+    KV_BYTES,
+    LEVERS,
+    Row,
+    Watch,
+    everything_on,
+    sglang,
+    slipstream,
+)
 
 OURS = "slipstream"
 MOST_AGAIN_P50, MOST_AGAIN_P99 = 16, 300
 LEAST_COLD_TO_WARM = 20
+MOST_CANCEL_MS = 20.0
+"""Or a step."""
+WITHOUT = "without "
 
 
 class Site(Protocol):
@@ -53,6 +69,10 @@ class Site(Protocol):
 
     def endpoint(self, user: int) -> Endpoint:
         """Where a user's requests go."""
+        ...
+
+    def watched(self) -> AbstractAsyncContextManager[Watch]:
+        """What its engines do meanwhile, at the end."""
         ...
 
     async def rows(self, asked: list[Asked]) -> dict[str, Row]:
@@ -64,31 +84,35 @@ async def replay(site: Site, users: int, files: int, keys: int, seed: int) -> Fi
     """Every user types in files of their own, beginning at different moments."""
     edits = load()
     random.Random(seed).shuffle(edits)
-    if users * files > len(edits):
-        raise SystemExit(f"--users {users} x --files {files}: there are {len(edits)} recorded edits, one for each")
+    if files > len(edits):
+        raise SystemExit(f"--files {files}: there are {len(edits)} recorded edits, each of another file")
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
         editors = [Editor(f"user-{user}", site.endpoint(user), client, closes=user % 2 == 0) for user in range(users)]
 
         async def session(user: int) -> None:
             source = random.Random(f"{seed}:{user}")
             await asyncio.sleep(source.uniform(0, 2) if user else 0)
-            await editors[user].type(edits[user * files : (user + 1) * files], source, keys)
+            own = [edits[(user * files + number) % len(edits)] for number in range(files)]
+            await editors[user].type(own, source, keys)
 
-        await asyncio.gather(*(session(user) for user in range(users)))
+        async with site.watched() as watch:
+            await asyncio.gather(*(session(user) for user in range(users)))
     asked = [one for editor in editors for one in editor.asked]
     for refusal, count in Counter(one.refusal for one in asked if one.refusal).most_common(3):
         print(f"  {count} refused: {refusal}")
-    return figures(asked, await site.rows(asked))
+    return figures(asked, await site.rows(asked), watch.load)
 
 
 @contextlib.asynccontextmanager
-async def site_of(name: str, arguments: argparse.Namespace) -> AsyncIterator[Site]:
-    """name: ours, a lever of ours that is off, or SGLang."""
+async def site_of(name: str, users: int, arguments: argparse.Namespace) -> AsyncIterator[Site]:
+    """name: a lever of ours that is off, SGLang, or anything else: ours."""
     if name == "sglang":
         async with sglang(*arguments.sglang) as servers:
             yield servers
     else:
-        async with slipstream(arguments.users, name.removeprefix("without ").removeprefix(OURS)) as deployment:
+        lever = name.removeprefix(WITHOUT) if name.startswith(WITHOUT) else ""
+        setup = everything_on(arguments.context_tokens, arguments.kv_mib << 20)
+        async with slipstream(users, setup, lever) as deployment:
             yield deployment
 
 
@@ -103,6 +127,11 @@ def missed(found: Figures) -> list[str]:
     warm_ms, cold_ms = found.warm_ttft_p50_ms, found.cold_ttft_p50_ms
     if warm_ms is None or cold_ms is None or cold_ms < LEAST_COLD_TO_WARM * warm_ms:
         told.append(f"warm TTFT p50 {warm_ms} ms, not {LEAST_COLD_TO_WARM} times under cold, {cold_ms} ms")
+    if found.cancel_p99_ms is not None and found.cancel_p99_ms > max(MOST_CANCEL_MS, found.step_p99_ms or 0.0):
+        told.append(
+            f"cancel to abort p99 {found.cancel_p99_ms} ms, more than {MOST_CANCEL_MS:.0f} ms and than a step,"
+            f" {found.step_p99_ms} ms"
+        )
     return told
 
 
@@ -115,7 +144,10 @@ def show(name: str, found: Figures) -> None:
         f"  TTFT warm p50 {found.warm_ttft_p50_ms}, p99 {found.warm_ttft_p99_ms} ms; cold p50 {found.cold_ttft_p50_ms},"
         f" p99 {found.cold_ttft_p99_ms} ms\n"
         f"  {found.jumps} jumps: prefilled p50 {found.jump_again_p50} tokens, TTFT p50 {found.jump_ttft_p50_ms} ms\n"
-        f"  cancel to abort p50 {found.cancel_p50_ms}, p99 {found.cancel_p99_ms} ms of {found.cancels}"
+        f"  cancel to abort p50 {found.cancel_p50_ms}, p99 {found.cancel_p99_ms} ms of {found.cancels};"
+        f" an engine's step p99 {found.step_p99_ms} ms: p99 is {found.cancel_p99_steps} steps\n"
+        f"  {found.queued_share:.0%} waited for a place; engines busy {found.engine_busy_share}, hold {found.kv_tokens}"
+        f" tokens, evicted {found.evicted_tokens}"
     )
     labels = [*(f"<= {edge}" for edge in EDGES), f"> {EDGES[-1]}"]
     bars = ", ".join(f"{label}: {count}" for label, count in zip(labels, found.histogram, strict=True))
@@ -124,10 +156,12 @@ def show(name: str, found: Figures) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=2)
+    parser.add_argument("--users", type=int, nargs="+", default=[2], help="of each replay")
     parser.add_argument("--keys", type=int, default=60, help="of a user in a file")
     parser.add_argument("--files", type=int, default=4, help="of a user, one after the other")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--context-tokens", type=int, default=CONTEXT_TOKENS, help="that the model is shown")
+    parser.add_argument("--kv-mib", type=int, default=KV_BYTES >> 20, help="of each engine, for keys and values")
     parser.add_argument("--without", action="append", default=[], choices=LEVERS)
     parser.add_argument("--sglang", nargs=2, metavar=("VENV", "SERVE"))
     parser.add_argument("--plot", type=Path, help="draw what was prefilled again, as an SVG")
@@ -140,11 +174,13 @@ def main() -> None:
 
 async def compare(arguments: argparse.Namespace) -> None:
     """One replay after the other, each on a deployment of its own."""
-    names = [OURS, *(f"without {lever}" for lever in arguments.without), *(["sglang"] if arguments.sglang else [])]
+    first, *others = arguments.users
+    names = [OURS, *(WITHOUT + lever for lever in arguments.without), *(["sglang"] if arguments.sglang else [])]
+    replays = dict.fromkeys(names, first) | {f"{users} users": users for users in others}
     results: dict[str, Figures] = {}
-    for name in names:
-        async with site_of(name, arguments) as site:
-            results[name] = await replay(site, arguments.users, arguments.files, arguments.keys, arguments.seed)
+    for name, users in replays.items():
+        async with site_of(name, users, arguments) as site:
+            results[name] = await replay(site, users, arguments.files, arguments.keys, arguments.seed)
         show(name, results[name])
     if arguments.plot is not None:
         arguments.plot.write_text(draw(results))

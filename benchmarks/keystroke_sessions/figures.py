@@ -9,7 +9,8 @@ import msgspec
 
 from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Kind
-from benchmarks.keystroke_sessions.sites import Row
+from benchmarks.keystroke_sessions.engine_load import EngineLoad
+from benchmarks.keystroke_sessions.sites import QUEUED_S, Row
 
 WARM = (Kind.TYPED, Kind.LINE)
 """Keys whose prompt the engine has seen but for what they added. A jump is none: what stands behind the cursor comes
@@ -36,25 +37,44 @@ class Figures(msgspec.Struct, frozen=True):
     cancels: int
     cancel_p50_ms: float | None
     cancel_p99_ms: float | None
+    step_p99_ms: float | None
+    """Of the engines' steps meanwhile; a step is what an abort is allowed to wait for."""
     superseded_share: float
     """Of all requests: the gateway ended them for a newer one, or their editor did by closing the connection."""
     reused_share: float
     """Of all requests: they were answered from what another one had generated."""
+    refused_share: float
+    """Of all requests: they were answered with an error."""
+    queued_share: float
+    """Of all requests: they waited for a place, longer than `QUEUED_S`."""
+    engine_busy_share: float | None
+    """Of the engines' time."""
+    kv_tokens: int | None
+    """What the engines' memories hold together."""
+    evicted_tokens: int | None
     histogram: tuple[int, ...]
     """Keys by tokens prefilled again, by `EDGES`."""
+
+    @property
+    def cancel_p99_steps(self) -> float | None:
+        """`cancel_p99_ms` in steps."""
+        if self.cancel_p99_ms is None or not self.step_p99_ms:
+            return None
+        return round(self.cancel_p99_ms / self.step_p99_ms, 3)
 
     @property
     def last_line(self) -> dict[str, float | None]:
         """What a replay is judged by."""
         names = (
             "prefilled_again_p50", "prefilled_again_p99", "warm_ttft_p50_ms", "cold_ttft_p50_ms", "cancel_p99_ms",
-            "superseded_share",
+            "superseded_share", "warm_ttft_p99_ms", "cold_ttft_p99_ms", "cancel_p50_ms", "step_p99_ms",
+            "cancel_p99_steps", "reused_share", "refused_share", "queued_share", "engine_busy_share", "evicted_tokens",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 
-def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
-    """rows: by the editors' ids."""
+def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | None = None) -> Figures:
+    """rows: by the editors' ids. load: the engines'; None: not told."""
     again = prefilled_again(asked, rows, WARM)
     jumps = prefilled_again(asked, rows, (Kind.JUMP,))
     cancels = cancelled_s(asked, rows)
@@ -65,10 +85,12 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
     warm = [each for kind in WARM for each in ttft[kind]]
     seen = [(one, rows.get(one.id)) for one in asked]
     superseded = sum(one.closed_at is not None or (row is not None and row.superseded) for one, row in seen)
+    refused = sum(one.status not in (0, 200) for one in asked)
+    queued = sum(row is not None and row.queued_s > QUEUED_S for _, row in seen)
     reused = sum(row is not None and row.reused for _, row in seen)
     return Figures(
         requests=len(asked),
-        failed=sum(one.status not in (0, 200) for one in asked),
+        failed=refused,
         prefilled_again_p50=quantile(again, 0.5),
         prefilled_again_p99=quantile(again, 0.99),
         warm_ttft_p50_ms=_ms(quantile(warm, 0.5)),
@@ -81,8 +103,14 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row]) -> Figures:
         cancels=len(cancels),
         cancel_p50_ms=_ms(quantile(cancels, 0.5)),
         cancel_p99_ms=_ms(quantile(cancels, 0.99)),
-        superseded_share=round(superseded / max(len(asked), 1), 3),
-        reused_share=round(reused / max(len(asked), 1), 3),
+        step_p99_ms=None if load is None else load.step_p99_ms,
+        superseded_share=_share(superseded, asked),
+        reused_share=_share(reused, asked),
+        refused_share=_share(refused, asked),
+        queued_share=_share(queued, asked),
+        engine_busy_share=None if load is None else load.busy_share,
+        kv_tokens=None if load is None else load.kv_tokens,
+        evicted_tokens=None if load is None else load.evicted_tokens,
         histogram=histogram(again),
     )
 
@@ -122,6 +150,10 @@ def quantile(values: Sequence[float], part: float) -> float | None:
     """The least value that so large a part does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else None
+
+
+def _share(count: int, asked: Sequence[Asked]) -> float:
+    return round(count / max(len(asked), 1), 3)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -18,10 +18,13 @@ import msgspec
 
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_process import TOKEN, engine
+from benchmarks.keystroke_sessions import engine_load
 from benchmarks.keystroke_sessions.editor import Asked, Endpoint
+from benchmarks.keystroke_sessions.engine_load import EngineLoad
 from benchmarks.processes import free_port
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
+from engines.embedded.config import KVConfig
 from infra.local.config import LocalConfig
 from router.config import RouterConfig, SloClass
 from speculative.config import SpeculationConfig
@@ -31,6 +34,10 @@ MODEL = "slipstream-code"
 FOLDER = ROOT / "models" / MODEL
 CONTEXT_TOKENS = 6_144
 """Of 4,000 to 8,000 tokens of file: the longer ones need a window."""
+KV_BYTES = KVConfig().budget_bytes
+"""Of each engine, as `slipstream up` starts it."""
+QUEUED_S = 0.05
+"""Waiting longer than this for a place is a wait."""
 REPLICAS = 2
 CLIENT_WINDOW = (10_800, 3_600)
 """Characters that an editor without our windows sends: 3 : 1, and few enough for the context."""
@@ -56,6 +63,8 @@ class Row(msgspec.Struct, frozen=True):
     """The engine had confirmed the end: Unix time in seconds."""
     superseded: bool = False
     """The gateway has ended it for a newer one."""
+    queued_s: float = 0.0
+    """It waited for a place at an engine."""
 
     @property
     def reused(self) -> bool:
@@ -63,17 +72,37 @@ class Row(msgspec.Struct, frozen=True):
         return self.finish == "complete" and not self.prompt_tokens and not self.superseded
 
 
+class Watch:
+    """Filled in when it is over."""
+
+    def __init__(self) -> None:
+        self.load: EngineLoad | None = None
+
+
 class Slipstream:
     """Gateway, router and engines as processes of their own."""
 
-    def __init__(self, platform: Deployment, keys: Sequence[str], window: tuple[int, int] | None) -> None:
+    def __init__(
+        self, platform: Deployment, keys: Sequence[str], window: tuple[int, int] | None, engines: Sequence[str]
+    ) -> None:
+        """engines: their URLs."""
         self._platform = platform
+        self._engines = engines
         self._keys = keys
         self._window = window
 
     def endpoint(self, user: int) -> Endpoint:
         """Of a user, who is a tenant of their own."""
         return Endpoint((self._platform.url,), self._keys[user], MODEL, self._window)
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[Watch]:
+        """What the engines do meanwhile; the watch has it at the end."""
+        watch, began_s = Watch(), time.monotonic()
+        before = await engine_load.read(self._engines, TOKEN)
+        yield watch
+        after = await engine_load.read(self._engines, TOKEN)
+        watch.load = engine_load.load(before, after, time.monotonic() - began_s)
 
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
         """What the ledger has of these, by the editors' ids; requests that were closed at once may have no row.
@@ -97,11 +126,12 @@ class Slipstream:
 
 
 ROWS = """
-    SELECT client_request_id, prompt_tokens, cached_tokens, finish,
-           extract(epoch FROM closed_at)::float8 AS closed_at,
-           coalesce(trace.error_code = 'superseded', false) AS superseded
-      FROM gateway.usage_events JOIN gateway.request_traces AS trace USING (request_id)
-     WHERE client_request_id = ANY($1::text[])
+    SELECT trace.client_request_id, usage.prompt_tokens, usage.cached_tokens, usage.finish,
+           extract(epoch FROM usage.closed_at)::float8 AS closed_at,
+           coalesce(trace.error_code = 'superseded', false) AS superseded,
+           coalesce((trace.phases_ms ->> 'queue')::float8, 0) / 1000 AS queued_s
+      FROM gateway.usage_events AS usage JOIN gateway.request_traces AS trace USING (request_id)
+     WHERE trace.client_request_id = ANY($1::text[])
 """
 
 
@@ -117,6 +147,8 @@ class Setup(msgspec.Struct, frozen=True):
     """The router's."""
     client_window: tuple[int, int] | None = None
     """Characters in front of and behind the cursor that the editors send; None: the whole file."""
+    kv_bytes: int = KV_BYTES
+    """Of each engine, for keys and values."""
 
     @property
     def engine(self) -> dict[str, Any]:
@@ -124,7 +156,8 @@ class Setup(msgspec.Struct, frozen=True):
         return {
             "model": str(self.folder),
             "name": MODEL,
-            "context_tokens": CONTEXT_TOKENS,
+            "context_tokens": self.model.context_tokens,
+            "kv": {"budget_bytes": self.kv_bytes},
             "speculation": msgspec.to_builtins(self.speculation),
         }
 
@@ -140,13 +173,14 @@ class Setup(msgspec.Struct, frozen=True):
         }
 
 
-def everything_on() -> Setup:
+def everything_on(context_tokens: int = CONTEXT_TOKENS, kv_bytes: int = KV_BYTES) -> Setup:
     """Drafts as engines of the autocomplete tier have them that `up` starts."""
     return Setup(
         FOLDER,
-        Model(MODEL, Tier.AUTOCOMPLETE, "code", CONTEXT_TOKENS, tokenizer=str(FOLDER)),
+        Model(MODEL, Tier.AUTOCOMPLETE, "code", context_tokens, tokenizer=str(FOLDER)),
         SpeculationConfig(method=LocalConfig().code_speculation),
         RouterConfig().policy,
+        kv_bytes=kv_bytes,
     )
 
 
@@ -192,10 +226,9 @@ LEVERS: Mapping[str, Callable[[Setup, Path], Setup]] = {
 
 
 @contextlib.asynccontextmanager
-async def slipstream(users: int, without: str = "") -> AsyncIterator[Slipstream]:
-    """A deployment with everything on, but for one of `LEVERS`."""
+async def slipstream(users: int, setup: Setup, without: str = "") -> AsyncIterator[Slipstream]:
+    """A deployment, without one of `LEVERS`."""
     async with contextlib.AsyncExitStack() as stack:
-        setup = everything_on()
         if without:
             setup = LEVERS[without](setup, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         loop = asyncio.get_running_loop()
@@ -205,7 +238,7 @@ async def slipstream(users: int, without: str = "") -> AsyncIterator[Slipstream]
             stack.push(one)
         platform = await stack.enter_async_context(deployment(environment=setup.environment(urls), token=TOKEN))
         keys = [await platform.make_key("--organization", f"user-{number}") for number in range(users)]
-        yield Slipstream(platform, keys, setup.client_window)
+        yield Slipstream(platform, keys, setup.client_window, urls)
 
 
 def plain_layout(folder: Path) -> Path:
@@ -228,6 +261,11 @@ class SGLang:
         """Every other user begins with the other one."""
         turned = user % len(self._urls)
         return Endpoint(self._urls[turned:] + self._urls[:turned], TOKEN, MODEL, CLIENT_WINDOW)
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[Watch]:
+        """Its steps are not told."""
+        yield Watch()
 
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
         """Of the answers that ended: SGLang tells the usage of no others."""

@@ -5,22 +5,29 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from benchmarks.keystroke_sessions.editor import Asked
-from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, load, places
+from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, places
+from benchmarks.keystroke_sessions.edits import load as recorded_edits
+from benchmarks.keystroke_sessions.engine_load import EngineLoad, load, numbers
 from benchmarks.keystroke_sessions.figures import figures, quantile
 from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import CLIENT_WINDOW, LEVERS, Row, _model, everything_on
 from benchmarks.keystrokes import missed
 from engines.embedded.config import EngineConfig
+from engines.embedded.stats import Stats
 from speculative.config import SpeculationConfig
 
-EDITS = load()[::4]
+EDITS = recorded_edits()[::4]
 
 
 def edit(before: str, after: str) -> Edit:
@@ -90,12 +97,58 @@ def test_figures_are_of_the_keys_they_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("prefilled_again_p50", 17), ("prefilled_again_p99", 301), ("cold_ttft_p50_ms", 1_999.0)]
-)
+    ("name", "value"),
+    [
+        ("prefilled_again_p50", 17), ("prefilled_again_p99", 301), ("cold_ttft_p50_ms", 1_999.0),
+        ("cancel_p99_ms", 20.1),
+    ],
+)  # fmt: skip
 def test_a_goal_that_is_missed_is_told(name: str, value: float) -> None:
     good = figures([asked("cold", Kind.COLD, 4.0), asked("key", Kind.TYPED, 0.1)], {"key": row("key", 1)})
     assert missed(good) == []
     assert len(missed(msgspec.structs.replace(good, **{name: value}))) == 1
+
+
+def test_an_abort_may_wait_for_a_step_as_long_as_steps_are() -> None:
+    found = figures([asked("cold", Kind.COLD, 4.0), asked("key", Kind.TYPED, 0.1)], {"key": row("key", 1)})
+    slow = msgspec.structs.replace(found, cancel_p99_ms=150.0, step_p99_ms=200.0)
+    assert slow.cancel_p99_steps == 0.75
+    assert missed(slow) == []
+    assert len(missed(msgspec.structs.replace(slow, step_p99_ms=149.0))) == 1
+
+
+def test_what_the_engines_did_is_what_their_numbers_grew_by() -> None:
+    stats = Stats()
+    registry = CollectorRegistry(auto_describe=False)
+
+    class Engine(Collector):
+        def collect(self) -> Iterator[Metric]:
+            steps = HistogramMetricFamily("sglang:step_seconds", "", labels=["model_name"])
+            steps.add_metric(["m"], stats.step_s.buckets(), stats.step_s.total)
+            evicted = CounterMetricFamily("sglang:evicted_tokens", "", labels=["model_name"])
+            evicted.add_metric(["m"], 16 * stats.steps)
+            held = GaugeMetricFamily("sglang:max_total_num_tokens", "", labels=["model_name"])
+            held.add_metric(["m"], 1_000)
+            return iter((steps, evicted, held))
+
+    def reading() -> dict[str, float]:
+        return numbers(generate_latest(registry).decode())
+
+    registry.register(Engine())
+    stats.count_step(0.0, 2.0)  # before: of no account
+    before = reading()
+    for _ in range(99):
+        stats.count_step(0.0, 0.001)
+    found = load([before], [reading()], wall_s=1.0)
+    assert found == EngineLoad(step_p99_ms=1.2, busy_share=0.099, kv_tokens=1_000, evicted_tokens=16 * 99)
+    stats.count_step(0.0, 0.2)
+    stats.count_step(0.0, 0.2)
+    found = load([before, before], [reading(), before], wall_s=1.0)
+    assert found.step_p99_ms is not None
+    assert 200 <= found.step_p99_ms < 250
+    assert found.kv_tokens == 2_000
+    assert found.busy_share == pytest.approx(0.2495, abs=1e-3)
+    assert load([before], [before], wall_s=1.0).step_p99_ms is None
 
 
 def test_a_quantile_is_a_value_that_was_there() -> None:
@@ -147,6 +200,12 @@ def test_without_the_layout_engine_and_gateway_read_a_copy_of_the_models_folder(
 def test_engines_draft_as_those_that_up_starts() -> None:
     config = msgspec.convert(everything_on().engine, EngineConfig)
     assert config.speculation == SpeculationConfig(method="ngram")
+
+
+def test_context_and_memory_are_of_all_engines() -> None:
+    setup = everything_on(2_048, 1 << 24)
+    config = msgspec.convert(setup.engine, EngineConfig)
+    assert (config.context_tokens, setup.model.context_tokens, config.kv.budget_bytes) == (2_048, 2_048, 1 << 24)
 
 
 def test_a_switch_that_models_do_not_have_is_refused() -> None:
