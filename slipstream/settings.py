@@ -15,6 +15,7 @@ from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
 from engines.http.keys import EngineKeys
 from gateway.config import GatewayConfig
+from gateway.slo.objectives import SloConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
@@ -55,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Background work."""
     logging: LoggingConfig = LoggingConfig()
     """Logs of all processes."""
+    slo: SloConfig = SloConfig()
+    """Service level objectives: what requests are promised, and judged by."""
     models: tuple[Model, ...] = ()
     """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
     pools: tuple[Pool, ...] = ()
@@ -156,4 +159,5 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
         raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
     for pool in loaded.pools:
         pool.check_api_key()
+    loaded.slo.check()
     return loaded

@@ -17,6 +17,8 @@ from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
+from gateway.slo import tasks as slo_tasks
+from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
@@ -27,13 +29,17 @@ QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
 """Every other task is upkeep."""
 
 
-def create_app(settings: Settings, queues: Sequence[Queue], wake_delivery: Callable[[], None]) -> Celery:
+def create_app(
+    settings: Settings, queues: Sequence[Queue], wake_delivery: Callable[[], None], registry: CollectorRegistry
+) -> Celery:
     """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
 
+    registry: for what its tasks find that Prometheus shall know; only a worker of upkeep finds any.
     Raises ConfigError for settings that contradict each other.
     """
     periods_s = {
         **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
+        **slo_tasks.periods_s(settings.worker.rollup_every_s),
         **admin_tasks.PERIODS_S,
         audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
@@ -68,6 +74,12 @@ def create_app(settings: Settings, queues: Sequence[Queue], wake_delivery: Calla
     webhooks = settings.gateway.admin.webhooks
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
+    if Queue.UPKEEP in queues:
+        traces_days = settings.worker.ledger.trace_retention_days
+        slo = slo_tasks.SloUpkeep(
+            settings.database_url, settings.slo, SloMetrics(registry), trace_retention_days=traces_days
+        )
+        slo_tasks.add_tasks(app, slo)
     return app
 
 
@@ -84,14 +96,14 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     if upkeep:
         settings.observer_keys()
     delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
+    registry = CollectorRegistry()
     process = WorkerProcess(
-        create_app(settings, queues, delivery.wake),
+        create_app(settings, queues, delivery.wake, registry),
         delivery,
         ready_file(settings.data, queues),
-        at_start=(*tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
+        at_start=(*tasks.AT_START, *slo_tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
         stop_timeout_s=settings.local.stop_timeout_s,
     )
-    registry = CollectorRegistry()
     WorkerMetrics(registry).follow()
     with metrics_server(registry, settings.worker.metrics, "worker.metrics"):
         process.run([queue.value for queue in queues])

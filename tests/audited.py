@@ -16,13 +16,14 @@ from migrations.metadata import metadata
 
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",
-    "desired_states", "usage_retired_days",
+    "desired_states", "usage_retired_days", "slo_objectives",
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "usage_roll_up_runs", "usage_verifications", "engine_counts",
     "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
-    "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log",
+    "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
+    "slo_roll_up_runs",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 from celery import Celery
+from prometheus_client import CollectorRegistry
 
 from contracts.errors import ConfigError
 from gateway.audit import tasks as audit_tasks
@@ -143,6 +144,8 @@ async def test_a_database_or_a_folder_that_is_away_is_met_again(
 
 def test_a_worker_of_upkeep_notes_it_every_day(tmp_path: Path) -> None:
     settings = Settings(local=LocalConfig(data=str(tmp_path)))
-    upkeep, webhooks = (create_app(settings, (queue,), lambda: None).conf.beat_schedule for queue in Queue)
+    upkeep, webhooks = (
+        create_app(settings, (queue,), lambda: None, CollectorRegistry()).conf.beat_schedule for queue in Queue
+    )
     assert upkeep[audit_tasks.NOTE_HEAD]["schedule"] == 86_400
     assert audit_tasks.NOTE_HEAD not in webhooks

@@ -1,0 +1,53 @@
+"""Puts the settings' objectives in force: a new version in the database where they differ from the newest one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from gateway.audit.log import Actor, Change, record
+from gateway.slo.objectives import Objective
+
+LOCK_ID = 0x736C6F76
+"""Key of the advisory lock of writers, the bytes of `slov`."""
+NEWEST = """
+SELECT version, tier, length, ttft_ms, tpot_ms, itl_max_ms, target
+  FROM gateway.slo_objectives WHERE version = (SELECT max(version) FROM gateway.slo_objectives)
+ ORDER BY tier, length
+"""
+INSERT = """
+INSERT INTO gateway.slo_objectives (version, valid_from, tier, length, ttft_ms, tpot_ms, itl_max_ms, target)
+VALUES ($1, date_trunc('minute', now()) + interval '1 minute', $2, $3, $4, $5, $6, $7)
+"""
+ACTOR = Actor.system("slipstream worker")
+"""Who writes, as the audit log names it."""
+
+
+async def in_force(connection: asyncpg.Connection[Any]) -> tuple[int, tuple[Objective, ...]]:
+    """The newest version's number and objectives, by tier and length; 0 and none before there are any."""
+    rows = await connection.fetch(NEWEST)
+    objectives = [{name: row[name] for name in Objective.__struct_fields__} for row in rows]
+    return (rows[0]["version"] if rows else 0), msgspec.convert(objectives, tuple[Objective, ...])
+
+
+async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective, ...]) -> int:
+    """Make them the newest version, unless they are; returns its number. In force from the next whole minute on."""
+    wanted = tuple(sorted(objectives, key=lambda each: (each.tier.value, each.length.value)))
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
+        version, present = await in_force(connection)
+        if set(present) == set(wanted):
+            return version
+        rows = [(version + 1, *msgspec.structs.astuple(each)) for each in wanted]
+        await connection.executemany(INSERT, rows)
+        change = Change(
+            action="objectives.adopt",
+            subject_id=str(version + 1),
+            organization_id=None,
+            before={"objectives": present} if present else None,
+            after={"objectives": wanted},
+        )
+        await record(connection, ACTOR, change)
+    return version + 1

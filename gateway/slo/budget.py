@@ -1,0 +1,74 @@
+"""Error budgets and burn rates, from two counts: how many requests counted, and how many of them were good.
+
+Source: Google, The Site Reliability Workbook, chapter 5, "Alerting on SLOs", table 5-8 (pairs of windows).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+BUDGET_WINDOW = timedelta(days=28)
+"""Four whole weeks: as many weekends in each."""
+
+
+class BurnPair(msgspec.Struct, frozen=True):
+    """An alert fires while both windows burn faster than the threshold: the long one says that it matters, the short
+    one that it goes on."""
+
+    long: str
+    short: str
+    threshold: float
+
+
+WINDOWS = {
+    "5m": timedelta(minutes=5),
+    "30m": timedelta(minutes=30),
+    "1h": timedelta(hours=1),
+    "2h": timedelta(hours=2),
+    "6h": timedelta(hours=6),
+    "1d": timedelta(days=1),
+    "3d": timedelta(days=3),
+    "28d": BUDGET_WINDOW,
+}
+"""By name, the shortest first; the last is the budget's own."""
+PAIRS = (
+    BurnPair("1h", "5m", 14.4),
+    BurnPair("6h", "30m", 6.0),
+    BurnPair("1d", "2h", 3.0),
+    BurnPair("3d", "6h", 1.0),
+)
+"""The fastest first."""
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Requests of one tier and length in one window."""
+
+    counted: int
+    good: int
+
+    @property
+    def attainment(self) -> float | None:
+        """Part of them that was good; None without any."""
+        return self.good / self.counted if self.counted else None
+
+
+def burn_rate(count: Count, target: float) -> float | None:
+    """How fast the budget is used: 1 spends exactly all of it over the budget's window. None without requests."""
+    if not count.counted:
+        return None
+    return (count.counted - count.good) / count.counted / (1 - target)
+
+
+def budget_left(count: Count, target: float) -> float | None:
+    """Part of the window's budget that is left, by the requests there were: 1 untouched, 0 spent, below 0 overspent.
+    None without requests."""
+    rate = burn_rate(count, target)
+    return None if rate is None else 1 - rate
+
+
+def burning(pair: BurnPair, rates: dict[str, float | None]) -> bool:
+    """Whether both windows burn faster than the threshold. rates: by window's name."""
+    found = (rates[pair.long], rates[pair.short])
+    return all(rate is not None and rate > pair.threshold for rate in found)

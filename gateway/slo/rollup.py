@@ -1,0 +1,126 @@
+"""What each minute kept of what was promised, recomputed from the traces. Called by the worker's scheduled task.
+
+Whole minutes are replaced, never added to, so running it twice, late, or from two workers at once changes nothing. A
+minute is that in which requests arrived; a long answer reaches its minute when it is over, and every minute that has
+news since the last run is redone. Minutes whose traces may already be forgotten are left as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+
+from sqlalchemy import (
+    ARRAY,
+    DateTime,
+    Integer,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    delete,
+    func,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.expression import literal_column
+
+from gateway.db.tables import request_traces
+from gateway.metering.journal.request_id import first_at
+from gateway.metering.ledger.worker_connection import Connection, connect, run
+from gateway.slo.judged import DATED, MINUTE, VERSION, counts, judged
+from gateway.slo.tables import COUNTS, slo_minutes, slo_objectives, slo_roll_up_runs
+
+LOCK_ID = 0x736C6F72
+"""Key of the advisory lock, the bytes of `slor`."""
+OVERLAP_S = 120
+"""A row's recorded_at is when its transaction began; gateways give up on one after a few seconds (serving/trace.py)."""
+MARGIN = timedelta(hours=1)
+"""Between what retention forgets now and the oldest minute that is redone: request ids go by gateways' clocks."""
+
+_T, _RUN = request_traces.c, slo_roll_up_runs.c
+_MINUTES = bindparam("minutes", type_=ARRAY(DateTime(timezone=True)))
+_LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
+TOUCHED = (
+    select(MINUTE)
+    .distinct()
+    .where(
+        DATED,
+        _T.recorded_at >= _LAST_RUN.scalar_subquery() - literal_column(f"interval '{OVERLAP_S} seconds'"),
+        _T.request_id >= bindparam("oldest", type_=Text),
+    )
+    .order_by(MINUTE)
+)
+VERSIONS = select(slo_objectives.c.valid_from, slo_objectives.c.version).distinct().order_by(slo_objectives.c.version)
+GROUP = tuple(column.name for column in slo_minutes.primary_key)
+_JUDGED = judged(
+    VERSION,
+    and_(_T.request_id >= bindparam("first", type_=Text), _T.request_id < bindparam("past", type_=Text)),
+    any_(_MINUTES) == MINUTE,
+)
+CLEAR = delete(slo_minutes).where(slo_minutes.c.minute == any_(_MINUTES))
+FILL = insert(slo_minutes).from_select(
+    [*GROUP, "version", *COUNTS],
+    select(
+        *(_JUDGED.c[name] for name in GROUP),
+        VERSION,
+        *(value for _, value in sorted(counts(_JUDGED).items(), key=lambda item: COUNTS.index(item[0]))),
+    ).group_by(*(_JUDGED.c[name] for name in GROUP)),
+)
+FORGET = delete(slo_minutes).where(
+    slo_minutes.c.minute < func.now() - func.make_interval(0, 0, 0, bindparam("days", type_=Integer))
+)
+OLD_RUNS = delete(slo_roll_up_runs).where(_RUN.started_at < func.now() - literal_column("interval '7 days'"))
+
+
+def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int | None = None) -> int:
+    """Bring `gateway.slo_minutes` up to date; returns the number of minutes redone.
+
+    trace_retention_days: how long traces are certain to be there. retention_days: of the minutes, which are forgotten
+    behind it; None: not now. Before there are objectives nothing is done. Raises psycopg.Error when the database is
+    away; nothing is written then, and the next run makes up for it.
+    """
+    began_s = time.monotonic()
+    with connect(database_url) as connection:
+        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        versions = [(since.astimezone(UTC), version) for since, version in run(connection, VERSIONS)]
+        if not versions:
+            return 0
+        oldest = datetime.now(UTC) - timedelta(days=trace_retention_days) + MARGIN
+        whole = oldest.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        touched = [each.astimezone(UTC) for (each,) in run(connection, TOUCHED, {"oldest": _first(whole)})]
+        for (_, version), found in groupby(
+            touched, lambda minute: (minute.replace(minute=0), version_at(versions, minute))
+        ):
+            _redo(connection, version, list(found))
+        connection.execute(
+            "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
+            (time.monotonic() - began_s, len(touched)),
+        )
+        run(connection, OLD_RUNS)
+        if retention_days is not None:
+            run(connection, FORGET, {"days": retention_days})
+        return len(touched)
+
+
+def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> int:
+    """Which objectives were in force; before the first ones: the first. versions: since when, and number, in order."""
+    in_force = versions[0][1]
+    for since, version in versions:
+        if since <= minute:
+            in_force = version
+    return in_force
+
+
+def _redo(connection: Connection, version: int, minutes: list[datetime]) -> None:
+    run(connection, CLEAR, {"minutes": minutes})
+    past = minutes[-1] + timedelta(minutes=1)
+    given = {"version": version, "minutes": minutes, "first": _first(minutes[0]), "past": _first(past)}
+    run(connection, FILL, given)
+
+
+def _first(minute: datetime) -> str:
+    return first_at(minute.timestamp())

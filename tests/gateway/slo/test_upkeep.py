@@ -1,0 +1,112 @@
+"""The worker's task from settings to Prometheus, and windows against a sum over single minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
+from gateway.db.rows import fetch
+from gateway.metering.journal.request_id import mint
+from gateway.slo.budget import WINDOWS, Count
+from gateway.slo.metrics import SloMetrics
+from gateway.slo.objectives import Objective, SloConfig
+from gateway.slo.standing import counts_of, end_of, window_counts
+from gateway.slo.tasks import SloUpkeep
+from tests.gateway.slo.trace_rows import Trace, write
+
+CHAT = Objective(Tier.CHAT, LengthClass.SHORT, 400.0, target=0.9)
+CODE = Objective(Tier.AUTOCOMPLETE, LengthClass.SHORT, 200.0)
+MINUTE = """
+INSERT INTO gateway.slo_minutes
+SELECT $1, gen_random_uuid(), gen_random_uuid(), 'chat', 'short', '', '', false, 1, $2, $2, 0, 0, 0, 0, 0, $3, 0, 0, 0,
+       0, 0, 0, 0
+"""
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+def served(ttft_ms: float) -> Trace:
+    return Trace(
+        request_id=mint(),
+        organization_id=UUID(int=1),
+        project_id=UUID(int=2),
+        tier="chat",
+        model="small",
+        pool="one",
+        canary=False,
+        prompt_tokens=100,
+        cached_tokens=0,
+        completion_tokens=10,
+        status=200,
+        total_ms=900.0,
+        ttft_ms=ttft_ms,
+    )
+
+
+async def test_settings_come_into_force_and_prometheus_is_told(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    registry = CollectorRegistry()
+
+    def told(name: str, tier: str = "chat", **labels: str) -> float | None:
+        return registry.get_sample_value(f"slipstream_slo_{name}", {"tier": tier, "length": "short", **labels})
+
+    upkeep = SloUpkeep(fresh_postgres_url, SloConfig((CHAT, CODE)), SloMetrics(registry), trace_retention_days=30)
+    await asyncio.to_thread(upkeep.run)
+    assert (told("target"), told("burn_rate", window="5m")) == (0.9, 0.0)
+    assert math.isnan(told("attainment") or 0)
+    await write(connection, [served(100), served(400), served(401), served(5_000)])
+    assert await asyncio.to_thread(upkeep.run) >= 1
+    assert told("attainment") == 0.5
+    assert told("burn_rate", window="5m") == told("burn_rate", window="28d") == pytest.approx(5)
+    assert told("budget_left") == pytest.approx(-4)
+    assert math.isnan(told("budget_left", tier="autocomplete") or 0)
+    later = SloUpkeep(fresh_postgres_url, SloConfig((CHAT,)), SloMetrics(CollectorRegistry()), trace_retention_days=30)
+    await asyncio.to_thread(later.run)
+    await asyncio.to_thread(upkeep.run)
+    assert await connection.fetchval("SELECT max(version) FROM gateway.slo_objectives") == 2, "no taking turns"
+
+
+def test_an_objective_that_is_gone_is_told_no_more() -> None:
+    from gateway.slo.standing import standings
+
+    registry = CollectorRegistry()
+    metrics, now = SloMetrics(registry), datetime.now(UTC)
+    metrics.tell(standings((CHAT, CODE), {}), now)
+    metrics.tell(standings((CHAT,), {}), now)
+    found = [sample for family in registry.collect() for sample in family.samples if "tier" in sample.labels]
+    assert len(found) == 3 + len(WINDOWS)
+    assert {sample.labels["tier"] for sample in found} == {"chat"}
+
+
+async def test_windows_equal_a_sum_over_minutes(connection: asyncpg.Connection[Any]) -> None:
+    choose, end = random.Random(1), end_of(datetime.now(UTC))
+    edges = [end - window + timedelta(minutes=off) for window in WINDOWS.values() for off in (-1, 0, 1)]
+    anywhere = [end - timedelta(minutes=choose.randrange(30 * 24 * 60)) for _ in range(200)]
+    minutes = []
+    for minute in (*edges, *anywhere, end, end - timedelta(minutes=1)):
+        counted = choose.randrange(50)
+        minutes.append((minute, counted, choose.randrange(counted + 1)))
+    await connection.executemany(MINUTE, minutes)
+    found = counts_of(await fetch(connection, window_counts().params(end=end)))
+    assert set(found) == {(Tier.CHAT, LengthClass.SHORT)}
+    for name, window in WINDOWS.items():
+        within = [each for each in minutes if end - window <= each[0] < end]
+        expected = Count(sum(each[1] for each in within), sum(each[2] for each in within))
+        assert found[Tier.CHAT, LengthClass.SHORT][name] == expected, name
