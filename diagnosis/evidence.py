@@ -1,0 +1,156 @@
+"""What was measured, in the window that is judged and in one before it. How it was read is not known here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from contracts.generation import Tier
+from diagnosis.measure import Measure
+
+TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
+"""A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
+
+
+class Length(StrEnum):
+    """Classes of prompts. An objective for all lengths would hide the long ones, or let them ruin the short ones'."""
+
+    SHORT = "short"
+    MEDIUM = "medium"
+    LONG = "long"
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """A distribution. n: requests it was measured of."""
+
+    n: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @property
+    def tail(self) -> str | None:
+        """The name of the highest quantile that n supports; None: none."""
+        return next((name for least, name in TAILS if self.n >= least), None)
+
+    def value(self, statistic: str) -> float:
+        """statistic: `p50` or a tail's name."""
+        return float(getattr(self, statistic))
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that were answered and have the labels in common that are not None."""
+
+    requests: int
+    tier: Tier | None = None
+    length: Length | None = None
+    pool: str | None = None
+    replica_id: str | None = None
+    organization_id: str | None = None
+    measures: dict[Measure, Quantiles] = {}
+    prompt_tokens: int = 0
+    """Sums, of requests whose engine told what it had cached."""
+    cached_tokens: int = 0
+    retractions_known: int = 0
+    """Requests whose engine tells retractions."""
+    retracted: int = 0
+    """Of them, requests that were begun again."""
+
+    @property
+    def label(self) -> str:
+        """For a sentence: `chat, short`."""
+        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization_id)
+        return ", ".join(str(part) for part in parts if part is not None) or "all requests"
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompt tokens; None where nothing is known."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What engines had cached of one organization's prompts in one of `PARTS` equal parts of the window."""
+
+    organization_id: str
+    number: int
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+PARTS = 3
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Requests that a limit refused. rule: as the client was told, e.g. `requests_per_minute of the key`."""
+
+    code: str
+    rule: str
+    count: int
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Requests that ended with a 5xx, by error code."""
+
+    code: str
+    count: int
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two moments."""
+
+    began: datetime
+    ended: datetime
+    requests: int
+    """All, whatever became of them."""
+    retried: int = 0
+    """Requests that needed another engine."""
+    dispersion: float | None = None
+    """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
+    refusals: tuple[Refusal, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    tiers: tuple[Slice, ...] = ()
+    classes: tuple[Slice, ...] = ()
+    """By tier and length."""
+    replicas: tuple[Slice, ...] = ()
+    """By tier, pool and replica."""
+    tenants: tuple[Slice, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / (self.ended - self.began).total_seconds()
+
+
+class AuditFinding(msgspec.Struct, frozen=True):
+    """What `slipstream audit-stream` found between a client and the gateway. delay_ms: typical, of an event."""
+
+    code: str
+    evidence: str
+    fix: str
+    holds_back: bool
+    """It delays events; else it costs something else."""
+    delay_ms: float = 0.0
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is judged. before: a window in which things were as they should be, where there is one."""
+
+    now: Window
+    before: Window | None = None
+    audit: tuple[AuditFinding, ...] | None = None
+    """None: the path to the client was not audited."""
+
+
+def same(slices: Iterable[Slice], wanted: Slice) -> Slice | None:
+    """The slice with the same labels."""
+    return next((each for each in slices if _labels(each) == _labels(wanted)), None)
+
+
+def _labels(one: Slice) -> tuple[object, ...]:
+    return one.tier, one.length, one.pool, one.replica_id, one.organization_id

@@ -1,0 +1,103 @@
+"""What can be changed, each in the words that are told. Rules name these and never invent others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Fix(StrEnum):
+    """A change. Whether it helps depends on the phase: that is a rule's to say."""
+
+    ADMISSION_CONTROL = "admission_control"
+    MORE_REPLICAS = "more_replicas"
+    SMALLER_BATCH = "smaller_batch"
+    BIGGER_BATCH = "bigger_batch"
+    CHUNKED_PREFILL = "chunked_prefill"
+    PREFIX_CACHING = "prefix_caching"
+    CACHE_AWARE_ROUTING = "cache_aware_routing"
+    STABLE_PREFIX = "stable_prefix"
+    PROMPT_BUDGET = "prompt_budget"
+    FASTER_ATTENTION = "faster_attention"
+    CHECK_PLACEMENT = "check_placement"
+    SPECULATIVE_DECODING = "speculative_decoding"
+    KV_QUANTIZATION = "kv_quantization"
+    WEIGHT_QUANTIZATION = "weight_quantization"
+    CASCADE = "cascade"
+    MORE_KV_MEMORY = "more_kv_memory"
+    DRAIN_REPLICA = "drain_replica"
+    REPAIR_ENGINE = "repair_engine"
+    REPAIR_ENGINE_LINK = "repair_engine_link"
+    REPAIR_COUNTERS = "repair_counters"
+    REPAIR_ROUTER = "repair_router"
+    REPAIR_KEY_LOOKUP = "repair_key_lookup"
+    REPAIR_JOURNAL = "repair_journal"
+    RAISE_LIMIT = "raise_limit"
+    PACE_REQUESTS = "pace_requests"
+    READ_FASTER = "read_faster"
+    REPAIR_PATH = "repair_path"
+    WARM_UP = "warm_up"
+    LESS_BEFORE_TEXT = "less_before_text"
+
+    @property
+    def told(self) -> str:
+        """A sentence."""
+        return _TOLD[self]
+
+
+_TOLD = {
+    Fix.ADMISSION_CONTROL: (
+        "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, queue deadlines, "
+        "limits and tiers of tenants)."
+    ),
+    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` says how many this traffic needs.",
+    Fix.SMALLER_BATCH: (
+        "Lower the engine's largest batch (SGLang: --max-running-requests) until running requests fit, and operate one "
+        "notch below the knee of TTFT."
+    ),
+    Fix.BIGGER_BATCH: "Raise the engine's largest batch.",
+    Fix.CHUNKED_PREFILL: (
+        "Prefill in chunks that interleave with decoding, or smaller ones (SGLang: --chunked-prefill-size; embedded: "
+        "engine.scheduler)."
+    ),
+    Fix.PREFIX_CACHING: "Keep the KV of prefixes that requests share (system prompts, tools, earlier turns).",
+    Fix.CACHE_AWARE_ROUTING: 'Route by prefix (router.policy = "prefix"), so that requests meet their cache again.',
+    Fix.STABLE_PREFIX: (
+        "Put what changes behind what stays: no date, id or user name in the system prompt's beginning, tools and "
+        "messages always in the same order."
+    ),
+    Fix.PROMPT_BUDGET: "Bound prompts: fewer or shorter retrieved passages, older turns summarized, an input cap.",
+    Fix.FASTER_ATTENTION: "Use FlashAttention or FlashInfer kernels, and FP8 activations where quality allows.",
+    Fix.CHECK_PLACEMENT: (
+        "Check the engine's placement: tensor parallelism within one NVLink node, one dtype throughout, clocks not "
+        "throttled."
+    ),
+    Fix.SPECULATIVE_DECODING: "Decode with drafts that the model verifies (EAGLE-3, n-grams).",
+    Fix.KV_QUANTIZATION: "Keep the KV cache in FP8 or INT8, after an evaluation of quality.",
+    Fix.WEIGHT_QUANTIZATION: "Quantize the weights.",
+    Fix.CASCADE: "Send easy requests to a smaller model.",
+    Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that what runs fits.",
+    Fix.DRAIN_REPLICA: "Drain that replica (`slipstream router drain`), look at its machine, and bring it back.",
+    Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
+    Fix.REPAIR_ENGINE_LINK: "Look at the way to the engine: its network, its HTTP front end's CPU, its tokenizer.",
+    Fix.REPAIR_COUNTERS: (
+        "Look at Valkey (latency from the gateway's host, CPU, swapping, slow commands) and at the disk of the "
+        "journal: a reservation is one round trip and one record."
+    ),
+    Fix.REPAIR_ROUTER: "Look at the router: its CPU, its distance to the gateway, `slipstream router status`.",
+    Fix.REPAIR_KEY_LOOKUP: "Look at PostgreSQL, where keys are read, and at how slowly clients send their bodies.",
+    Fix.REPAIR_JOURNAL: "Look at the journal's disk (its fsync) and at Valkey, where requests are settled.",
+    Fix.RAISE_LIMIT: "Raise that limit, if the tenant is meant to send so much.",
+    Fix.PACE_REQUESTS: "Pace the client: honour Retry-After and X-RateLimit headers instead of asking again at once.",
+    Fix.READ_FASTER: (
+        "Have the client read as tokens come: no work between two reads, no small receive buffer; look at its network."
+    ),
+    Fix.REPAIR_PATH: "Repair what lies between: see the audit's own words.",
+    Fix.WARM_UP: (
+        "Nothing, but waiting; next time roll replicas one by one, and let each answer its tenants' prefixes before it "
+        "takes traffic."
+    ),
+    Fix.LESS_BEFORE_TEXT: (
+        "See what the model generates that is not text: reasoning, tool calls, a grammar that is compiled anew for "
+        "every request."
+    ),
+}

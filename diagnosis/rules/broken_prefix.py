@@ -1,0 +1,43 @@
+"""One organization's prompts have stopped sharing their beginning: something that changes stands in front.
+
+The prefix-stability contract: one dynamic token takes the share from 80 % to 10 %. Others' caches are as good as ever,
+and waiting does not mend it.
+"""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.objectives import Objectives
+from diagnosis.rules.cached_shares import harm, shares
+
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.MORE_KV_MEMORY, "what is kept is not asked for again"),
+    WouldNotHelp(Fix.CACHE_AWARE_ROUTING, "there is no replica that has this prefix"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
+    WouldNotHelp(Fix.WARM_UP, "a cache does not fill with prefixes that come once"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By each organization's cached share, beside its own before and the others'."""
+    known = shares(evidence)
+    if not known:
+        return NotEnough(Cause.BROKEN_PREFIX, "no organization has enough requests in both windows")
+    broken = [each for each in known if each.fell and not each.recovers]
+    whole = [each for each in known if not each.fell]
+    if not broken or (len(known) > 1 and not whole):
+        return Clear(Cause.BROKEN_PREFIX)
+    cost = harm(evidence, objectives)
+    others = (f"Of {len(known)} organizations {len(whole)} kept theirs.",) if len(known) > 1 else ()
+    return Finding(
+        cause=Cause.BROKEN_PREFIX,
+        phase=Phase.PREFILL,
+        evidence=(broken[0].told, *others, *((cost.told,) if cost is not None else ())),
+        fixes=(Fix.STABLE_PREFIX,),
+        would_not_help=WOULD_NOT_HELP,
+        questions=("Which block of the prompt is the first that differs? `slipstream prefixes` names it.",),
+        score=0.0 if cost is None else cost.score,
+    )

@@ -1,0 +1,39 @@
+"""Engines fail: requests end with their error, or need a second engine. What is restarted is not merely slow.
+
+The anatomy's tree, branch "both": "check OOM-recovery logs first".
+"""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.objectives import Objectives
+
+CODES = ("engine_failed", "engine_timeout", "no_engine_available")
+SHARE, FEWEST = 0.02, 5
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "an engine that fails is not a slow one"),
+    WouldNotHelp(Fix.BIGGER_BATCH, "more load makes an engine that runs out of memory fail more often"),
+    WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused by a limit"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By error codes and second attempts."""
+    now = evidence.now
+    failures = [failure for failure in now.failures if failure.code in CODES]
+    count = sum(failure.count for failure in failures)
+    if count + now.retried < FEWEST or count + now.retried < SHARE * now.requests:
+        return Clear(Cause.ENGINE_FAILURES)
+    codes = ", ".join(f"{failure.count:,} {failure.code}" for failure in failures) or "none"
+    return Finding(
+        cause=Cause.ENGINE_FAILURES,
+        phase=Phase.ENGINE,
+        evidence=(
+            f"Of {now.requests:,} requests {count:,} ended with an engine's failure ({codes}), and {now.retried:,} "
+            "needed another engine.",
+        ),
+        fixes=(Fix.REPAIR_ENGINE,),
+        would_not_help=WOULD_NOT_HELP,
+    )

@@ -1,0 +1,36 @@
+"""Limits refuse requests. Whoever asks again until it passes feels that as latency; no engine has a part in it."""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.objectives import Objectives
+
+SHARE, FEWEST = 0.05, 5
+MONEY = ("insufficient_quota", "request_exceeds_limit")
+"""Waiting does not help against these."""
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.MORE_REPLICAS, "the requests never reached an engine"),
+    WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, at work"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "the requests never reached an engine"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "the requests never reached an engine"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the share of requests that limits refused, and by which rule most."""
+    now = evidence.now
+    count = sum(refusal.count for refusal in now.refusals)
+    if count < FEWEST or count < SHARE * now.requests:
+        return Clear(Cause.LIMITS)
+    by_count = sorted(now.refusals, key=lambda each: each.count, reverse=True)
+    rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
+    waits = by_count[0].code not in MONEY
+    return Finding(
+        cause=Cause.LIMITS,
+        phase=Phase.LIMIT,
+        evidence=(f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",),
+        fixes=(Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,),
+        would_not_help=WOULD_NOT_HELP,
+    )

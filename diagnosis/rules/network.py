@@ -1,0 +1,36 @@
+"""Something between the gateway and the client holds events back; the gateway cannot see it, for it reads fast.
+
+The program: "often neglected, easy to find 100 ms here"; the anatomy: a buffering proxy can quietly become 200 ms. Only
+an audit of the path (`slipstream audit-stream`) tells, so without one nothing is said.
+"""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.objectives import Objectives
+
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.MORE_REPLICAS, "the gateway had sent the tokens"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "tokens that are held back may as well come slowly"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "the gateway had sent the tokens"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the gateway had sent the tokens"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By what an audit found that delays events."""
+    if evidence.audit is None:
+        return NotEnough(Cause.NETWORK, "the path to the client was not audited (--url URL)")
+    holding = [each for each in evidence.audit if each.holds_back]
+    if not holding:
+        return Clear(Cause.NETWORK)
+    return Finding(
+        cause=Cause.NETWORK,
+        phase=Phase.NETWORK,
+        evidence=tuple(text for each in holding for text in (f"{each.code}: {each.evidence}", each.fix)),
+        fixes=(Fix.REPAIR_PATH,),
+        would_not_help=WOULD_NOT_HELP,
+        score=max(each.delay_ms for each in holding) / objectives.of(None, None).ttft_ms,
+    )

@@ -1,0 +1,41 @@
+"""Phases that should take next to nothing: what all rules about them have in common."""
+
+from __future__ import annotations
+
+import msgspec
+
+from diagnosis.comparison import OURS, Number, dominating, grown, measured
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objectives
+
+
+class GatewayPhase(msgspec.Struct, frozen=True):
+    """A rule that looks at one measure alone."""
+
+    cause: Cause
+    phase: Phase
+    measure: Measure
+    fixes: tuple[Fix, ...]
+    would_not_help: tuple[WouldNotHelp, ...]
+    questions: tuple[str, ...] = ()
+
+    def judge(self, evidence: Evidence, objectives: Objectives) -> Verdict:
+        """Whether it grew, or takes most of a TTFT that is missed."""
+        slow = grown(evidence, self.measure, objectives, Number.TTFT, OURS)
+        slow = slow or dominating(evidence, self.measure, objectives)
+        if slow is None:
+            enough = measured(evidence, self.measure)
+            return Clear(self.cause) if enough else NotEnough(self.cause, f"no phase `{self.phase}` was measured")
+        return Finding(
+            cause=self.cause,
+            phase=self.phase,
+            evidence=(slow.told,),
+            fixes=self.fixes,
+            would_not_help=self.would_not_help,
+            questions=self.questions,
+            new=slow.before is not None,
+            score=slow.score,
+        )

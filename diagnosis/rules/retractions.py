@@ -1,0 +1,48 @@
+"""The engine takes running requests' memory back and begins them again. Looked at before anything else.
+
+The anatomy's tree, branch "both": "if the server is silently restarting requests, every metric is corrupt. Fix this
+before doing anything else." Waits, prefills and gaps of such a window are those of requests that were computed twice.
+"""
+
+from __future__ import annotations
+
+from diagnosis.comparison import LEAST
+from diagnosis.evidence import Evidence, Slice
+from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.objectives import Objectives
+
+SHARE, FEWEST = 0.01, 3
+"""One request in a hundred begun again is already the p99 of everything."""
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.BIGGER_BATCH, "more running requests are what the memory does not suffice for"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "it orders the compute; what is missing is memory"),
+    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is then thrown away"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By how many requests were begun again."""
+    known = sum(each.retractions_known for each in evidence.now.tiers)
+    retracted = sum(each.retracted for each in evidence.now.tiers)
+    if retracted >= FEWEST and retracted >= SHARE * known:
+        return Finding(
+            cause=Cause.RETRACTIONS,
+            phase=Phase.ENGINE,
+            evidence=(
+                f"Of {known:,} requests whose engine tells it, {retracted:,} ({retracted / known:.0%}) were begun "
+                "again because KV memory ran out.",
+                *_where(evidence.now.replicas),
+            ),
+            fixes=(Fix.SMALLER_BATCH, Fix.MORE_KV_MEMORY, Fix.KV_QUANTIZATION, Fix.MORE_REPLICAS),
+            would_not_help=WOULD_NOT_HELP,
+        )
+    if known < LEAST:
+        return NotEnough(Cause.RETRACTIONS, f"{known} requests' engines told whether they were begun again")
+    return Clear(Cause.RETRACTIONS)
+
+
+def _where(replicas: tuple[Slice, ...]) -> tuple[str, ...]:
+    most = max(replicas, key=lambda each: each.retracted, default=None)
+    return () if most is None or not most.retracted else (f"Most on {most.label}: {most.retracted:,}.",)

@@ -1,0 +1,35 @@
+"""The engine has begun to answer, and text comes late: what it generates first is not text."""
+
+from __future__ import annotations
+
+from diagnosis.comparison import Number, dominating, grown, measured
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objectives
+
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.PREFIX_CACHING, "prefill was over when the engine began to answer"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "prefill was over when the engine began to answer"),
+    WouldNotHelp(Fix.ADMISSION_CONTROL, "the request was not waiting"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `first_token`."""
+    slow = grown(evidence, Measure.FIRST_TOKEN, objectives, Number.TTFT)
+    slow = slow or dominating(evidence, Measure.FIRST_TOKEN, objectives)
+    if slow is None:
+        if measured(evidence, Measure.FIRST_TOKEN):
+            return Clear(Cause.SLOW_FIRST_TOKEN)
+        return NotEnough(Cause.SLOW_FIRST_TOKEN, "no first tokens were measured")
+    return Finding(
+        cause=Cause.SLOW_FIRST_TOKEN,
+        phase=Phase.FIRST_TOKEN,
+        evidence=(slow.told,),
+        fixes=(Fix.LESS_BEFORE_TEXT,),
+        would_not_help=WOULD_NOT_HELP,
+        new=slow.before is not None,
+        score=slow.score,
+    )

@@ -1,0 +1,29 @@
+"""Taking the reservation is slow: Valkey, or the journal's disk. A round trip of each stands before every request."""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objectives
+from diagnosis.rules.of_the_gateway import GatewayPhase
+
+RULE = GatewayPhase(
+    Cause.SLOW_LIMITER,
+    Phase.LIMIT,
+    Measure.LIMIT,
+    (Fix.REPAIR_COUNTERS,),
+    (
+        WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, and it is what is slow"),
+        WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is asked for as slowly"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+    ),
+    ("Valkey or the disk? `slipstream_limiter_seconds` is the round trip to Valkey alone.",),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `limit`."""
+    return RULE.judge(evidence, objectives)

@@ -1,0 +1,28 @@
+"""Asking the router is slow: the time that it does not say the request was queued for."""
+
+from __future__ import annotations
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Phase, Verdict, WouldNotHelp
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objectives
+from diagnosis.rules.of_the_gateway import GatewayPhase
+
+RULE = GatewayPhase(
+    Cause.SLOW_ROUTER,
+    Phase.ROUTE,
+    Measure.ROUTE,
+    (Fix.REPAIR_ROUTER,),
+    (
+        WouldNotHelp(Fix.MORE_REPLICAS, "the router does not queue these requests: it answers late"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "they were admitted; the answer is what takes long"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "no engine has heard of the request yet"),
+    ),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `route`."""
+    return RULE.judge(evidence, objectives)

@@ -1,0 +1,164 @@
+"""Evidence from raw rows by the plainest arithmetic: PostgreSQL's is held against it, and rules are tested with it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import datetime
+from statistics import mean, pvariance
+from typing import Any
+
+import msgspec
+
+from contracts.generation import Tier
+from diagnosis.evidence import PARTS, Failure, Length, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.measure import Measure
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `gateway.request_traces`, as far as diagnosis reads it. at: the request's arrival."""
+
+    at: datetime
+    organization_id: str = "acme"
+    tier: Tier = Tier.CHAT
+    status: int = 200
+    error_code: str | None = None
+    rule: str | None = None
+    """`counter of the level`."""
+    phases_ms: dict[str, float] = {}
+    pool: str | None = "pool"
+    replica_id: str | None = "replica-0"
+    attempts: int | None = 1
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    itl_max_ms: float | None = None
+    client_stall_ms: float | None = None
+    engine_queue_ms: float | None = None
+    engine_prefill_ms: float | None = None
+    retractions: int | None = None
+
+
+def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
+    """Everything about the rows that arrived in it."""
+    all_rows = [row for row in rows if began <= row.at < ended]
+    answered = [row for row in all_rows if row.status == 200]
+    refused = Counter((row.error_code or "", row.rule or "") for row in all_rows if row.rule is not None)
+    failed = Counter(row.error_code or "" for row in all_rows if row.status >= 500)
+    seconds = Counter(int((row.at - began).total_seconds()) for row in all_rows)
+    counts = [seconds[second] for second in range(int((ended - began).total_seconds()))]
+    return Window(
+        began=began,
+        ended=ended,
+        requests=len(all_rows),
+        retried=sum((row.attempts or 0) > 1 for row in all_rows),
+        dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
+        refusals=tuple(Refusal(code, rule, count) for (code, rule), count in refused.items()),
+        failures=tuple(Failure(code, count) for code, count in failed.items()),
+        tiers=_slices(answered, lambda row: (row.tier,), ("tier",)),
+        classes=_slices(
+            [row for row in answered if row.prompt_tokens is not None],
+            lambda row: (row.tier, length_of(row.prompt_tokens or 0)),
+            ("tier", "length"),
+        ),
+        replicas=_slices(
+            [row for row in answered if row.replica_id is not None],
+            lambda row: (row.tier, row.pool, row.replica_id),
+            ("tier", "pool", "replica_id"),
+        ),
+        tenants=_slices(answered, lambda row: (row.organization_id,), ("organization_id",)),
+        parts=_parts(answered, began, ended),
+    )
+
+
+def length_of(prompt_tokens: int) -> Length:
+    """The class of a prompt."""
+    return Length.SHORT if prompt_tokens < 4_096 else Length.MEDIUM if prompt_tokens < 16_384 else Length.LONG
+
+
+def measures_of(row: Row) -> dict[Measure, float | None]:
+    """A row's values."""
+    phases = row.phases_ms
+    engine, waited, prefill = phases.get("engine"), row.engine_queue_ms, row.engine_prefill_ms
+    split = waited is not None and prefill is not None
+    return {
+        Measure.TTFT: row.ttft_ms,
+        Measure.TPOT: row.tpot_ms,
+        Measure.LONGEST_GAP: row.itl_max_ms,
+        Measure.AUTH: phases.get("auth"),
+        Measure.LIMIT: phases.get("limit"),
+        Measure.ROUTE: phases.get("route"),
+        Measure.WAIT: None if "queue" not in phases else phases["queue"] + (waited or 0.0),
+        Measure.PREFILL: prefill,
+        Measure.ENGINE_UNSPLIT: None if split else engine,
+        Measure.ENGINE_LINK: max(engine - waited - prefill, 0.0)
+        if engine is not None and waited is not None and prefill is not None
+        else None,
+        Measure.FIRST_TOKEN: phases.get("first_token"),
+        Measure.STREAM: phases.get("stream"),
+        Measure.CLIENT_STALL: row.client_stall_ms,
+        Measure.PROMPT_TOKENS: row.prompt_tokens,
+        Measure.CACHED_TOKENS: row.cached_tokens,
+        Measure.COMPLETION_TOKENS: row.completion_tokens,
+    }
+
+
+def quantiles_of(values: list[float]) -> Quantiles:
+    """Interpolated between neighbours, as `percentile_cont` does."""
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+    return Quantiles(len(ordered), at(0.5), at(0.9), at(0.95), at(0.99))
+
+
+def _slices(rows: list[Row], key: Callable[[Row], tuple[Hashable, ...]], names: tuple[str, ...]) -> tuple[Slice, ...]:
+    grouped: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[key(row)].append(row)
+    return tuple(
+        _slice(members, **dict(zip(names, labels, strict=True)))
+        for labels, members in sorted(grouped.items(), key=lambda each: str(each[0]))
+    )
+
+
+def _slice(rows: list[Row], **labels: Any) -> Slice:
+    values: dict[Measure, list[float]] = defaultdict(list)
+    for row in rows:
+        for measure, value in measures_of(row).items():
+            if value is not None:
+                values[measure].append(value)
+    told = [row for row in rows if row.prompt_tokens is not None and row.cached_tokens is not None]
+    return Slice(
+        requests=len(rows),
+        measures={measure: quantiles_of(values[measure]) for measure in Measure if values[measure]},
+        prompt_tokens=sum(row.prompt_tokens or 0 for row in told),
+        cached_tokens=sum(row.cached_tokens or 0 for row in told),
+        retractions_known=sum(row.retractions is not None for row in rows),
+        retracted=sum((row.retractions or 0) > 0 for row in rows),
+        **labels,
+    )
+
+
+def _parts(rows: list[Row], began: datetime, ended: datetime) -> tuple[Part, ...]:
+    grouped: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.prompt_tokens is not None and row.cached_tokens is not None:
+            number = int((row.at - began) * PARTS / (ended - began))
+            grouped[row.organization_id, number].append(row)
+    return tuple(
+        Part(
+            organization_id,
+            number,
+            len(members),
+            sum(row.prompt_tokens or 0 for row in members),
+            sum(row.cached_tokens or 0 for row in members),
+        )
+        for (organization_id, number), members in sorted(grouped.items())
+    )

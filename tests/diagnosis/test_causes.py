@@ -1,0 +1,123 @@
+"""Every cause is found in traffic that has it, and nothing in traffic that is well."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from diagnosis.evidence import Evidence
+from diagnosis.finding import Cause, Finding
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objectives
+from diagnosis.tree import RULES, Outcome, diagnose
+from tests.diagnosis.plain_evidence import window_of
+from tests.diagnosis.traffic import BEGAN, CHANGES, WINDOW, evidence, rows
+
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("cause", CHANGES)
+def test_the_cause_is_the_first_finding(cause: Cause) -> None:
+    for seed in SEEDS:
+        found = diagnose(evidence(seed, cause))
+        assert found.primary is not None, (seed, found)
+        assert found.primary.cause is cause, (seed, found.primary, found.second)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_found_where_all_is_well(seed: int) -> None:
+    found = diagnose(evidence(seed, None))
+    assert found.outcome is Outcome.NOTHING_FOUND, found
+
+
+@pytest.mark.parametrize("cause", CHANGES)
+def test_what_would_not_help_is_never_proposed(cause: Cause) -> None:
+    for seed in SEEDS:
+        found = diagnose(evidence(seed, cause))
+        assert found.primary is not None
+        assert found.primary.fixes
+        assert not set(found.primary.fixes) & {each.fix for each in found.primary.would_not_help}
+
+
+def test_every_cause_has_a_rule_and_every_fix_its_words() -> None:
+    assert set(RULES) == set(Cause)
+    assert all(fix.told.endswith(".") for fix in Fix)
+
+
+def test_a_way_to_the_engine_is_told_from_its_queue_and_prefill() -> None:
+    healthy = evidence(1, None)
+    source = random.Random(2)
+    slow = [
+        msgspec.structs.replace(
+            row, phases_ms={**row.phases_ms, "engine": row.phases_ms["engine"] + 200}, ttft_ms=(row.ttft_ms or 0) + 200
+        )
+        for row in rows(source, BEGAN + WINDOW)
+    ]
+    found = diagnose(msgspec.structs.replace(healthy, now=window_of(slow, BEGAN + WINDOW, BEGAN + 2 * WINDOW)))
+    assert found.primary is not None
+    assert found.primary.cause is Cause.ENGINE_LINK
+
+
+def test_few_requests_are_not_enough_evidence() -> None:
+    source = random.Random(3)
+    few = list(rows(source, BEGAN))[:20]
+    window = window_of(few, BEGAN, BEGAN + WINDOW)
+    found = diagnose(Evidence(now=window, before=window))
+    assert found.outcome is Outcome.NOT_ENOUGH_EVIDENCE
+    assert {each.cause for each in found.unknown} >= {Cause.QUEUE, Cause.SLOW_DECODE, Cause.RETRACTIONS}
+
+
+def test_without_a_window_before_only_missed_objectives_are_found() -> None:
+    bad, well = evidence(4, Cause.QUEUE), evidence(4, None)
+    assert diagnose(msgspec.structs.replace(well, before=None)).outcome is Outcome.NOTHING_FOUND
+    found = diagnose(msgspec.structs.replace(bad, before=None))
+    assert found.primary is not None
+    assert found.primary.cause is Cause.QUEUE
+    assert not found.primary.new
+
+
+def test_retractions_come_before_whatever_they_make_look_ill() -> None:
+    found = diagnose(evidence(5, Cause.RETRACTIONS))
+    assert found.primary is not None
+    assert found.primary.cause is Cause.RETRACTIONS
+    assert Cause.QUEUE in {each.cause for each in found.explained}
+    assert Cause.QUEUE not in {each.cause for each in found.second}
+
+
+def test_a_structural_cause_does_not_hide_a_costlier_phase_that_it_does_not_explain() -> None:
+    mixed = evidence(6, Cause.SLOW_ROUTER)
+    broken = evidence(6, Cause.BROKEN_PREFIX)
+    both = msgspec.structs.replace(
+        mixed, now=msgspec.structs.replace(mixed.now, tenants=broken.now.tenants, parts=broken.now.parts)
+    )
+    found = diagnose(both)
+    assert found.primary is not None
+    assert found.primary.cause is Cause.SLOW_ROUTER
+    assert Cause.BROKEN_PREFIX in {each.cause for each in found.second}
+
+
+def test_a_queue_behind_slower_engines_is_theirs_and_one_behind_more_load_is_its_own() -> None:
+    slow, queued = evidence(8, Cause.SLOW_DECODE), evidence(8, Cause.QUEUE)
+    classes = tuple(
+        msgspec.structs.replace(now, measures={**now.measures, Measure.WAIT: other.measures[Measure.WAIT]})
+        for now, other in zip(slow.now.classes, queued.now.classes, strict=True)
+    )
+    both = msgspec.structs.replace(slow, now=msgspec.structs.replace(slow.now, classes=classes))
+    found = diagnose(both)
+    assert found.primary is not None
+    assert (found.primary.cause, [each.cause for each in found.explained]) == (Cause.SLOW_DECODE, [Cause.QUEUE])
+    busier = msgspec.structs.replace(both.now, requests=2 * both.now.requests)
+    found = diagnose(msgspec.structs.replace(both, now=busier))
+    assert found.primary is not None
+    assert found.primary.cause is Cause.QUEUE
+    assert not found.second
+
+
+def test_every_finding_names_numbers() -> None:
+    for cause in CHANGES:
+        verdict = RULES[cause](evidence(7, cause), Objectives())
+        assert isinstance(verdict, Finding)
+        assert any(character.isdigit() for character in verdict.evidence[0]), verdict.evidence
