@@ -46,6 +46,9 @@ from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.prefixes.observer import PrefixObserver
+from gateway.prefixes.store import PrefixSamples
+from gateway.prefixes.template import PrefixDigests
 from gateway.services import Services
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
@@ -122,6 +125,10 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()
         stack.push_async_callback(traces.stop)
+        observer = PrefixObserver(PrefixDigests(place.pepper), config.prefixes.memory_bytes)
+        prefixes = PrefixSamples(pool, metrics, observer, config.prefixes)
+        prefixes.start()
+        stack.push_async_callback(prefixes.stop)
         completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
         completion_events.start()
         stack.push_async_callback(completion_events.stop)
@@ -177,6 +184,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             FileHistory(file_metrics, catalog.kv_objective),
             supersession,
             file_metrics,
+            prefixes,
         )
         stack.push_async_callback(pipeline.stop)
 

@@ -17,6 +17,7 @@ from gateway.desired.config import DesiredConfig
 from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
+from gateway.prefixes.config import PrefixesConfig
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig
 from router.client_config import RouterClientConfig
@@ -80,6 +81,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Key verification."""
     autocomplete: AutocompleteConfig = AutocompleteConfig()
     """What editors report about completions."""
+    prefixes: PrefixesConfig = PrefixesConfig()
+    """What is learnt of how prompts begin."""
     stream_audit: StreamAuditConfig = StreamAuditConfig()
     """The known stream by which networks are audited."""
     admin: AdminConfig = AdminConfig()

@@ -8,10 +8,20 @@ from gateway.autocomplete import tables as autocomplete_tables
 from gateway.db.tables import metadata
 from gateway.limits import tables as limits_tables
 from gateway.metering import tables as metering_tables
+from gateway.prefixes import tables as prefixes_tables
 from gateway.slo import tables as slo_tables
 from gateway.tenants import tables as tenants_tables
 
-MODULES = (limits_tables, admin_tables, audit_tables, autocomplete_tables, metering_tables, slo_tables, tenants_tables)
+MODULES = (
+    limits_tables,
+    admin_tables,
+    audit_tables,
+    autocomplete_tables,
+    metering_tables,
+    prefixes_tables,
+    slo_tables,
+    tenants_tables,
+)
 """Where the tables are that gateway/db/tables.py does not hold itself."""
 
 __all__ = ["MODULES", "metadata"]

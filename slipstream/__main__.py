@@ -33,6 +33,7 @@ from slipstream.commands.simulate import simulate
 from slipstream.commands.up import up
 from slipstream.commands.usage import usage
 from slipstream.commands.webhooks import webhooks
+from slipstream.commands.workload import workload
 from telemetry.log import in_json
 
 
@@ -56,6 +57,7 @@ for command in (
     audit,
     audit_stream,
     quantization,
+    workload,
     simulate,
     lsp,
 ):

@@ -96,6 +96,11 @@ class GatewayMetrics:
             "slipstream_request_traces_dropped",
             "Phase records not stored because the database was away for too long. Usage is never dropped.",
         )
+        self.prefix_samples_dropped = counter(
+            "slipstream_prefix_samples_dropped",
+            "Requests whose prompts were not compared, or whose samples were not stored: too many at once, or the"
+            " database away for too long.",
+        )
         self._reused = functools.cache(
             counter(
                 "slipstream_generations_reused",

@@ -14,6 +14,7 @@ from gateway.limits.levels import Levels
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import Closed, Opened, Placed
 from gateway.serving.request import InferenceRequest
+from gateway.wire.prepared import Prepared
 
 
 class UsageLimiter(Protocol):
@@ -62,6 +63,14 @@ class Router(Protocol):
 
 Drivers = Callable[[Engine], Driver]
 """Finds the driver of a granted engine, with its pool's options: `ModelCatalog.driver`."""
+
+
+class PrefixLog(Protocol):
+    """`gateway.prefixes.store.PrefixSamples`."""
+
+    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
+        """Remember a request that an engine has had."""
+        ...
 
 
 class TraceLog(Protocol):

@@ -42,7 +42,7 @@ from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
-from gateway.serving.collaborators import Drivers, Router, TraceLog, UsageJournal, UsageLimiter
+from gateway.serving.collaborators import Drivers, PrefixLog, Router, TraceLog, UsageJournal, UsageLimiter
 from gateway.serving.continuations import Continuations
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
@@ -82,6 +82,7 @@ class RequestPipeline:
         files: FileHistory,
         supersession: Supersession,
         file_metrics: FileMetrics,
+        prefixes: PrefixLog,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -95,6 +96,7 @@ class RequestPipeline:
         self._traces = traces
         self._files = files
         self._supersession = supersession
+        self._prefixes = prefixes
         self._full_engines = FullEngines()
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
@@ -401,6 +403,8 @@ class RequestPipeline:
         self._metrics.observe_phases(request.tier, request.clock.durations_s)
         self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)
+        if request.ran:
+            self._prefixes.add(request.request_id, request.caller, request.endpoint, request.prepared)
 
 
 async def _refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:

@@ -21,6 +21,7 @@ from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
 from gateway.observability.measurement import Measurement
 from gateway.serving.request import InferenceRequest
+from gateway.wire.prepared import Prepared
 
 
 class Faults:
@@ -115,6 +116,16 @@ class FakeRouter:
 
     def release(self, end: LeaseEnd) -> None:
         self.ends.append(end)
+
+
+class FakePrefixes:
+    """Ids of the requests whose prompts engines have had."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
+        self.seen.append(request_id)
 
 
 class FakeTraces:

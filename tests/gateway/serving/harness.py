@@ -45,7 +45,7 @@ from gateway.wire.prepared import Target
 from tests.fakes.engine import Connection
 from tests.fakes.engine_state import FakeEngine
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.fakes import FakeJournal, FakeLimiter, FakeRouter, FakeTraces, Faults
+from tests.gateway.serving.fakes import FakeJournal, FakeLimiter, FakePrefixes, FakeRouter, FakeTraces, Faults
 
 GUARD_S = 30.0
 """Nothing takes this long unless a test fails."""
@@ -81,6 +81,7 @@ class Harness:
         self.journal = FakeJournal(self.faults)
         self.router = FakeRouter(self.faults, places)
         self.traces = FakeTraces()
+        self.prefixes = FakePrefixes()
         self.registry = CollectorRegistry()
         self.metrics = GatewayMetrics(self.registry)
         self.idle = IdleTimeouts()
@@ -103,6 +104,7 @@ class Harness:
             FileHistory(file_metrics, lambda _: KvObjective()),
             Supersession(Digests(b"secret")),
             file_metrics,
+            self.prefixes,
         )
         self._driver = places[0].driver if places else "sglang"
 

@@ -89,6 +89,7 @@ async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event
         assert finishes(platform) == [(Finish.COMPLETE, Outcome.EXACT, True)]
         assert platform.limiter.used.popitem()[1] == (Cost(7, 4, 11), False)
         assert platform.traces.seen == [(200, None)]
+        assert len(platform.prefixes.seen) == 1
         assert platform.sample("slipstream_tokens_total", tier="chat", kind="completion") == 4
         assert len(platform.router.first_tokens) == 1
 
@@ -147,6 +148,7 @@ async def test_a_refusal_takes_nothing(
         client = await served(platform, asked)
         assert (client.answer.status, client.answer.json["error"]["code"]) == (status, error.code)
         assert platform.traces.seen == [(status, error.code)]
+        assert platform.prefixes.seen == []  # no engine has computed it
         assert len(platform.journal.records) == attempts
         assert all(not record.billed and record.usage.total_tokens == 0 for record in platform.journal.records)
         assert [engine.requests for engine in platform.engines] == [0, 0]

@@ -1,0 +1,131 @@
+"""Where two prompts first differ, and the likely cause, told from digests and lengths of their parts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from gateway.prefixes.parts import DIGEST_BYTES, MAX_PARTS, Parts, System, digests_of, lengths_of
+
+TRIMMED_RUN = 2
+"""Messages in a row, moved to an earlier place, that say that a history was cut at its beginning."""
+
+
+class Part(StrEnum):
+    """Of a prompt, in the order in which they are compared."""
+
+    SYSTEM = "system"
+    TOOLS = "tools"
+    MESSAGE = "message"
+
+
+class Cause(StrEnum):
+    """Why no more of a prompt was reusable, as far as digests and lengths tell."""
+
+    FIRST = "first"
+    """Nothing like it came before."""
+    WHOLE = "whole"
+    """Every whole block came before."""
+    CONTINUED = "continued"
+    """The conversation goes on: what is new stands at its end."""
+    NEW_TEXT = "new_text"
+    """Another question or document behind the same beginning."""
+    DATE = "date"
+    """In the system prompt a date or a time of day was replaced."""
+    TIMESTAMP = "timestamp"
+    """So it is in every request."""
+    IDENTIFIER = "identifier"
+    """In the system prompt a number or an identifier was replaced."""
+    VALUE = "value"
+    """A part has another content of the same length."""
+    SYSTEM_PROMPT_CHANGED = "system_prompt_changed"
+    SYSTEM_PROMPT_VARIES = "system_prompt_varies"
+    """It is another one in every request."""
+    TOOLS_REORDERED = "tools_reordered"
+    TOOLS_CHANGED = "tools_changed"
+    MESSAGES_REORDERED = "messages_reordered"
+    HISTORY_TRIMMED = "history_trimmed"
+    """The oldest messages were left out, and all others moved."""
+    MESSAGE_CHANGED = "message_changed"
+    """One message in the middle was altered, left out or put in."""
+    ELSEWHERE = "elsewhere"
+    """All parts are equal: something else is rendered into the prompt, by the model's template for one."""
+
+
+HARMLESS = frozenset({Cause.FIRST, Cause.WHOLE, Cause.CONTINUED, Cause.NEW_TEXT})
+"""What traffic does anyway; every other cause can be mended by whoever writes the prompts."""
+EVERY_REQUEST = {
+    Cause.DATE: Cause.TIMESTAMP,
+    Cause.SYSTEM_PROMPT_CHANGED: Cause.SYSTEM_PROMPT_VARIES,
+    Cause.VALUE: Cause.IDENTIFIER,
+}
+"""What a cause is called where it is met in every request."""
+
+
+class Difference(NamedTuple):
+    """number: of the message, counted from 0 behind the system prompt, or of the tool; None: of no list."""
+
+    cause: Cause
+    part: Part | None = None
+    number: int | None = None
+
+
+def difference(earlier: Parts, later: Parts) -> Difference:
+    """Of two prompts, the later one's first part that is not as it was, and why."""
+    if earlier.system.digest != later.system.digest:
+        return Difference(_of_systems(earlier.system, later.system), Part.SYSTEM)
+    if earlier.tools != later.tools:
+        before, after = digests_of(earlier.tools), digests_of(later.tools)
+        same = sorted(before) == sorted(after)
+        return Difference(
+            Cause.TOOLS_REORDERED if same else Cause.TOOLS_CHANGED, Part.TOOLS, _first_other(before, after)
+        )
+    if earlier.messages != later.messages:
+        before, after = digests_of(earlier.messages), digests_of(later.messages)
+        at = _first_other(before, after)
+        return Difference(_of_messages(earlier, later, before, after, at), Part.MESSAGE, at)
+    # of a longer list only its first messages are compared
+    many = len(later.messages) >= MAX_PARTS * DIGEST_BYTES
+    return Difference(Cause.NEW_TEXT, Part.MESSAGE, MAX_PARTS) if many else Difference(Cause.ELSEWHERE)
+
+
+def _of_systems(earlier: System, later: System) -> Cause:
+    if earlier.digest and later.digest:
+        if earlier.undated == later.undated:
+            return Cause.DATE
+        if earlier.unvalued == later.unvalued:
+            return Cause.IDENTIFIER
+        if earlier.characters == later.characters:
+            return Cause.VALUE
+    return Cause.SYSTEM_PROMPT_CHANGED
+
+
+def _of_messages(earlier: Parts, later: Parts, before: Sequence[int], after: Sequence[int], at: int) -> Cause:
+    if at in (len(before), len(after)):
+        return Cause.CONTINUED
+    if len(before) > 1 and sorted(before) == sorted(after):
+        return Cause.MESSAGES_REORDERED
+    if _trimmed(before, after, at):
+        return Cause.HISTORY_TRIMMED
+    rest_before, rest_after = before[at + 1 :], after[at + 1 :]
+    if any(one == other for one, other in zip(rest_before, rest_after, strict=False)):
+        same_length = lengths_of(earlier.lengths)[at] == lengths_of(later.lengths)[at]
+        return Cause.VALUE if same_length else Cause.MESSAGE_CHANGED
+    if rest_before and rest_after and (after[at] in rest_before or before[at] in rest_after):
+        return Cause.MESSAGE_CHANGED
+    return Cause.NEW_TEXT
+
+
+def _trimmed(before: Sequence[int], after: Sequence[int], at: int) -> bool:
+    """Whether what stands at `at` stood further behind, with what follows it, to the end of the shorter one."""
+    for start in range(at + 1, len(before)):
+        run = min(len(before) - start, len(after) - at)
+        if run >= TRIMMED_RUN and before[start : start + run] == after[at : at + run]:
+            return True
+    return False
+
+
+def _first_other(before: Sequence[int], after: Sequence[int]) -> int:
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))

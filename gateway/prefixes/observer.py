@@ -1,0 +1,169 @@
+"""How much of each prompt was seen before, and what kept the rest from it. One per gateway process, all in memory.
+
+A gateway knows its own requests: where a tenant's reach several of them, each finds less to be reusable than there was,
+never more. An engine may still have thrown away what counts as reusable here; what it did reuse is in the ledger.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import Caller
+from contracts.prefix import BLOCK_BYTES, BLOCK_TOKENS, HASH_BYTES
+from gateway.prefixes.difference import EVERY_REQUEST, Cause, Difference, Part, difference
+from gateway.prefixes.parts import Parts, Systems, split
+from gateway.prefixes.sketch import Remembered, Sketch, Template
+from gateway.prefixes.template import PrefixDigests
+from gateway.wire.prepared import Prepared
+
+LIMIT_BYTES = 64 * 1024 * 1024
+"""Of all organizations together; whoever holds most forgets first."""
+FORGOTTEN_SHARE = 0.1
+"""Of what the one holding most has, at once."""
+EVERY_REQUEST_RUN = 3
+"""Requests in a row with other system prompts than the one before, after which each is said to have its own."""
+LIKE_LENGTH = 0.1
+"""Two system prompts are taken for versions of one where their lengths differ by less than this part."""
+TOKENS_PER_BLOCK = {"tokens": BLOCK_TOKENS, "bytes": BLOCK_BYTES // 3}
+"""Of bytes as `gateway.wire.prepared.estimate` has it, which the prompt's own count comes from."""
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """A request that an engine has had."""
+
+    request_id: str
+    caller: Caller
+    endpoint: str
+    prepared: Prepared
+    at_s: float
+    """Any clock that does not go back."""
+
+
+class PrefixSample(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of it, by the columns of `gateway.prefix_samples`: digests, lengths and no text."""
+
+    request_id: str
+    organization_id: str
+    project_id: str
+    model: str
+    tier: str
+    endpoint: str
+    template: str
+    session_id: str
+    """Its conversation's first request; its own where it begins one."""
+    turn: int
+    prompt_tokens: int
+    reusable_tokens: int
+    """Of the longest prefix in whole blocks that an earlier request of the organization and the model had."""
+    differing_token: int | None
+    """Where the first block begins that none had; None: no whole block was new."""
+    part: str | None
+    part_number: int | None
+    cause: str
+    blocks: list[int]
+    """Of each whole 512 tokens, under the deployment's key."""
+
+
+class PrefixObserver:
+    """Bounded, in memory."""
+
+    def __init__(self, digests: PrefixDigests, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._digests = digests
+        self._limit_bytes = limit_bytes
+        self._systems = Systems()
+        self._sketches: dict[str, Sketch] = {}
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sketches)
+
+    def observe(self, asked: Observed) -> PrefixSample:
+        """Compare a request with those before it, and remember it."""
+        prepared, caller = asked.prepared, asked.caller
+        generation, chain = prepared.generation, prepared.chain
+        taken = split(generation.prompt, self._systems)
+        sketch = self._sketches.setdefault(caller.organization_id, Sketch())
+        before_bytes = sketch.size_bytes
+        name = self._digests.template(caller.project_id, asked.endpoint, generation.model, taken)
+        previous = next(reversed(sketch.templates.values()), None)
+        name, template = sketch.template(name, asked.at_s)
+        depth, closest = sketch.closest(chain.hashes)
+        request = Remembered(taken.parts)
+        version = template.last is None and _version_of(previous, taken.parts)
+        _count_systems(previous if version and previous else template, template, taken.parts)
+        whole = depth == len(chain.hashes) // HASH_BYTES
+        # before `remember`: the comparison is with what came earlier
+        found = (
+            Difference(Cause.WHOLE)
+            if whole and depth
+            else _why(taken.parts, closest, template, previous if version else None)
+        )
+        sketch.remember(chain.hashes, request)
+        sketch.used(template, request)
+        session_id, turn = sketch.turn(taken.turns, asked.request_id)
+        self.size_bytes += sketch.size_bytes - before_bytes
+        self._forget()
+        tokens = TOKENS_PER_BLOCK[chain.kind]
+        return PrefixSample(
+            asked.request_id,
+            caller.organization_id,
+            caller.project_id,
+            generation.model,
+            generation.tier.value,
+            asked.endpoint,
+            name,
+            session_id,
+            turn,
+            prepared.prompt_tokens,
+            min(depth * tokens, prepared.prompt_tokens),
+            None if whole else min(depth * tokens, prepared.prompt_tokens),
+            found.part.value if found.part else None,
+            found.number,
+            found.cause.value,
+            self._digests.blocks(chain.kind, chain.hashes),
+        )
+
+    def _forget(self) -> None:
+        while self.size_bytes > self._limit_bytes:
+            name, largest = max(self._sketches.items(), key=lambda item: item[1].size_bytes)
+            before_bytes = largest.size_bytes
+            largest.forget(int(before_bytes * (1 - FORGOTTEN_SHARE)))
+            if not largest.size_bytes:
+                del self._sketches[name]
+            self.size_bytes += largest.size_bytes - before_bytes
+
+
+def _count_systems(before: Template, template: Template, parts: Parts) -> None:
+    if before.last is not None:
+        same = before.last.parts.system.digest == parts.system.digest
+        template.other_systems = 0 if same else before.other_systems + 1
+
+
+def _why(parts: Parts, closest: Remembered | None, template: Template, previous: Template | None) -> Difference:
+    """closest: the request it shares blocks with; None: it shares none, and the template's last request is what it is
+    compared with, or the tenant's last where this is the first of its template and looks like a version of that."""
+    if closest is not None:
+        found = difference(closest.parts, parts)
+    elif template.last is not None:
+        found = difference(template.last.parts, parts)
+    elif previous is not None and previous.last is not None:
+        found = difference(previous.last.parts, parts)
+    else:
+        return Difference(Cause.FIRST)
+    if found.part is Part.SYSTEM and template.other_systems >= EVERY_REQUEST_RUN:
+        return found._replace(cause=EVERY_REQUEST.get(found.cause, found.cause))
+    return found
+
+
+def _version_of(before: Template | None, later: Parts) -> bool:
+    if before is None or before.last is None:
+        return False
+    earlier = before.last.parts
+    if earlier.tools or later.tools:
+        return not _words(earlier.tools).isdisjoint(_words(later.tools))
+    one, other = earlier.system.characters, later.system.characters
+    return bool(one and other) and abs(one - other) <= LIKE_LENGTH * max(one, other)
+
+
+def _words(packed: bytes) -> set[bytes]:
+    return {packed[at : at + 8] for at in range(0, len(packed), 8)}

@@ -1,0 +1,148 @@
+"""A conversation's parts as digests and lengths: its system prompt, its tools, its messages. No text is kept.
+
+The digests stay in this process's memory and are not keyed: they only say whether two parts are equal.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import xxhash
+
+from contracts.generation import ChatPrompt, TextPrompt
+from gateway.prefixes.masks import undated, unvalued
+
+MAX_PARTS = 128
+"""Tools, and messages, that are compared one by one; of longer lists the first ones."""
+OPENING_CHARACTERS = 64
+"""Of a system prompt, dates and values masked: what a template is known by."""
+SYSTEMS_KNOWN = 1_024
+"""System prompts whose digests are remembered."""
+DIGEST_BYTES = 8
+NONE = 0
+
+
+class System(msgspec.Struct, frozen=True, gc=False):
+    """A system prompt. digest: 0 where there is none."""
+
+    digest: int = NONE
+    characters: int = 0
+    undated: int = NONE
+    """Its digest with dates and times made alike."""
+    unvalued: int = NONE
+    """With numbers and identifiers made alike besides."""
+    opening: str = ""
+    """Digest of its first `OPENING_CHARACTERS`, both masked."""
+
+
+class Parts(msgspec.Struct, frozen=True, gc=False):
+    """What two prompts are compared by. tools, messages: eight bytes for each; lengths: four for each message."""
+
+    system: System = System()
+    tools: bytes = b""
+    messages: bytes = b""
+    """Behind the system prompt."""
+    lengths: bytes = b""
+    """Of the messages, as JSON, in bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return 300 + len(self.tools) + len(self.messages) + len(self.lengths)
+
+
+class Split(msgspec.Struct, frozen=True, gc=False):
+    """A prompt taken apart. tool_names: sorted. turns: the newest last, one digest of all messages up to each."""
+
+    parts: Parts
+    tool_names: tuple[str, ...]
+    turns: tuple[int, ...]
+
+
+class Systems:
+    """System prompts recognised: most requests bring one that was masked before. Bounded."""
+
+    def __init__(self, most: int = SYSTEMS_KNOWN) -> None:
+        self._most = most
+        self._known: OrderedDict[int, System] = OrderedDict()
+
+    def of(self, text: str) -> System:
+        """The digests of a system prompt."""
+        digest = _digest(text)
+        known = self._known.get(digest)
+        if known is None:
+            dateless = undated(text)
+            valueless = unvalued(dateless)
+            opening = f"{_digest(valueless[:OPENING_CHARACTERS]):016x}"
+            known = self._known[digest] = System(digest, len(text), _digest(dateless), _digest(valueless), opening)
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(digest)
+        return known
+
+
+def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
+    """Take a prompt apart. A text is one message: nothing is known of what it is made of."""
+    if isinstance(prompt, TextPrompt):
+        first = prompt.prompts[0] if prompt.prompts else ""
+        encoded = first.encode("utf-8", "surrogatepass") if isinstance(first, str) else array("q", first).tobytes()
+        return Split(Parts(messages=_packed([xxhash.xxh3_64_intdigest(encoded)]), lengths=_lengths([encoded])), (), ())
+    messages = prompt.messages
+    leading = messages[0] if messages and messages[0].get("role") == "system" else None
+    behind = messages if leading is None else messages[1:]
+    encoder = msgspec.json.Encoder()
+    encoded_messages = [encoder.encode(message) for message in behind]
+    digests = [xxhash.xxh3_64_intdigest(message) for message in encoded_messages]
+    tools = prompt.tools or ()
+    parts = Parts(
+        system=System() if leading is None else systems.of(_text(leading.get("content"))),
+        tools=_packed(xxhash.xxh3_64_intdigest(encoder.encode(tool)) for tool in tools[:MAX_PARTS]),
+        messages=_packed(digests[:MAX_PARTS]),
+        lengths=_lengths(encoded_messages[:MAX_PARTS]),
+    )
+    names = tuple(sorted(str(tool.get("function", {}).get("name", "")) for tool in tools[:MAX_PARTS]))
+    return Split(parts, names, _turns(digests))
+
+
+def digests_of(packed: bytes) -> list[int]:
+    """One by one."""
+    return memoryview(packed).cast("Q").tolist()
+
+
+def lengths_of(packed: bytes) -> list[int]:
+    """One by one."""
+    return memoryview(packed).cast("I").tolist()
+
+
+def _turns(digests: Iterable[int]) -> tuple[int, ...]:
+    """The system prompt is left out: a conversation goes on though the date in it has changed."""
+    running = xxhash.xxh3_64()
+    turns = []
+    for digest in digests:
+        running.update(digest.to_bytes(8, "big"))
+        turns.append(running.intdigest())
+    return tuple(turns)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list | tuple) else ()
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def _digest(text: str) -> int:
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _packed(digests: Iterable[int]) -> bytes:
+    return array("Q", digests).tobytes()
+
+
+def _lengths(encoded: Iterable[bytes]) -> bytes:
+    return array("I", (len(each) for each in encoded)).tobytes()

@@ -1,0 +1,150 @@
+"""What one organization's prompts had in them lately, in bounded memory: which blocks were seen, and in which request
+last.
+
+A block's hash covers all blocks before it, so the blocks seen of a prompt are found by halving. Of a prompt the deepest
+block is forgotten first: what is left of it is a prefix.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from contracts.prefix import HASH_BYTES
+from gateway.prefixes.parts import Parts
+
+ENTRY_BYTES = 200
+"""What a block takes, its hash and its place, about."""
+TURN_BYTES = 300
+TEMPLATE_BYTES = 400
+MAX_TEMPLATES = 64
+"""Told apart at once; the rest count as one, so that nobody fills a table with them."""
+TEMPLATE_IDLE_S = 3_600.0
+"""Unused for so long, a template's place is free for another."""
+MAX_TURNS = 4_096
+OTHERS = "others"
+
+
+class Remembered:
+    """One request. places: blocks of which it was the last one, and whatever else holds it."""
+
+    __slots__ = ("parts", "places")
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.places = 0
+
+
+class Template:
+    """What is remembered of one of the organization's templates."""
+
+    __slots__ = ("last", "other_systems", "used_s")
+
+    def __init__(self) -> None:
+        self.last: Remembered | None = None
+        self.other_systems = 0
+        """Requests in a row, up to the last one, whose system prompt was not that of the one before."""
+        self.used_s = 0.0
+
+
+class Sketch:
+    """One organization's. It only adds; `forget` is called by whoever holds all of them to a bound."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.templates: OrderedDict[str, Template] = OrderedDict()
+        self._blocks: OrderedDict[bytes, Remembered] = OrderedDict()
+        """By hash, the longest unused first."""
+        self._turns: OrderedDict[int, tuple[str, int]] = OrderedDict()
+        """Session and turn of the newest prompt that ended so."""
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def closest(self, hashes: bytes) -> tuple[int, Remembered | None]:
+        """How many leading blocks were seen, and the last request that had them."""
+        low, high = 0, len(hashes) // HASH_BYTES
+        while low < high:
+            middle = (low + high + 1) // 2
+            if hashes[(middle - 1) * HASH_BYTES : middle * HASH_BYTES] in self._blocks:
+                low = middle
+            else:
+                high = middle - 1
+        return low, self._blocks[hashes[(low - 1) * HASH_BYTES : low * HASH_BYTES]] if low else None
+
+    def remember(self, hashes: bytes, request: Remembered) -> None:
+        """These blocks were computed for it."""
+        blocks = self._blocks
+        for at in range(len(hashes) - HASH_BYTES, -1, -HASH_BYTES):
+            block = hashes[at : at + HASH_BYTES]
+            before = blocks.pop(block, None)
+            if before is None:
+                self.size_bytes += ENTRY_BYTES
+            else:
+                self._let_go(before)
+            blocks[block] = request
+            self._hold(request)
+
+    def template(self, name: str, now_s: float) -> tuple[str, Template]:
+        """The template of this name, or that of all others where too many are in use."""
+        found = self.templates.get(name)
+        if found is None:
+            oldest = next(iter(self.templates.values()), None)
+            if len(self.templates) >= MAX_TEMPLATES and oldest is not None:
+                if now_s - oldest.used_s < TEMPLATE_IDLE_S:
+                    name = OTHERS
+                else:
+                    _, oldest = self.templates.popitem(last=False)
+                    self.size_bytes -= TEMPLATE_BYTES
+                    self._let_go(oldest.last)
+            found = self.templates.get(name)
+            if found is None:
+                found = self.templates[name] = Template()
+                self.size_bytes += TEMPLATE_BYTES
+        found.used_s = now_s
+        self.templates.move_to_end(name)
+        return name, found
+
+    def used(self, template: Template, request: Remembered) -> None:
+        """It is the template's last request now."""
+        self._hold(request)
+        self._let_go(template.last)
+        template.last = request
+
+    def turn(self, turns: tuple[int, ...], request_id: str) -> tuple[str, int]:
+        """The session that the newest of these turns belongs to, by its first request, and its number from 1."""
+        if not turns:
+            return request_id, 1
+        before = next((self._turns[turn] for turn in reversed(turns[-33:-1]) if turn in self._turns), None)
+        session, number = (request_id, 1) if before is None else (before[0], before[1] + 1)
+        if self._turns.pop(turns[-1], None) is None:
+            self.size_bytes += TURN_BYTES
+        self._turns[turns[-1]] = session, number
+        if len(self._turns) > MAX_TURNS:
+            self._turns.popitem(last=False)
+            self.size_bytes -= TURN_BYTES
+        return session, number
+
+    def forget(self, until_bytes: int) -> None:
+        """Down to this size, or to nothing: the oldest blocks first, then the oldest turns and templates."""
+        while self.size_bytes > until_bytes and self._blocks:
+            _, request = self._blocks.popitem(last=False)
+            self.size_bytes -= ENTRY_BYTES
+            self._let_go(request)
+        while self.size_bytes > until_bytes and self._turns:
+            self._turns.popitem(last=False)
+            self.size_bytes -= TURN_BYTES
+        while self.size_bytes > until_bytes and self.templates:
+            _, template = self.templates.popitem(last=False)
+            self.size_bytes -= TEMPLATE_BYTES
+            self._let_go(template.last)
+
+    def _hold(self, request: Remembered) -> None:
+        if not request.places:
+            self.size_bytes += request.parts.size_bytes
+        request.places += 1
+
+    def _let_go(self, request: Remembered | None) -> None:
+        if request is not None:
+            request.places -= 1
+            if not request.places:
+                self.size_bytes -= request.parts.size_bytes

@@ -1,0 +1,112 @@
+"""Compares requests that have ended and keeps their samples, in batches and a little later: no token waits for it.
+
+Best effort, like the traces (gateway/serving/trace.py): what is too much at once, and the oldest while the database is
+away, is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+import asyncpg
+import msgspec
+
+from contracts.background_task import BackgroundTask
+from contracts.generation import Caller
+from gateway.db.engine import FAILURES, borrow
+from gateway.observability.metrics import GatewayMetrics
+from gateway.prefixes.config import PrefixesConfig
+from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
+from gateway.wire.prepared import Prepared
+
+logger = logging.getLogger(__name__)
+
+MAX_ENDED = 2_000
+MAX_ENDED_TOKENS = 8 << 20
+"""Of the prompts that wait to be compared: until then they are in memory as they came."""
+MAX_WAITING = 20_000
+BATCH = 1_000
+TURN_S = 0.001
+"""For so long prompts are compared at once; then it is the clients' turn."""
+WRITE_TIMEOUT_S = 5.0
+"""A database that hangs must not hold up the process's stop."""
+# One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
+INSERT = """
+    INSERT INTO gateway.prefix_samples
+        (request_id, organization_id, project_id, model, tier, endpoint, template, session_id, turn, prompt_tokens,
+         reusable_tokens, differing_token, part, part_number, cause, blocks)
+    SELECT request_id, organization_id, project_id, model, tier, endpoint, template, session_id, turn, prompt_tokens,
+           reusable_tokens, differing_token, part, part_number, cause, blocks
+      FROM json_populate_recordset(NULL::gateway.prefix_samples, $1::json)
+        ON CONFLICT DO NOTHING
+"""
+_encode = msgspec.json.Encoder().encode
+
+
+class PrefixSamples:
+    """Two bounded queues in front of `gateway.prefix_samples`: requests to be compared, and samples to be written."""
+
+    def __init__(
+        self, pool: asyncpg.Pool, metrics: GatewayMetrics, observer: PrefixObserver, config: PrefixesConfig
+    ) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._observer = observer
+        self._enabled = config.enabled
+        self._ended: deque[Observed] = deque()
+        self._ended_tokens = 0
+        self._waiting: deque[PrefixSample] = deque()
+        self._behind = False
+        """The last batch was not taken, and that was said."""
+        self._task = BackgroundTask.every(config.flush_s, self.flush, "prefix samples")
+
+    def start(self) -> None:
+        """Begin on the running loop."""
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Write what is left and end."""
+        await self._task.stop()
+        await self.flush()
+
+    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
+        """Remember a request that an engine has had, until it is compared."""
+        if not self._enabled:
+            return
+        if len(self._ended) >= MAX_ENDED or self._ended_tokens >= MAX_ENDED_TOKENS:
+            self._metrics.prefix_samples_dropped.inc()
+            return
+        self._ended.append(Observed(request_id, caller, endpoint, prepared, time.monotonic()))
+        self._ended_tokens += prepared.prompt_tokens
+
+    async def flush(self) -> None:
+        """Compare what has ended and write what waits. Raises nothing of the database's: it is tried again."""
+        await self._compare()
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
+                    await connection.execute(INSERT, _encode(batch).decode())
+            except FAILURES as failure:
+                if not self._behind:
+                    logger.warning("prefix samples wait for the database: %s", failure)
+                self._behind = True
+                self._waiting.extendleft(reversed(batch))
+                return
+            self._behind = False
+
+    async def _compare(self) -> None:
+        until_s = time.perf_counter() + TURN_S
+        while self._ended:
+            asked = self._ended.popleft()
+            self._ended_tokens -= asked.prepared.prompt_tokens
+            if len(self._waiting) >= MAX_WAITING:
+                self._waiting.popleft()
+                self._metrics.prefix_samples_dropped.inc()
+            self._waiting.append(self._observer.observe(asked))
+            if time.perf_counter() >= until_s:
+                await asyncio.sleep(0)
+                until_s = time.perf_counter() + TURN_S

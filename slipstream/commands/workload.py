@@ -1,0 +1,139 @@
+"""`slipstream workload`: what the traffic of a deployment is like, and as a trace for `slipstream simulate`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.moment import MOMENT
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from slipstream.workload.report import Quantiles, Workload
+    from slipstream.workload.request import Request
+
+HEAD = ("organization", "tier", "requests", "prompt", "output", "sessions", "turns", "gap", "shared", "cached",
+        "rate/s", "cv", "1 s", "60 s")  # fmt: skip
+LEGEND = (
+    "prompt, output: tokens, p50/p95/p99; turns: of a session; gap: between two turns, in seconds; shared: part of the "
+    "prompt\ntokens that came before; cached: part that engines reused; cv: of the times between arrivals; 1 s, 60 s: "
+    "index of\ndispersion of the arrivals in so long a time: both are 1 for arrivals at random"
+)
+
+
+@click.command()
+@deployment_options
+@click.option("--organization", help="Id or name. Default: all.")
+@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Default: both.")
+@click.option("--since", type=MOMENT, default="24h", show_default=True, help="90m, 24h or 7d ago, or a time in UTC.")
+@click.option("--until", type=MOMENT, default="0m", help="The same. Default: now.")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the requests as a trace in Mooncake's format: no text, no digests.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def workload(
+    deployment: Deployment,
+    organization: str | None,
+    tier: str | None,
+    since: datetime,
+    until: datetime,
+    export: Path | None,
+    as_json: bool,
+) -> None:
+    """Lengths, turns, sharing and burstiness of the requests that were, by organization and tier.
+
+    \b
+    Examples:
+      slipstream workload --since 7d
+      slipstream workload --organization acme --since 1h --export acme.jsonl
+      slipstream simulate --trace acme.jsonl --recorded --replicas 10
+    """
+    from slipstream.workload.report import workloads
+
+    requests = asyncio.run(_read(deployment, organization, tier, since, until))
+    if export is not None:
+        _export(requests, export)
+    found = workloads(requests)
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+    elif found:
+        print("\n".join(table(HEAD, [_cells(each) for each in found])))
+        for each in found:
+            _print_shared(each)
+        print(LEGEND, file=sys.stderr)
+    else:
+        print("no requests in this time")
+
+
+async def _read(
+    deployment: Deployment, organization: str | None, tier: str | None, since: datetime, until: datetime
+) -> list[Request]:
+    from slipstream.database import connected
+    from slipstream.tenants import organization_named
+    from slipstream.workload.request import read
+
+    async with connected(running_settings(*deployment)) as connection:
+        organization_id = None if organization is None else await organization_named(connection, organization)
+        return [request async for request in read(connection, since, until, organization_id, tier)]
+
+
+def _export(requests: Sequence[Request], path: Path) -> None:
+    from slipstream.workload.mooncake import lines
+
+    written = 0
+    with path.open("wb") as file:
+        for line in lines(requests):
+            file.write(msgspec.json.encode(line) + b"\n")
+            written += 1
+    sampled = sum(request.session_id is not None for request in requests if request.prompt_tokens)
+    print(f"{written:,} requests written to {path}, {sampled:,} of them with what they share", file=sys.stderr)
+    if (missing := len(requests) - written) > 0:
+        print(f"{missing:,} that no engine had are left out: their lengths are not known", file=sys.stderr)
+
+
+def _cells(each: Workload) -> list[str]:
+    arrivals = each.arrivals
+    return [
+        each.organization_id,
+        each.tier,
+        f"{each.requests:,}",
+        _three(each.prompt_tokens),
+        _three(each.output_tokens),
+        f"{each.sessions:,}",
+        _three(each.turns),
+        _three(each.gap_s, lambda gap_s: f"{gap_s:,.1f}"),
+        *("-" if part is None else f"{part:.0%}" for part in (each.reusable_share, each.cached_share)),
+        *(
+            "-" if number is None else f"{number:,.2f}"
+            for number in (
+                arrivals.rate,
+                arrivals.interarrival_cv,
+                arrivals.dispersion_1s,
+                arrivals.dispersion_60s,
+            )
+        ),
+    ]
+
+
+def _three(values: Quantiles, written: Callable[[float], str] = "{:,.0f}".format) -> str:
+    three = (values.p50, values.p95, values.p99)
+    return "/".join("-" if value is None else written(value) for value in three)
+
+
+def _print_shared(each: Workload) -> None:
+    if each.shared_prefixes:
+        print(f"\nshared by requests of {each.organization_id} ({each.tier}):")
+        for prefix in each.shared_prefixes:
+            print(f"  the first {prefix.tokens:>7,} tokens by {prefix.requests:>7,} requests")

@@ -1,0 +1,120 @@
+"""`slipstream workload` on a real ledger with samples, and its trace in `slipstream simulate`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from contracts.generation import Tier
+from contracts.usage import Finish, Usage
+from gateway.db.engine import lazy_pool
+from gateway.metering.ledger.ledger import Ledger
+from gateway.observability.metrics import GatewayMetrics
+from gateway.prefixes.config import PrefixesConfig
+from gateway.prefixes.observer import PrefixObserver
+from gateway.prefixes.store import PrefixSamples
+from gateway.prefixes.template import PrefixDigests
+from router.simulator.trace import read_trace
+from slipstream.commands.workload import workload
+from slipstream.moment import MOMENT
+from tests.gateway.metering.rows import row
+from tests.gateway.metering.test_rollup import PRICE
+from tests.gateway.prefixes.prompts import ACME, asked, message
+
+RULES = "Answer from the handbook alone. " * 64
+
+
+@pytest.fixture
+async def settings(fresh_postgres_url: str, tmp_path: Path) -> Path:
+    """Twenty conversations of three turns, a request nobody could serve, and one computed ahead."""
+    path = tmp_path / "slipstream.toml"
+    path.write_text(f'[local]\ndata = "{tmp_path}"\ndatabase_url = "{fresh_postgres_url}"\n')
+    choose, begin_s = random.Random(3), datetime.now(UTC).timestamp() - 3_000
+    closed = []
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        metrics = GatewayMetrics(CollectorRegistry())
+        observer = PrefixObserver(PrefixDigests(b"secret"))
+        samples = PrefixSamples(pool, metrics, observer, PrefixesConfig())
+        for number in range(20):
+            messages = [message("system", RULES)]
+            for turn in range(3):
+                messages.append(message("user", f"question {number} {turn} " * 20))
+                at_s = begin_s + number * 30 + turn * 10
+                request = asked(messages, arrived_s=at_s)
+                samples.add(request.request_id, request.caller, request.endpoint, request.prepared)
+                closed.append(_closed(choose, request.request_id, at_s, request.prepared.prompt_tokens, 10 + turn))
+                messages.append(message("assistant", f"answer {number} {turn}"))
+        await samples.stop()
+        refused = msgspec.structs.replace(
+            _closed(choose, asked([message("user", "x")], arrived_s=begin_s).request_id, begin_s, 0, 0),
+            finish=Finish.NOT_PLACED, billed=False, error_code="overloaded", replica_id=None,
+        )  # fmt: skip
+        ahead = msgspec.structs.replace(
+            _closed(choose, asked([message("user", "y")], arrived_s=begin_s).request_id, begin_s, 50, 1), billed=False
+        )
+        await pool.execute(PRICE)
+        await pool.execute("INSERT INTO gateway.organizations (id, name) VALUES ($1, 'acme')", ACME)
+        await Ledger(pool).insert([*closed, refused, ahead], "g")
+    return path
+
+
+def _closed(choose: random.Random, request_id: str, at_s: float, prompt: int, output: int) -> Any:
+    made = row(choose, at_s, at_s, request_id)
+    opened = msgspec.structs.replace(made.opened, organization_id=ACME, tier=Tier.CHAT, model="small", opened_at=at_s)
+    usage = Usage(prompt_tokens=prompt, completion_tokens=output)
+    return msgspec.structs.replace(
+        made, opened=opened, usage=usage, closed_at=at_s + 4, finish=Finish.COMPLETE, billed=True
+    )
+
+
+async def run(settings: Path, *arguments: str) -> Any:
+    return await asyncio.to_thread(CliRunner().invoke, workload, [*arguments, "--config", str(settings)])
+
+
+async def test_a_report_and_a_trace_that_simulates(settings: Path, tmp_path: Path, fresh_postgres_url: str) -> None:
+    trace = tmp_path / "acme.jsonl"
+    result = await run(settings, "--organization", "acme", "--since", "2h", "--export", str(trace), "--json")
+    assert result.exit_code == 0, result.output
+    (found,) = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+    assert (found["requests"], found["not_served"], found["sampled"], found["sessions"]) == (61, 1, 60, 20)
+    assert found["turns"] == {"p50": 3, "p95": 3, "p99": 3}
+    assert found["gap_s"]["p50"] == pytest.approx(6.0, abs=0.01)
+    assert found["output_tokens"] == {"p50": 11, "p95": 12, "p99": 12}
+    assert 0.5 < found["reusable_share"] < 1
+    assert found["shared_prefixes"][0]["requests"] == 60
+    arrivals = read_trace(trace)
+    assert len(arrivals) == 60
+    assert [round(each.at_s) for each in arrivals[:4]] == [0, 10, 20, 30]
+    begins = {each.blocks[0] for each in arrivals}
+    assert len(begins) == 1
+    written = trace.read_text()
+    connection = await asyncpg.connect(fresh_postgres_url)
+    digests = await connection.fetchval("SELECT array_agg(DISTINCT b) FROM gateway.prefix_samples, unnest(blocks) b")
+    await connection.close()
+    assert not any(str(digest) in written for digest in digests)
+
+
+async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings: Path) -> None:
+    shown = await run(settings, "--tier", "chat")
+    assert ACME in shown.stdout
+    assert "the first   2,048 tokens by      60 requests" in shown.stdout
+    assert (await run(settings, "--tier", "autocomplete")).stdout == "no requests in this time\n"
+    assert (await run(settings, "--organization", "nobody")).exit_code != 0
+
+
+def test_moments_are_so_long_ago_or_a_time_in_utc() -> None:
+    before, found = datetime.now(UTC), MOMENT.convert("90m", None, None)
+    assert before <= found + timedelta(minutes=90) <= datetime.now(UTC)
+    assert MOMENT.convert("2026-11-22T10:31", None, None) == datetime(2026, 11, 22, 10, 31, tzinfo=UTC)
+    assert MOMENT.convert("2026-11-22T10:31+02:00", None, None) == datetime(2026, 11, 22, 8, 31, tzinfo=UTC)
+    with pytest.raises(Exception, match="no moment"):
+        MOMENT.convert("yesterday", None, None)
