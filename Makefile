@@ -41,8 +41,9 @@ bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
 nightly: $(DEV)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
 
-docs: $(DEV)  ## write docs/reference anew from the code
+docs: $(DEV)  ## write docs/reference and Grafana's boards anew from the code
 	$(BIN)/python -m slipstream.reference docs/reference
+	$(BIN)/python -m infra.grafana
 
 lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments
 	$(PIP) --quiet 'uv>=0.9,<1'

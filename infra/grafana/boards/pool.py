@@ -1,0 +1,109 @@
+"""A pool's replicas: which serve, how full and how fast they are, and what their caches keep."""
+
+from __future__ import annotations
+
+from infra.grafana.board import Board, Panel, Query, Variable
+from infra.grafana.promql import quantiles, rate, share
+
+POOL = 'pool=~"$pool"'
+
+BOARD = Board(
+    name="pool",
+    title="Slipstream: pool",
+    description="A pool's replicas: which serve, how full and how fast they are, and what their caches keep.",
+    variables=(Variable("pool", "Pool", "label_values(slipstream_router_queued, pool)"),),
+    panels=(
+        Panel(
+            title="Usable replicas",
+            description="Part of the pool's replicas that the router gives leases: probe answered, breaker closed.",
+            unit="percentunit",
+            queries=(
+                Query(
+                    f"avg by (pool) (slipstream_router_replica_healthy{{{POOL}}}"
+                    f" * on (pool, replica) (1 - slipstream_router_breaker_open{{{POOL}}}))",
+                    "{{pool}}",
+                ),
+            ),
+            alerts=("engines/ReplicaDown",),
+        ),
+        Panel(
+            title="Queued",
+            description="Asks that wait at the router for a place.",
+            unit="short",
+            queries=(Query(f"sum by (pool) (slipstream_router_queued{{{POOL}}})", "{{pool}}"),),
+            alerts=("requests/RequestsAreShed", "latency/FirstTokenWaitsInQueue"),
+        ),
+        Panel(
+            title="Leases",
+            description="Requests that each replica has now; at the pool's max_concurrency it is given no more.",
+            unit="short",
+            queries=(Query(f"slipstream_router_leases{{{POOL}}}", "{{replica}}"),),
+        ),
+        Panel(
+            title="Slowness",
+            description="First tokens of each replica in proportion to what the router expects of its pool; 1 is"
+            " average.",
+            unit="short",
+            queries=(Query(f"slipstream_router_slowness{{{POOL}}}", "{{replica}}"),),
+            alerts=("engines/OneReplicaIsSlow",),
+        ),
+        Panel(
+            title="Prefill under way",
+            description="Prompt tokens granted whose first token has not come.",
+            unit="short",
+            queries=(Query(f"slipstream_router_prefill_tokens{{{POOL}}}", "{{replica}}"),),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Headroom",
+            description="KV tokens that each replica could still be given, of those that report it.",
+            unit="short",
+            queries=(Query(f"slipstream_router_headroom_tokens{{{POOL}}}", "{{replica}}"),),
+            alerts=("engines/KvMemoryNearlyFull",),
+        ),
+        Panel(
+            title="Cached tokens",
+            description="Prompt tokens a second that engines said were cached, and those that the router expected.",
+            unit="short",
+            queries=(
+                rate("slipstream_router_reported_cached_tokens_total", "pool", where=POOL, legend="{{pool}} reported"),
+                rate("slipstream_router_predicted_cached_tokens_total", "pool", where=POOL, legend="{{pool}} expected"),
+            ),
+        ),
+        Panel(
+            title="Prompt blocks",
+            description="Blocks of prompts that the router takes each replica to have cached.",
+            unit="short",
+            queries=(Query(f"slipstream_router_prefix_blocks{{{POOL}}}", "{{replica}}"),),
+        ),
+        Panel(
+            title="Files in memory",
+            description="Part of the keystrokes within the pool's time that found the file in the engine's memory, and"
+            " the part that should.",
+            unit="percentunit",
+            queries=(
+                share(
+                    f'slipstream_kv_survival_total{{kv="kept",{POOL}}}',
+                    f"slipstream_kv_survival_total{{{POOL}}}",
+                    "pool",
+                ),
+                Query(f"max by (pool) (slipstream_kv_survival_objective{{{POOL}}})", "objective {{pool}}"),
+            ),
+            alerts=("prefix/FilesAreForgottenBetweenKeystrokes",),
+        ),
+        Panel(
+            title="Between two keystrokes",
+            description="Time since the previous request of the same file, by what had become of what both prompts"
+            " share.",
+            unit="s",
+            queries=quantiles("slipstream_file_gap_seconds", "pool", "kv", where=POOL, of=(0.5, 0.95)),
+        ),
+        Panel(
+            title="Requests beyond ours",
+            description="Requests that engines report beyond the router's leases: somebody uses them past the"
+            " gateways.",
+            unit="short",
+            queries=(Query(f"slipstream_router_foreign_requests{{{POOL}}}", "{{replica}}"),),
+        ),
+    ),
+)

@@ -1,0 +1,113 @@
+"""What the requests of a tier go through, and, for autocomplete, what typing on does to them."""
+
+from __future__ import annotations
+
+from infra.grafana.board import Board, Panel, Query, Variable
+from infra.grafana.promql import quantiles, rate, share
+
+TIER = 'tier=~"$tier"'
+
+BOARD = Board(
+    name="tier",
+    title="Slipstream: tier",
+    description="What the requests of a tier go through, and, for autocomplete, what typing on does to them.",
+    variables=(Variable("tier", "Tier", "label_values(slipstream_active_requests, tier)"),),
+    panels=(
+        Panel(
+            title="Answers",
+            description="Answers a second by tier, endpoint and HTTP status.",
+            unit="reqps",
+            queries=(rate("slipstream_requests_total", "tier", "endpoint", "status", where=TIER),),
+            alerts=("requests/ServerErrors",),
+        ),
+        Panel(
+            title="Attempts",
+            description="Attempts on engines a second, by how they finished and how far their usage is known.",
+            unit="reqps",
+            queries=(rate("slipstream_attempts_total", "tier", "finish", "outcome", where=TIER),),
+        ),
+        Panel(
+            title="Time to first token",
+            description="From a request's arrival until its first text left the gateway.",
+            unit="s",
+            queries=quantiles("slipstream_time_to_first_token_seconds", "tier", where=TIER),
+            alerts=("latency/FirstTokenWaitsInQueue", "latency/FirstTokenWaitsForPrefill"),
+        ),
+        Panel(
+            title="Phases",
+            description="95th percentile of each phase's time. Phases of one request add up, percentiles do not.",
+            unit="s",
+            queries=quantiles("slipstream_phase_seconds", "tier", "phase", where=TIER, of=(0.95,)),
+            alerts=("latency/FirstTokenWaitsInQueue", "latency/FirstTokenWaitsForPrefill"),
+        ),
+        Panel(
+            title="Tokens",
+            description="Tokens metered a second, by tier and kind.",
+            unit="short",
+            queries=(rate("slipstream_tokens_total", "tier", "kind", where=TIER),),
+        ),
+        Panel(
+            title="Cached",
+            description="Part of the prompt tokens that engines had cached.",
+            unit="percentunit",
+            queries=(
+                share(
+                    f'slipstream_tokens_total{{kind="cached",{TIER}}}',
+                    f'slipstream_tokens_total{{kind="prompt",{TIER}}}',
+                    "tier",
+                ),
+            ),
+        ),
+        Panel(
+            title="Running",
+            description="Requests being served now.",
+            unit="short",
+            queries=(Query(f"sum by (tier) (slipstream_active_requests{{{TIER}}})", "{{tier}}"),),
+        ),
+        Panel(
+            title="Shed",
+            description="Part of the asks that the router refused.",
+            unit="percentunit",
+            queries=(
+                share(f"slipstream_router_refusals_total{{{TIER}}}", f"slipstream_router_asks_total{{{TIER}}}", "tier"),
+            ),
+            alerts=("requests/RequestsAreShed",),
+        ),
+        Panel(
+            title="Typed on",
+            description="Completions a second that a newer keystroke ended, by how far they were, and those answered"
+            " from another request's generation, by kind.",
+            unit="reqps",
+            queries=(
+                rate("slipstream_superseded_total", "stage", legend="superseded in {{stage}}", quiet="nobody typed on"),
+                rate("slipstream_generations_reused_total", "kind", quiet="no gap was asked for twice"),
+            ),
+        ),
+        Panel(
+            title="Time to stop an engine",
+            description="From when nobody waited for an answer any more until its engine had confirmed the stop, by"
+            " cause.",
+            unit="s",
+            queries=quantiles("slipstream_abort_seconds", "cause", of=(0.5, 0.99), quiet="nobody left"),
+        ),
+        Panel(
+            title="Prefilled again",
+            description="Prompt tokens computed for a keystroke in a file that was seen before, by model.",
+            unit="short",
+            queries=quantiles("slipstream_file_prefilled_again_tokens", "model", of=(0.5, 0.99)),
+            alerts=("prefix/FilesAreForgottenBetweenKeystrokes",),
+        ),
+        Panel(
+            title="Computed ahead",
+            description="Next lines computed while replicas were idle, a second, by what became of them.",
+            unit="ops",
+            queries=(rate("slipstream_warm_ups_total", "outcome", quiet="nobody has typed to a line's end"),),
+        ),
+        Panel(
+            title="What editors report",
+            description="Completions shown, taken and dismissed, a second; only of editors that report it.",
+            unit="ops",
+            queries=(rate("slipstream_autocomplete_events_total", "type", quiet="no editor has reported"),),
+        ),
+    ),
+)
