@@ -12,7 +12,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d{1,6})([mhd])")
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[datetime]):
     """`90m`, `24h` or `7d` ago; `2026-11-22` or `2026-11-22T10:31`, in UTC unless an offset is given."""
 
     name = "moment"
