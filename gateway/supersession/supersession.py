@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -83,17 +82,21 @@ class Supersession:
         return True
 
     def _older(self, request: InFlightRequest) -> list[InFlightRequest]:
-        """Those that it was typed on, oldest first."""
-        keystroke = request.keystroke
-        if keystroke is None:
+        """Those that it was typed on, newest first; not one whose answer it shares, or another that goes on."""
+        if (keystroke := request.keystroke) is None:
             return []
-        siblings = self._in_flight[self._digests.lineage(keystroke)].values()
-        return [
-            one
-            for one in itertools.takewhile(lambda one: one is not request, siblings)
+        siblings = list(self._in_flight[self._digests.lineage(keystroke)].values())
+        older = set(siblings[: siblings.index(request)])
+        found: list[InFlightRequest] = []
+        spared: set[str | None] = set()
+        for one in reversed(siblings):  # whose answer one shares came before it
             # all else is equal: they are of one lineage
-            if one.request_id != request.spared and one.keystroke and near(one.keystroke.prefix, keystroke.prefix)
-        ]
+            typed_on = one in older and one.keystroke is not None and near(one.keystroke.prefix, keystroke.prefix)
+            if typed_on and one.request_id not in spared:
+                found.append(one)
+            elif one.by is None:
+                spared.add(one.spared)
+        return found
 
     def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:
         """Another gateway has a newer keystroke. newer_length: of its prefix. common: the digest of as much of that as

@@ -33,6 +33,17 @@ def test_a_newer_keystroke_ends_all_older_ones_of_its_lineage(supersession: Supe
     assert not supersession._in_flight
 
 
+@pytest.mark.parametrize("later", ["ab", "abc"])
+def test_who_goes_on_keeps_the_one_whose_answer_it_shares(supersession: Supersession, later: str) -> None:
+    """A request for the same prefix is not typed on, so the one that reads `first` goes on reading it."""
+    with (
+        served(supersession, "1", keystroke("a", "")) as first,
+        served(supersession, "2", keystroke("ab", ""), spared="1") as reader,
+        served(supersession, "3", keystroke(later, "")),
+    ):
+        assert [first.by, reader.by] == ([None, None] if later == "ab" else ["3", "3"])
+
+
 def test_what_has_ended_is_not_ended_again(supersession: Supersession) -> None:
     with served(supersession, "1", keystroke("a", "")) as first:
         pass
