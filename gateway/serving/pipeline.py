@@ -42,7 +42,15 @@ from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
-from gateway.serving.collaborators import Drivers, PrefixLog, Router, TraceLog, UsageJournal, UsageLimiter
+from gateway.serving.collaborators import (
+    CompletionTexts,
+    Drivers,
+    PrefixLog,
+    Router,
+    TraceLog,
+    UsageJournal,
+    UsageLimiter,
+)
 from gateway.serving.continuations import Continuations
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
@@ -83,6 +91,7 @@ class RequestPipeline:
         supersession: Supersession,
         file_metrics: FileMetrics,
         prefixes: PrefixLog,
+        texts: CompletionTexts,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -97,6 +106,7 @@ class RequestPipeline:
         self._files = files
         self._supersession = supersession
         self._prefixes = prefixes
+        self._texts = texts
         self._full_engines = FullEngines()
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
@@ -183,6 +193,8 @@ class RequestPipeline:
                 closing = await self._attempt(attempt)
                 if request.superseded_by is None:
                     self._warm_ups.answered(attempt)
+                    if request.key.store_prompts and (gap := request.prepared.gap) is not None:
+                        self._texts.add(request.request_id, request.caller, gap, attempt.transcoder.text)
                 return closing
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
                 if attempt.first_event_seen or attempt.engine is None:
