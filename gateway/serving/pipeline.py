@@ -24,10 +24,11 @@ from contracts.errors import (
     InternalError,
     NoEngine,
     Overloaded,
+    RouterUnavailable,
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Engine, LeaseEnd
+from contracts.lease import Engine, Lease, LeaseEnd
 from contracts.phases import Phase
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
@@ -212,8 +213,7 @@ class RequestPipeline:
         try:
             if (shared := await self._continuations.follow(attempt)) is not None:
                 return shared
-            async with attempt.client.in_flight:
-                lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
+            lease = await self._lease(attempt, self._config.queue_deadline_s[tier])
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             self._warm_ups.placed(lease.engine.replica_id)
@@ -254,6 +254,15 @@ class RequestPipeline:
                 self._metrics.observe_usage(request.tier, attempt.usage)
                 self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
+
+    async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
+        """A place at an engine. A wait for nothing, refused, superseded or left, was one in the router's queue too."""
+        try:
+            async with attempt.client.in_flight:
+                return await self._router.acquire(attempt.lease_request(deadline_s))
+        except BaseException as error:
+            attempt.request.clock.end(Phase.ROUTE if isinstance(error, RouterUnavailable) else Phase.QUEUE)
+            raise
 
     async def _compute_ahead(self, attempt: Attempt) -> None:
         """Have an engine compute a prompt that nobody waits for: in the books, and on nobody's bill. A refusal by the
