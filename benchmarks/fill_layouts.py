@@ -33,6 +33,7 @@ import msgspec
 import torch
 
 from contracts.desired_state import Model
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import TextPrompt, Tier
 from engines.drivers.embedded import EmbeddedDriver
 from engines.embedded.engine import Engine
@@ -199,7 +200,7 @@ class Asker:
                 tier=Tier.AUTOCOMPLETE,
                 pool="p",
                 context_tokens=way.context_tokens or self._context_tokens,
-                fim_healing=way.healing,
+                fim=FillInTheMiddle(healing=way.healing),
             )
             self._targets[way] = Target(model, EmbeddedDriver.capabilities, OffLoopTokenizer(tokenizer))
         return self._targets[way]

@@ -6,11 +6,12 @@ Stored as a row per version, seeded from the settings file, handed by gateways t
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -48,34 +49,8 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
     """Output limit when the client gives none; always cut to what the context leaves."""
-    fim_window: bool = True
-    """A gap whose file does not fit is filled from a window around the cursor. false: such a request is refused."""
-    fim_healing: bool = True
-    """The prompt of a gap ends before the word that the cursor is in, and the output is made to begin with what is
-    typed of it (token healing), where the model has a `tokenizer`, a byte-level one, and its engines can: driver
-    `embedded`."""
-    fim_warm_up: bool = True
-    """After a gap was answered, its prompt as it will be once the completion is accepted and Enter pressed is computed
-    while the replica has nothing else to do, unbilled. Takes effect where that saves much: with a tokenizer that lays
-    the suffix out behind the prefix and the half-typed line behind both. false: nothing is computed ahead."""
-    fim_rendered: Literal["parse", "pass"] = "parse"
-    """What becomes of a prompt that a client has laid out for a gap itself, with `<|fim_prefix|>` and its kind:
-    `parse` lays the gap out anew as this model was trained, where it has a tokenizer that can; `pass` takes it as any
-    other text, in which no control string steers the model."""
-    fim_supersede: bool = True
-    """A newer keystroke ends the requests for the same gap that it was typed on: they are answered at once with what
-    they have, and the engine is stopped. false: each runs to its end."""
-    fim_lines: Literal["auto", "single", "free"] = "auto"
-    """Where a gap's completion ends by the cursor's place, under `fim_rules`: `auto` decides between one line and a
-    block from the text around the cursor and the language, `single` ends every completion with its line, `free` leaves
-    it to the model."""
-    fim_rules: Literal["editors", "all"] = "editors"
-    """Which gaps the stop rules and the file's own line ends hold for: those of editors' APIs (`/infill`,
-    `/completion`, `/v1/fim/completions`, `segments`), or `all`: those under `/v1/completions` and the engines route
-    too."""
-    fim_reuse: bool = True
-    """A gap that a key asks for again while it is being filled shares that generation, and one that was typed on into
-    what the model wrote is answered with the rest of it. false: the model is asked every time."""
+    fim: FillInTheMiddle = FillInTheMiddle()
+    """How its gaps are laid out, filled and ended."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
 

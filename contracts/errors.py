@@ -187,12 +187,16 @@ class ContextTooLong(RequestError):
     def __init__(
         self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, prompt_bytes: int | None = None
     ) -> None:
-        """prompt_bytes: given where the prompt was not tokenized because so many bytes cannot fit; `prompt_tokens` is
-        then the fewest that they can be."""
+        """output_tokens: as asked for; 0 or 1 where the prompt alone is too long, whatever was asked for. prompt_bytes:
+        given where the prompt was not tokenized because so many bytes cannot fit; `prompt_tokens` is then the fewest
+        that they can be."""
         least = "" if prompt_bytes is None else f"{prompt_bytes} bytes, which are at least "
+        told = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"
+        if output_tokens <= 1:
+            super().__init__(f"{told}, which leaves none for the answer. Shorten the prompt.", param=param)
+            return
         super().__init__(
-            f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens and "
-            f"{output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
+            f"{told} and {output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,
         )

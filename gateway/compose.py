@@ -28,6 +28,7 @@ from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
 from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.store import EventStore
+from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -132,6 +133,9 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
         completion_events.start()
         stack.push_async_callback(completion_events.stop)
+        completion_texts = TextStore(pool, metrics, config.autocomplete.flush_s)
+        completion_texts.start()
+        stack.push_async_callback(completion_texts.stop)
         keyring = Keyring(place.database_url, place.pepper, config.auth)
         await keyring.start()
         stack.push_async_callback(keyring.stop)
@@ -185,6 +189,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             supersession,
             file_metrics,
             prefixes,
+            completion_texts,
         )
         stack.push_async_callback(pipeline.stop)
 

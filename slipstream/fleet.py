@@ -67,7 +67,9 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
             Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"), limit, drafts)
             for number in range(1, replicas + 1)
         ]
-        models.append(Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path)))
+        model = Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path))
+        aliases, fim = (config.chat_aliases, model.fim) if tier is Tier.CHAT else (config.code_aliases, config.fim)
+        models.append(msgspec.structs.replace(model, aliases=aliases, fim=fim))
         pools.append(Pool(name=tier, driver=DRIVER, replicas=tuple(Replica(id=p.name, url=p.url) for p in processes)))
         engines += processes
     return EmbeddedFleet(tuple(models), tuple(pools), tuple(engines))

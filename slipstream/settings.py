@@ -12,6 +12,7 @@ import msgspec
 from contracts import settings
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from engines.embedded.config import EngineConfig
 from engines.http.keys import EngineKeys
 from gateway.config import GatewayConfig
@@ -37,8 +38,12 @@ _KEY = (
     "a secret never stands in the settings: give api_key_file, the absolute path of a file that holds the key, or "
     "api_key_env, the NAME of an environment variable that does"
 )
-INSTEAD = {"pools[].api_key": _KEY, "pools[].replicas[].api_key": f"{_KEY}; both belong to the pool"}
-"""What people know from elsewhere and look for here."""
+INSTEAD = {
+    "pools[].api_key": _KEY,
+    "pools[].replicas[].api_key": f"{_KEY}; both belong to the pool",
+    **{f"models[].fim_{name}": f"it is fim.{name} now" for name in FillInTheMiddle.__struct_fields__},
+}
+"""What people know from elsewhere, or from an earlier release, and look for here."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

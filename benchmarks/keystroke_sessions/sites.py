@@ -23,6 +23,7 @@ from benchmarks.keystroke_sessions.editor import Asked, Endpoint
 from benchmarks.keystroke_sessions.engine_load import EngineLoad
 from benchmarks.processes import free_port
 from contracts.desired_state import Model, Pool, Replica
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from engines.embedded.config import KVConfig
 from infra.local.config import LocalConfig
@@ -190,7 +191,9 @@ def _without_layout(setup: Setup, scratch: Path) -> Setup:
 
 
 def _without_grid(setup: Setup, scratch: Path) -> Setup:
-    return msgspec.structs.replace(setup, model=_model(setup, fim_window=False), client_window=CLIENT_WINDOW)
+    return msgspec.structs.replace(
+        setup, model=_model(setup, fim=FillInTheMiddle(window=False)), client_window=CLIENT_WINDOW
+    )
 
 
 def _without_affinity(setup: Setup, scratch: Path) -> Setup:
@@ -198,11 +201,11 @@ def _without_affinity(setup: Setup, scratch: Path) -> Setup:
 
 
 def _without_supersession(setup: Setup, scratch: Path) -> Setup:
-    return msgspec.structs.replace(setup, model=_model(setup, fim_supersede=False))
+    return msgspec.structs.replace(setup, model=_model(setup, fim=FillInTheMiddle(supersede=False)))
 
 
 def _without_reuse(setup: Setup, scratch: Path) -> Setup:
-    return msgspec.structs.replace(setup, model=_model(setup, fim_reuse=False))
+    return msgspec.structs.replace(setup, model=_model(setup, fim=FillInTheMiddle(reuse=False)))
 
 
 def _without_speculation(setup: Setup, scratch: Path) -> Setup:

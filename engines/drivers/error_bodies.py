@@ -45,6 +45,7 @@ _TOO_LONG = (
         r"(?P<prompt>\d{1,9}) (?:input )?tokens"
     ),
     # the embedded engine speaks as the gateway does
+    re.compile(r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens, which leaves none"),
     re.compile(
         r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
         r"(?P<output>\d{1,9}) are asked for"

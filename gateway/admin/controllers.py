@@ -13,6 +13,7 @@ from gateway.admin.resources import (
     admin_keys,
     audit_log,
     autocomplete,
+    completion_texts,
     keys,
     limits,
     me,
@@ -137,6 +138,10 @@ CONTROLLERS = (
     controller("/audit", get(audit_log.list_audit, Can.AUDIT_READ)),
     controller("/organizations/{organization_id}/usage", get(usage.get_usage, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/autocomplete", get(autocomplete.get_autocomplete, Can.USAGE_READ)),
+    controller(
+        "/organizations/{organization_id}/completion-texts",
+        get(completion_texts.list_completion_texts, Can.PROMPTS_READ),
+    ),
     controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/organizations/{organization_id}/usage/events", get(usage.list_usage_events, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/invoices/{month_name}", get(usage.get_invoice, Can.USAGE_READ)),

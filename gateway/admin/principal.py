@@ -64,6 +64,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """What the role allows."""
         return PERMISSIONS[self.role]
 
+    def speaks_for(self, organization_id: UUID) -> bool:
+        """Whether it is of that organization, and not only allowed something in it; a shell on the deployment's machine
+        is used on anybody's behalf."""
+        return self.organization_id == organization_id or self.key_id == NO_KEY
+
     def require(self, permission: Permission | None, *, operator_only: bool) -> None:
         """Raises PermissionDenied. operator_only: it concerns more than one organization."""
         if permission is not None and permission not in self.permissions:

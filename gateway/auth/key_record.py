@@ -29,6 +29,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
     """The models its project may use, by name and not by alias; None: all."""
     tiers: frozenset[Tier] | None = None
     """The tiers its project may use; None: both."""
+    store_prompts: bool = False
+    """Its organization wants kept what is asked and answered at gaps."""
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

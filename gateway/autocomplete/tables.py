@@ -1,6 +1,7 @@
 """What became of completions in editors. What a completion was stands in its row of `request_traces`.
 
-No text of a prompt or a completion is in either: ids, types, moments and numbers of characters.
+No text of a prompt or a completion is in either: ids, types, moments and numbers of characters. Texts are in a table of
+their own, of organizations that want them stored.
 """
 
 from __future__ import annotations
@@ -48,5 +49,22 @@ completion_events = Table(
     CheckConstraint("elapsed_ms >= 0", name="elapsed_ms"),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
+    Index(None, "organization_id", "request_id"),
+)
+
+# Only of organizations whose `store_prompts` is on; no foreign key, as above.
+completion_texts = Table(
+    "completion_texts",
+    metadata,
+    Column("request_id", Text(collation="C"), primary_key=True),
+    Column("project_id", UUID(), nullable=False),
+    Column("organization_id", UUID(), nullable=False),
+    # Next to the cursor, and never more than gateway/autocomplete/text_store.py says.
+    Column("prefix", Text, nullable=False),
+    Column("suffix", Text, nullable=False),
+    # Null where the answer was passed on unread.
+    Column("completion", Text),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "organization_id", "request_id"),
 )

@@ -75,6 +75,8 @@ organizations = Table(
     # The one whose members run the deployment: their roles hold for every organization.
     Column("operator", Boolean, nullable=False, server_default=text("false")),
     Column("disabled_at", DateTime(timezone=True)),
+    # What its people ask at gaps may be kept (gateway/autocomplete/text_store.py). A trigger deletes it when this ends.
+    Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
     Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
     Index(None, "created_at", "id"),
 )

@@ -11,6 +11,8 @@ from contracts.errors import ConfigError
 
 _RENAMED = {"running_usage": "continuous_usage_stats"}
 """Fields of pools in rows of earlier releases, and what they are called now."""
+_FIM = "fim_"
+"""Began the names of what is a model's `fim` now, in rows of earlier releases."""
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +23,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A document as far as it has to be known to rename fields in it."""
 
-    models: Any
+    models: list[dict[str, Any]]
     pools: list[dict[str, Any]]
 
 
@@ -38,6 +40,10 @@ def decode(version: int, document: str) -> DesiredState:
             for old, new in _RENAMED.items():
                 if old in pool:
                     pool[new] = pool.pop(old)
+        for model in written.models:
+            old_names = [name for name in model if name.startswith(_FIM)]
+            if old_names and "fim" not in model:
+                model["fim"] = {name.removeprefix(_FIM): model.pop(name) for name in old_names}
         content = msgspec.convert(msgspec.structs.asdict(written), _Document)
     except msgspec.ValidationError as error:
         raise ConfigError(

@@ -16,8 +16,8 @@ class UpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long single events are kept; whole days are dropped. At least a month and what an invoice needs. Roll-ups
     stay for ever."""
     trace_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
-    """How long the phases and the refusal of a single request can be looked up, and what became of a completion in an
-    editor; nothing is billed by them."""
+    """How long the phases and the refusal of a single request can be looked up, what became of a completion in an
+    editor, and the texts of organizations that have them stored; nothing is billed by them."""
     days_ahead: Annotated[int, msgspec.Meta(ge=0, le=366)] = 7
     """How many days' partitions are made ahead."""
     days_every_s: Period = 3_600.0

@@ -121,6 +121,11 @@ class GatewayMetrics:
             "slipstream_autocomplete_events_dropped",
             "Such reports not stored because the database was away for too long.",
         )
+        self.completion_texts_dropped = counter(
+            "slipstream_completion_texts_dropped",
+            "Texts of gaps that an organization wants stored and that were not, because the database was away for too"
+            " long.",
+        )
 
     def began(self, tier: str) -> None:
         """A request is being served."""

@@ -14,6 +14,7 @@ from gateway.limits.levels import Levels
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import Closed, Opened, Placed
 from gateway.serving.request import InferenceRequest
+from gateway.wire.gap import Gap
 from gateway.wire.prepared import Prepared
 
 
@@ -70,6 +71,14 @@ class PrefixLog(Protocol):
 
     def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
         """Remember a request that an engine has had."""
+        ...
+
+
+class CompletionTexts(Protocol):
+    """`gateway.autocomplete.text_store.TextStore`."""
+
+    def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
+        """Remember a gap that was answered. Never raises."""
         ...
 
 

@@ -24,10 +24,11 @@ from contracts.errors import (
     InternalError,
     NoEngine,
     Overloaded,
+    RouterUnavailable,
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Engine, LeaseEnd
+from contracts.lease import Engine, Lease, LeaseEnd
 from contracts.phases import Phase
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
@@ -42,7 +43,15 @@ from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
-from gateway.serving.collaborators import Drivers, PrefixLog, Router, TraceLog, UsageJournal, UsageLimiter
+from gateway.serving.collaborators import (
+    CompletionTexts,
+    Drivers,
+    PrefixLog,
+    Router,
+    TraceLog,
+    UsageJournal,
+    UsageLimiter,
+)
 from gateway.serving.continuations import Continuations
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
@@ -83,6 +92,7 @@ class RequestPipeline:
         supersession: Supersession,
         file_metrics: FileMetrics,
         prefixes: PrefixLog,
+        texts: CompletionTexts,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -97,6 +107,7 @@ class RequestPipeline:
         self._files = files
         self._supersession = supersession
         self._prefixes = prefixes
+        self._texts = texts
         self._full_engines = FullEngines()
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
@@ -183,6 +194,8 @@ class RequestPipeline:
                 closing = await self._attempt(attempt)
                 if request.superseded_by is None:
                     self._warm_ups.answered(attempt)
+                    if request.key.store_prompts and (gap := request.prepared.gap) is not None:
+                        self._texts.add(request.request_id, request.caller, gap, attempt.transcoder.text)
                 return closing
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
                 if attempt.first_event_seen or attempt.engine is None:
@@ -200,8 +213,7 @@ class RequestPipeline:
         try:
             if (shared := await self._continuations.follow(attempt)) is not None:
                 return shared
-            async with attempt.client.in_flight:
-                lease = await self._router.acquire(attempt.lease_request(self._config.queue_deadline_s[tier]))
+            lease = await self._lease(attempt, self._config.queue_deadline_s[tier])
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             self._warm_ups.placed(lease.engine.replica_id)
@@ -242,6 +254,15 @@ class RequestPipeline:
                 self._metrics.observe_usage(request.tier, attempt.usage)
                 self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
+
+    async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
+        """A place at an engine. A wait for nothing, refused, superseded or left, was one in the router's queue too."""
+        try:
+            async with attempt.client.in_flight:
+                return await self._router.acquire(attempt.lease_request(deadline_s))
+        except BaseException as error:
+            attempt.request.clock.end(Phase.ROUTE if isinstance(error, RouterUnavailable) else Phase.QUEUE)
+            raise
 
     async def _compute_ahead(self, attempt: Attempt) -> None:
         """Have an engine compute a prompt that nobody waits for: in the books, and on nobody's bill. A refusal by the

@@ -135,7 +135,7 @@ class InferenceRequest:
     def keystroke(self) -> Keystroke | None:
         """What a newer request may be typed on; None: it is not typed, or its model's requests all run to their end."""
         gap = self.prepared.gap
-        if gap is None or not self.typed or not self.target.model.fim_supersede:
+        if gap is None or not self.typed or not self.target.model.fim.supersede:
             return None
         return Keystroke(
             organization_id=self.caller.organization_id,

@@ -37,7 +37,12 @@ class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        """What its file is known by: the path, or its first lines, those that are complete and so not being typed."""
+        """What its file is known by: the path, or its first lines, those that are complete and so not being typed.
+
+        Not `gateway.wire.file_identity`, which sends requests where a prompt is kept: that takes 1,024 characters, for
+        a file taken for another costs a cache there, and has none in a first line. Here three lines will do, for prefix
+        and suffix are compared too; they stand still sooner, and somebody types in the first line as well.
+        """
         if self.path:
             return self.path
         end = -1

@@ -44,6 +44,7 @@ class Permission(StrEnum):
     LIMITS_WRITE = "limits.write"
     USAGE_READ = "usage.read"
     REQUESTS_READ = "requests.read"
+    PROMPTS_READ = "prompts.read"
     PRICES_READ = "prices.read"
     PRICES_WRITE = "prices.write"
     RECONCILIATION_READ = "reconciliation.read"
@@ -78,6 +79,7 @@ _ADMIN = (
         Permission.ADMIN_KEYS_READ,
         Permission.ADMIN_KEYS_WRITE,
         Permission.AUDIT_READ,
+        Permission.PROMPTS_READ,
     }
 )
 

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from contracts.fill_in_the_middle import FillInTheMiddle
+
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
 
@@ -29,6 +31,12 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Hugging Face Llama folder for the chat tier; unset: the small model that comes with Slipstream."""
     code_model: str | None = None
     """Hugging Face Llama folder for the autocomplete tier; unset: the small model that comes with Slipstream."""
+    chat_aliases: tuple[str, ...] = ()
+    """Other names that clients may use for the model of the chat tier."""
+    code_aliases: tuple[str, ...] = ()
+    """The same for the autocomplete tier."""
+    fim: FillInTheMiddle = FillInTheMiddle()
+    """How the autocomplete tier's model fills gaps; for models that the settings name it is `models[].fim`."""
     chat_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Longest prompt and output of the chat tier together; 0: `engine.context_tokens`."""
     code_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -27,6 +27,7 @@ def keys() -> None:
 @click.option("--organization", default="demo", show_default=True, help="Who pays, id or name.")
 @click.option("--project", default="default", show_default=True, help="Part of the organization, id or name.")
 @click.option("--create-missing", is_flag=True, help="Make the organization and the project where there is none.")
+@click.option("--scope", "scopes", multiple=True, help="chat, completions or models; may be given again. Default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--max-concurrency", type=click.IntRange(min=1), help="Requests at once. Default: no limit.")
@@ -37,6 +38,7 @@ def create(
     organization: str,
     project: str,
     create_missing: bool,
+    scopes: tuple[str, ...],
     requests_per_minute: int | None,
     tokens_per_minute: int | None,
     max_concurrency: int | None,
@@ -50,7 +52,7 @@ def create(
     from slipstream.tenants import ensure_project_named, project_named
 
     expires_at = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
-    body = converted({"name": name, "expires_at": expires_at}, NewKey)
+    body = converted({"name": name, "scopes": list(scopes) or None, "expires_at": expires_at}, NewKey)
     given: dict[str, object] = {
         "requests_per_minute": requests_per_minute,
         "tokens_per_minute": tokens_per_minute,

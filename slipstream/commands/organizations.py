@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from slipstream.commands.options import Deployment, deployment_options
 
+if TYPE_CHECKING:
+    from gateway.admin.resources.organizations import Organization, OrganizationChanges
+
 
 @click.group()
 def organizations() -> None:
-    """Make, list, disable and enable organizations."""
+    """Make, list, change, disable and enable organizations."""
 
 
 @organizations.command(name="list")
@@ -44,6 +49,22 @@ def create(deployment: Deployment, name: str) -> None:
 @organizations.command()
 @deployment_options
 @click.argument("which")
+@click.option(
+    "--store-prompts/--no-store-prompts",
+    required=True,
+    help="Whether what its people ask at gaps, and are answered, is kept for its own administrators. Off deletes it.",
+)
+def update(deployment: Deployment, which: str, store_prompts: bool) -> None:
+    """Change the organization WHICH (id or name)."""
+    from gateway.admin.resources.organizations import OrganizationChanges
+
+    after = _updated(deployment, which, OrganizationChanges(store_prompts=store_prompts))
+    print(f"{after.name}: prompts are {'stored' if after.store_prompts else 'not stored'}")
+
+
+@organizations.command()
+@deployment_options
+@click.argument("which")
 def disable(deployment: Deployment, which: str) -> None:
     """Refuse all keys of the organization WHICH (id or name), everywhere within a second."""
     _switch(deployment, which, disabled=True)
@@ -58,14 +79,20 @@ def enable(deployment: Deployment, which: str) -> None:
 
 
 def _switch(deployment: Deployment, which: str, *, disabled: bool) -> None:
+    from gateway.admin.resources.organizations import OrganizationChanges
+
+    after = _updated(deployment, which, OrganizationChanges(disabled=disabled))
+    print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")
+
+
+def _updated(deployment: Deployment, which: str, changes: OrganizationChanges) -> Organization:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.organizations import Organization, OrganizationChanges, update_organization
+    from gateway.admin.resources.organizations import update_organization
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
     async def work(call: AdminCall) -> Organization:
         found = await organization_named(call.connection, which)
-        return await update_organization(call, found, OrganizationChanges(disabled=disabled))
+        return await update_organization(call, found, changes)
 
-    after = administer(deployment, work)
-    print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")
+    return administer(deployment, work)

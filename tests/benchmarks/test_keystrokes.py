@@ -23,6 +23,7 @@ from benchmarks.keystroke_sessions.figures import figures, quantile
 from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import CLIENT_WINDOW, LEVERS, Row, _model, everything_on
 from benchmarks.keystrokes import missed
+from contracts.fill_in_the_middle import FillInTheMiddle
 from engines.embedded.config import EngineConfig
 from engines.embedded.stats import Stats
 from speculative.config import SpeculationConfig
@@ -172,10 +173,10 @@ def differences(one: msgspec.Struct, other: msgspec.Struct) -> dict[str, object]
 @pytest.mark.parametrize(
     ("lever", "of_model", "of_setup"),
     [
-        ("grid", {"fim_window": False}, {"client_window": CLIENT_WINDOW}),
+        ("grid", {"fim": FillInTheMiddle(window=False)}, {"client_window": CLIENT_WINDOW}),
         ("affinity", {}, {"policy": "round_robin"}),
-        ("supersession", {"fim_supersede": False}, {}),
-        ("reuse", {"fim_reuse": False}, {}),
+        ("supersession", {"fim": FillInTheMiddle(supersede=False)}, {}),
+        ("reuse", {"fim": FillInTheMiddle(reuse=False)}, {}),
         ("speculation", {}, {"speculation": SpeculationConfig(method="off")}),
     ],
 )

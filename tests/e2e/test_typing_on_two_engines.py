@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool, Replica
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
 from tests.e2e.failures.processes import until
@@ -74,7 +75,15 @@ async def typing(folder: Path) -> AsyncIterator[Typist]:
         await asyncio.gather(*map(healthy, processes))
         replicas = tuple(Replica(f"engine-{number}", one.url) for number, one in enumerate(processes))
         models = [
-            Model(name, Tier.AUTOCOMPLETE, "pool", 8_192, tokenizer=str(model), engine_model="psm", fim_warm_up=warm)
+            Model(
+                name,
+                Tier.AUTOCOMPLETE,
+                "pool",
+                8_192,
+                tokenizer=str(model),
+                engine_model="psm",
+                fim=FillInTheMiddle(warm_up=warm),
+            )
             for name, warm in (("plain", False), ("ahead", True))
         ]
         environment = {

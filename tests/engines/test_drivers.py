@@ -318,6 +318,7 @@ def test_the_log_is_told_what_an_engine_that_does_not_know_the_model_says(name: 
             (2048, 2000, 500),
         ),
         ("the request (3000 tokens) exceeds the available context size (2048 tokens)", (2048, 3000, 0)),
+        (str(ContextTooLong(limit_tokens=2048, prompt_tokens=3000, output_tokens=1, param="x")), (2048, 3000, 0)),
         (str(ContextTooLong(limit_tokens=2048, prompt_tokens=2000, output_tokens=500, param="x")), (2048, 2000, 500)),
     ],
 )  # fmt: skip

@@ -71,6 +71,7 @@ STEPS: tuple[Step, ...] = (
     ("members remove", ("ann@example.com", "--organization", "acme"), {"member.delete"}),
     ("keys rotate", ("{key}",), {"key.rotate"}),
     ("keys revoke", ("one",), {"key.revoke"}),
+    ("organizations update", ("acme", "--store-prompts"), {"organization.update"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )

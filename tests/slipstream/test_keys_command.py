@@ -16,6 +16,7 @@ from contracts.errors import RevokedKey
 from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import hash_of
+from gateway.auth.scopes import Scope
 from gateway.limits.levels import Limits
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
@@ -46,7 +47,7 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
 ) -> None:
     said = await shell.must(
         "keys", "create", "--create-missing", "--name", "laptop", "--requests-per-minute", "60",
-        "--max-concurrency", "2", "--expires-days", "1",
+        "--max-concurrency", "2", "--expires-days", "1", "--scope", "completions", "--scope", "models",
     )  # fmt: skip
     secret = said.splitlines()[-1]
     row = await connection.fetchrow("SELECT * FROM gateway.api_keys")
@@ -58,6 +59,7 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
     try:
         record = await keyring.identify(secret)
         assert record.caller.key_id == str(row["id"])
+        assert record.scopes == {Scope.COMPLETIONS, Scope.MODELS}
         assert [rule.limits for rule in record.levels.rules] == [Limits(requests_per_minute=60, max_concurrency=2)]
         assert record.expires_at == pytest.approx(row["expires_at"].timestamp(), abs=1e-6)
         await shell.must("keys", "revoke", "laptop")
@@ -68,6 +70,13 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
             await keyring.identify(secret)
     finally:
         await keyring.stop()
+
+
+async def test_a_scope_that_there_is_not_is_refused_with_those_there_are(shell: Shell) -> None:
+    status, said = await shell.run("keys", "create", "--create-missing", "--scope", "fim")
+    assert status != 0
+    assert "scopes" in said
+    assert "completions" in said
 
 
 async def test_keys_are_listed_with_their_state_for_all_or_one_organization(

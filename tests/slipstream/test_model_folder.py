@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from slipstream import fleet, model_folder
@@ -108,3 +109,11 @@ def test_a_context_that_memory_does_not_hold_names_the_settings_and_the_flags(tm
     assert f"a context of {found[1]} at most (engine.context_tokens, or --context-tokens; " in sentence
     assert "--chat-context-tokens or --code-context-tokens" in sentence
     assert 4_000_000 < int(found[2]) < 256 * 1024 * 1024
+
+
+def test_models_have_the_aliases_and_fill_gaps_as_the_settings_say(tmp_path: Path) -> None:
+    fim = FillInTheMiddle(lines="single", reuse=False)
+    config = LocalConfig(chat_aliases=("assistant",), code_aliases=("copilot-codex", "other"), fim=fim)
+    chat, code = fleet.embedded(config, Ports(tmp_path / "ports.json")).models
+    assert (chat.aliases, chat.fim) == (("assistant",), FillInTheMiddle())
+    assert (code.aliases, code.fim) == (("copilot-codex", "other"), fim)

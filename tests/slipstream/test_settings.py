@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from contracts.settings import fields
 from infra.local.config import LocalConfig
@@ -33,6 +34,14 @@ class Inner(msgspec.Struct):
 class Outer(msgspec.Struct):
     inner: Inner
     rows: list[Inner]
+
+
+@pytest.mark.parametrize("name", FillInTheMiddle.__struct_fields__)
+def test_the_earlier_names_of_a_models_fim_are_refused_with_the_new_one(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(f"[[models]]\nname = 'a'\nfim_{name} = false\n")
+    with pytest.raises(ConfigError, match=rf"models\[0\]\.fim_{name}: unknown setting .*; it is fim\.{name} now"):
+        settings.load(file)
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
@@ -81,6 +90,8 @@ def test_the_example_file_is_valid_and_says_the_defaults() -> None:
     assert settings.load(example) == Settings()
     told = tomllib.loads(example.read_text())
     defaults = msgspec.to_builtins(Settings())
+    defaults["local"]["fim"] = msgspec.structs.asdict(FillInTheMiddle())  # leaves out what has its default
+    defaults = msgspec.json.decode(msgspec.json.encode(defaults))  # lists as TOML has them
     for section, values in told.items():
         for name, value in values.items():
             assert defaults[section][name] == value, f"{section}.{name}"

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from contracts.desired_state import Model
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Caller, TextPrompt, Tier
 from engines.drivers import registry as drivers
 from engines.embedded.stats import Stats
@@ -27,7 +28,7 @@ MODEL = Path("models/slipstream-code")
 
 async def gateway_prompts() -> list[list[int]]:
     """The ids that the gateway sends an engine for each example."""
-    model = Model("code", Tier.AUTOCOMPLETE, "pool", context_tokens=8_192, fim_healing=False)
+    model = Model("code", Tier.AUTOCOMPLETE, "pool", context_tokens=8_192, fim=FillInTheMiddle(healing=False))
     target = Target(model, drivers.get("embedded").capabilities, OffLoopTokenizer(Tokenizer.load(MODEL)))
     prompts = []
     for before, after in EXAMPLES:

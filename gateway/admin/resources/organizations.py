@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from contracts.errors import Conflict
+from contracts.errors import Conflict, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
 from gateway.admin.schemas import Body, Name, Page, PageQuery
@@ -17,13 +17,15 @@ from gateway.db.tables import organizations
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization. operator: its members run the deployment. disabled_at: since when its keys are refused."""
+    """An organization. operator: its members run the deployment. disabled_at: since when its keys are refused.
+    store_prompts: what is asked and answered at gaps is kept, for its own administrators."""
 
     id: UUID
     name: str
     operator: bool
     created_at: datetime
     disabled_at: datetime | None
+    store_prompts: bool
 
 
 class NewOrganization(Body, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class OrganizationChanges(Body, frozen=True, kw_only=True):
 
     name: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
+    store_prompts: bool | UnsetType = UNSET
 
 
 class OrganizationQuery(PageQuery, frozen=True, kw_only=True):
@@ -67,14 +70,19 @@ async def get_organization(call: AdminCall, organization_id: UUID) -> Organizati
 
 
 async def update_organization(call: AdminCall, organization_id: UUID, body: OrganizationChanges) -> Organization:
-    """Rename, disable or enable an organization.
+    """Rename, disable or enable an organization, or say whether its prompts are stored.
 
     Disabled, all its inference keys are refused within a second and all its admin keys at once; only the operating
     organization can do that or undo it, and it cannot be disabled itself.
+
+    `store_prompts` is turned on by the organization's own owners only. What was stored is deleted at once when it is
+    turned off.
     """
     before = await ORGANIZATIONS.find(call, organization_id, for_update=True)
     if body.disabled is not UNSET:
         call.principal.require(None, operator_only=True)
         if before.operator and body.disabled:
             raise Conflict("The operating organization cannot be disabled: nobody could enable it again.")
+    if body.store_prompts is True and not call.principal.speaks_for(organization_id):
+        raise PermissionDenied("Only the organization's own owners may have its prompts stored.")
     return await ORGANIZATIONS.update(call, before, ORGANIZATIONS.values_of(body))

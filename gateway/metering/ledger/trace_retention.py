@@ -1,4 +1,6 @@
-"""Forgets the records of single requests, and what became of their completions, when their retention is over."""
+"""Forgets the records of single requests, what became of their completions and what was stored of their texts, when
+their retention is over.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,10 @@ FORGET_EVENTS = """
 DELETE FROM gateway.completion_events WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.completion_events WHERE recorded_at < %s LIMIT %s))
 """
+FORGET_TEXTS = """
+DELETE FROM gateway.completion_texts WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.completion_texts WHERE recorded_at < %s LIMIT %s))
+"""
 
 
 def forget_traces(database_url: str, retention_days: int) -> int:
@@ -24,7 +30,7 @@ def forget_traces(database_url: str, retention_days: int) -> int:
     before = datetime.now(UTC) - timedelta(days=retention_days)
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
-        for statement in (FORGET_TRACES, FORGET_EVENTS):
+        for statement in (FORGET_TRACES, FORGET_EVENTS, FORGET_TEXTS):
             while deleted := connection.execute(statement, (before, AT_ONCE)).rowcount:
                 forgotten += deleted
     return forgotten

@@ -64,7 +64,7 @@ FREE = Block()
 def by_context(rules: StopRules, lines: Lines, prefix: str, suffix: str, language: str) -> StopRules:
     r"""The rules with what the cursor's place adds; an indentation that the client has asked for stays.
 
-    lines: as a model's `fim_lines`. prefix, suffix: with `\n` line ends. language: as a client names it.
+    lines: as a model's `fim.lines`. prefix, suffix: with `\n` line ends. language: as a client names it.
     """
     if lines == "free":
         return rules

@@ -1,6 +1,6 @@
 """Lays a gap out for its model within the room it has: snippets first, then the window of the file, as it was trained.
 
-What the model cannot be shown is left out rather than refused; a model whose `fim_window` is off is shown all or the
+What the model cannot be shown is left out rather than refused; a model whose `fim.window` is off is shown all or the
 request is refused.
 """
 
@@ -64,17 +64,17 @@ async def lay_out(gap: Gap, asked_tokens: int | None, default: int, target: Targ
     `counted_texts`.
     """
     room = target.model.context_tokens - (asked_tokens or 1)
-    if target.model.fim_window:
+    if target.model.fim.window:
         room = target.model.context_tokens - min(asked_tokens or default, target.model.context_tokens // 2)
     able = target.capabilities.openings and target.capabilities.token_prompts
-    healed_tokens = (asked_tokens or default) // HEALED_PART if target.model.fim_healing and able else 0
+    healed_tokens = (asked_tokens or default) // HEALED_PART if target.model.fim.healing and able else 0
     laid_out = await _laid_out(gap, room, healed_tokens, target, organization_id)
     limit = _limit(asked_tokens, default, laid_out.counted.longest, target)
     return msgspec.structs.replace(laid_out, max_tokens=limit)
 
 
 def _limit(asked: int | None, default: int, prompt_tokens: int, target: Target) -> int:
-    if not target.model.fim_window:
+    if not target.model.fim.window:
         return output_limit(asked, default, prompt_tokens, target, "max_tokens")
     return max(1, min(asked or default, target.model.context_tokens - prompt_tokens))
 
@@ -87,7 +87,7 @@ async def _laid_out(gap: Gap, room: int, healed_tokens: int, target: Target, org
     texts = [gap.prefix, gap.suffix, *(text for snippet in gap.snippets for text in (snippet.path, snippet.text))]
     for text in texts:
         require_sound(text)
-    if not target.model.fim_window:
+    if not target.model.fim.window:
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
     return await tokenizer.run(
@@ -123,13 +123,13 @@ def _healed(gap: Gap, room: int, healed_tokens: int, target: Target, tokenizer: 
 def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
     template, counts = tokenizer.fill, tokenizer.plain_counts
     assert template is not None
-    limit = None if target.model.fim_window else target.model.context_tokens
+    limit = None if target.model.fim.window else target.model.context_tokens
 
     def encode(text: str) -> list[int]:
         return tokenizer.plain_ids(text, limit)
 
     marks = len(tokenizer.leading_ids) + template.marks
-    if target.model.fim_window:
+    if target.model.fim.window:
         _require_room(room, marks, target)
     token_prompts = target.capabilities.token_prompts
     snippets = within(gap.snippets, room // SNIPPETS_PART, counts)
@@ -152,11 +152,11 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
 
     text_room = room - marks - len(files) - counts([head])[0]
     shown = Window(0, len(gap.suffix))
-    if target.model.fim_window and len(gap.prefix) + len(gap.suffix) > text_room * LOOKED_AT:
+    if target.model.fim.window and len(gap.prefix) + len(gap.suffix) > text_room * LOOKED_AT:
         shown = window(gap.prefix, gap.suffix, max(0, text_room), counts)
     ids = ids_of(shown)
     while len(ids) > room:
-        if not target.model.fim_window:
+        if not target.model.fim.window:
             raise _too_long(target, len(ids), target.model.context_tokens - room, "prompt")
         if (shown.start, shown.end) != (0, len(gap.suffix)):
             # lines cost a little more together than one by one; each turn has less room, down to none
@@ -187,11 +187,11 @@ async def _by_estimate(gap: Gap, room: int, target: Target, organization_id: str
     """Nobody here can count for the model: the engine's own check has the last word."""
     shown = Window(0, len(gap.suffix))
     snippets: tuple[Snippet, ...] = ()
-    if target.model.fim_window:
+    if target.model.fim.window:
         _require_room(room, estimate(0), target)
         snippets = within(gap.snippets, room // SNIPPETS_PART, _estimates)
-    head = as_text(snippets if target.model.fim_window else gap.snippets, gap.path, gap.language, "")
-    if target.model.fim_window and sum(_estimates([head, gap.prefix, gap.suffix])) > room:
+    head = as_text(snippets if target.model.fim.window else gap.snippets, gap.path, gap.language, "")
+    if target.model.fim.window and sum(_estimates([head, gap.prefix, gap.suffix])) > room:
         left = max(0, room - 2 * estimate(0) - _estimates([head])[0])
         # line by line: for a large file and a large context too long for the event loop
         shown = await asyncio.to_thread(window, gap.prefix, gap.suffix, left, _estimates)

@@ -26,7 +26,7 @@ def worth_computing(served: Prepared, target: Target) -> bool:
     if gap is None or served.warm_up or tokenizer is None or not target.capabilities.token_prompts:
         return False
     template = tokenizer.tokenizer.fill
-    if template is None or template.order != "psm" or not template.line_after or not target.model.fim_warm_up:
+    if template is None or template.order != "psm" or not template.line_after or not target.model.fim.warm_up:
         return False
     # somebody in the middle of a line seldom presses Enter there
     rest = gap.suffix.partition("\n")[0]

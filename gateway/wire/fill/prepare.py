@@ -46,7 +46,7 @@ async def prepare_fill(
         # 1, not 0: llama.cpp tells none for 0
         sampling = msgspec.structs.replace(sampling, logprobs=1)
     language = asked.language or language_of_path(asked.path)
-    rules = by_context(asked.rules, target.model.fim_lines, gap.prefix, gap.suffix, language)
+    rules = by_context(asked.rules, target.model.fim.lines, gap.prefix, gap.suffix, language)
     filled = Filled(
         rules=rules,
         suffix=laid_out.suffix,

@@ -1,4 +1,4 @@
-"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: by its model's `fim_rules`, or because
+"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: by its model's `fim.rules`, or because
 the request has a `min_confidence`."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> 
         raise UnsupportedField(
             "'min_confidence' cannot be combined with 'logprobs' or with several choices.", param="min_confidence"
         )
-    return gap is not None and alone and bool(request.min_confidence or target.model.fim_rules == "all")
+    return gap is not None and alone and bool(request.min_confidence or target.model.fim.rules == "all")
 
 
 async def prepare_gap(

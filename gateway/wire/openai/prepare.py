@@ -191,7 +191,7 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         if request.echo:
             raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
         return Gap(text, request.suffix)
-    if request.echo or not isinstance(text, str) or target.model.fim_rendered != "parse":
+    if request.echo or not isinstance(text, str) or target.model.fim.rendered != "parse":
         return None
     if target.tokenizer is None or target.tokenizer.tokenizer.fill is None:
         return None

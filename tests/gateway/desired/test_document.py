@@ -6,6 +6,7 @@ import pytest
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from gateway.desired import document
 
@@ -24,6 +25,30 @@ def test_a_pools_field_is_read_by_its_name_in_earlier_releases() -> None:
     assert document.decode(7, earlier).pools[0].continuous_usage_stats
 
 
+def test_how_a_model_fills_gaps_is_read_by_its_names_in_earlier_releases() -> None:
+    """All of them, as a gateway of that release wrote them."""
+    earlier = (
+        '{"models":[{"name":"code","tier":"autocomplete","pool":"gpus","context_tokens":2048,"fim_window":false,'
+        '"fim_healing":false,"fim_warm_up":false,"fim_rendered":"pass","fim_supersede":false,"fim_lines":"single",'
+        '"fim_rules":"all","fim_reuse":false},{"name":"plain","tier":"chat","pool":"gpus","context_tokens":2048}],'
+        '"pools":[{"name":"gpus","driver":"openai"}]}'
+    )
+    fim = FillInTheMiddle(
+        window=False,
+        healing=False,
+        warm_up=False,
+        rendered="pass",
+        supersede=False,
+        lines="single",
+        rules="all",
+        reuse=False,
+    )
+    code, plain = document.decode(7, earlier).models
+    assert (code.fim, plain.fim) == (fim, FillInTheMiddle())
+    assert not [name for name in FillInTheMiddle.__struct_fields__ if f"fim_{name}" not in earlier]
+    assert document.decode(8, document.encode((code, plain), ())).models == (code, plain)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -33,6 +58,9 @@ def test_a_pools_field_is_read_by_its_name_in_earlier_releases() -> None:
         '{"models":[],"pools":["running_usage"]}',
         '{"models":[],"pools":null}',
         '{"models":null,"pools":[]}',
+        '{"models":[1],"pools":[]}',
+        '{"models":[{"name":"a","tier":"chat","pool":"p","context_tokens":1,"fim_colour":1}],"pools":[]}',
+        '{"models":[{"name":"a","tier":"chat","pool":"p","context_tokens":1,"fim":1,"fim_reuse":true}],"pools":[]}',
         '{"models":[]}',
         "[]",
     ],

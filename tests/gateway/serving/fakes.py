@@ -21,6 +21,7 @@ from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
 from gateway.observability.measurement import Measurement
 from gateway.serving.request import InferenceRequest
+from gateway.wire.gap import Gap
 from gateway.wire.prepared import Prepared
 
 
@@ -138,3 +139,13 @@ class FakeTraces:
     def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
         self.seen.append((response.status or 499, response.error_code))
         self.measured.append(request.measurement)
+
+
+class FakeTexts:
+    """What is to be stored: prefix, suffix, completion."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, str, str | None]] = []
+
+    def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
+        self.kept.append((gap.prefix, gap.suffix, completion))

@@ -45,7 +45,15 @@ from gateway.wire.prepared import Target
 from tests.fakes.engine import Connection
 from tests.fakes.engine_state import FakeEngine
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.fakes import FakeJournal, FakeLimiter, FakePrefixes, FakeRouter, FakeTraces, Faults
+from tests.gateway.serving.fakes import (
+    FakeJournal,
+    FakeLimiter,
+    FakePrefixes,
+    FakeRouter,
+    FakeTexts,
+    FakeTraces,
+    Faults,
+)
 
 GUARD_S = 30.0
 """Nothing takes this long unless a test fails."""
@@ -82,6 +90,7 @@ class Harness:
         self.router = FakeRouter(self.faults, places)
         self.traces = FakeTraces()
         self.prefixes = FakePrefixes()
+        self.texts = FakeTexts()
         self.registry = CollectorRegistry()
         self.metrics = GatewayMetrics(self.registry)
         self.idle = IdleTimeouts()
@@ -105,6 +114,7 @@ class Harness:
             Supersession(Digests(b"secret")),
             file_metrics,
             self.prefixes,
+            self.texts,
         )
         self._driver = places[0].driver if places else "sglang"
 

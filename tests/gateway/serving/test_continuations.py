@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from contracts.errors import RouterUnavailable
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome, Usage
 from gateway.limits.cost import Cost
 from gateway.serving.continuations import ENTRY_BYTES, KEPT_S
@@ -475,7 +476,7 @@ async def test_a_stopped_pipeline_keeps_no_text() -> None:
 async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() -> None:
     async with asking(hang_after_tokens=2) as platform:
         request = await platform.platform.request(FIM, fim())
-        model = msgspec.structs.replace(request.target.model, fim_reuse=False)
+        model = msgspec.structs.replace(request.target.model, fim=FillInTheMiddle(reuse=False))
         request.target = msgspec.structs.replace(request.target, model=model)
         with platform.platform.pipeline._continuations.joined(request):
             assert (request.reading, request.recording) == (None, None)

@@ -12,6 +12,7 @@ import pytest
 from openai.types import Completion
 
 from contracts.errors import InternalError
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome
 from gateway.auth.key_record import KeyRecord
 from gateway.http.response import ResponseWriter
@@ -306,7 +307,7 @@ async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool =
         requests, clients, running = [], [Client(), Client()], []
         for client, where in zip(clients, ((BEFORE, BEHIND), (prefix, suffix)), strict=True):
             one = await platform.request(shape.wire_format, shape.body(*where), shape.agent)
-            model = msgspec.structs.replace(one.target.model, fim_supersede=supersede, fim_reuse=False)
+            model = msgspec.structs.replace(one.target.model, fim=FillInTheMiddle(supersede=supersede, reuse=False))
             one.target = msgspec.structs.replace(one.target, model=model)
             requests.append(one)
             response = ResponseWriter(client.connection, shape.wire_format, one.request_id)

@@ -250,7 +250,7 @@ def _billed(editor: Editor, billed: bool) -> list[Closed]:
 
 
 async def test_a_model_that_does_not_want_it_has_none(psm: Tokenizer) -> None:
-    async with editing(psm, fim_warm_up=False) as editor:
+    async with editing(psm, fim={"warm_up": False}) as editor:
         await editor.types("x =")
         assert len(editor.platform.router.asks) == 1
 

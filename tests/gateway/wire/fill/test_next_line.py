@@ -87,14 +87,14 @@ async def test_it_is_not_where_the_layout_or_the_engine_gains_nothing(psm: Token
     for where in (
         target(spm, context_tokens=1_024),
         target(psm, "openai", context_tokens=1_024),
-        target(psm, context_tokens=1_024, fim_warm_up=False),
+        target(psm, context_tokens=1_024, fim={"warm_up": False}),
         target(None, context_tokens=1_024),
     ):
         assert not worth_computing(await fill(where, "x = "), where)
 
 
 async def test_a_completion_that_leaves_no_room_is_refused_by_name(psm: Tokenizer) -> None:
-    where = target(psm, context_tokens=100, fim_window=False)
+    where = target(psm, context_tokens=100, fim={"window": False})
     served = await fill(where, "x = ", max_tokens=30)
     with pytest.raises(ContextTooLong):
         await next_line(served, "y " * 90, "r2", where)

@@ -120,7 +120,7 @@ async def test_a_limit_that_fills_the_context_is_lowered_and_the_prompt_has_half
     assert long.generation.sampling.max_tokens == 100 - len(ids_of(long)) >= 50
     assert len(ids_of(long)) >= 30
     with pytest.raises(ContextTooLong):
-        await fill(target(CODE, context_tokens=100, fim_window=False), "x", max_tokens=97)
+        await fill(target(CODE, context_tokens=100, fim={"window": False}), "x", max_tokens=97)
     with pytest.raises(ContextTooLong):
         await fill(target(CODE, context_tokens=8), "x", max_tokens=5)
 
@@ -148,7 +148,7 @@ def test_a_family_that_marks_files_by_a_line_ends_there() -> None:
 
 
 async def test_without_windows_what_does_not_fit_is_refused() -> None:
-    where = target(CODE, context_tokens=100, fim_window=False)
+    where = target(CODE, context_tokens=100, fim={"window": False})
     with pytest.raises(ContextTooLong):
         await fill(where, FILE)
     with pytest.raises(ContextTooLong):
@@ -175,7 +175,7 @@ async def test_windows_files_are_shown_with_plain_line_ends() -> None:
     [("auto", StopRules(min_indent=4)), ("single", StopRules(single_line=True)), ("free", StopRules())],
 )
 async def test_the_model_says_whether_the_cursors_place_counts(lines: str, rules: StopRules) -> None:
-    prepared = await fill(target(CODE, fim_lines=lines), "def f():\r\n    ", "\r\n", path="a.py")
+    prepared = await fill(target(CODE, fim={"lines": lines}), "def f():\r\n    ", "\r\n", path="a.py")
     assert filled_of(prepared).rules == rules
 
 
@@ -257,7 +257,7 @@ async def test_the_language_is_noted_by_a_known_name_alone(language: str, path: 
     assert prepared.language == noted
 
 
-HEALING: dict[str, Any] = {"context_tokens": 200, "fim_healing": True}
+HEALING: dict[str, Any] = {"context_tokens": 200, "fim": {"healing": True}}
 
 
 async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so() -> None:
@@ -283,7 +283,7 @@ async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) 
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.sampled_from("ab _.(\n\tß"), max_size=300), st.integers(30, 200))
 async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(prefix: str, context: int) -> None:
-    where = target(CODE, context_tokens=context, fim_healing=True)
+    where = target(CODE, context_tokens=context, fim={"healing": True})
     healed = await fill(where, prefix, "\nend\n", max_tokens=8)
     begins_with = prompt_of(healed).begins_with
 

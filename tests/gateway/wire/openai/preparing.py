@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from contracts.desired_state import Model
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
 from engines.drivers import registry as drivers
 from engines.tokenizer.off_loop import OffLoopTokenizer
@@ -27,7 +28,7 @@ def cost_tokens(prepared: Prepared) -> int:
     return prepared.prompt_tokens + prepared.generation.choices * prepared.generation.sampling.max_tokens
 
 
-def target(tokenizer: Tokenizer | None, driver: str = "embedded", **model: Any) -> Target:
+def target(tokenizer: Tokenizer | None, driver: str = "embedded", *, fim: Any = (), **model: Any) -> Target:
     """Without token healing, which has tests of its own: a prompt is what the client wrote."""
     fields: dict[str, Any] = {
         "name": "m",
@@ -36,7 +37,7 @@ def target(tokenizer: Tokenizer | None, driver: str = "embedded", **model: Any) 
         "context_tokens": 100,
         "default_max_tokens": 20,
     }
-    fields |= {"fim_healing": False, **model}
+    fields |= {"fim": FillInTheMiddle(**{"healing": False, **dict(fim)}), **model}
     off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
     return Target(Model(**fields), drivers.get(driver).capabilities, off_loop)
 

@@ -66,7 +66,7 @@ async def test_without_the_setting_the_model_ends_and_line_ends_stay(
 
 @pytest.mark.parametrize("gap", [GAP, RENDERED])
 async def test_with_it_they_are_an_editors_gaps(code_tokenizer: Tokenizer, gap: dict[str, Any]) -> None:
-    prepared = await prepare(code_tokenizer, {**gap, "logit_bias": {"5": -1}}, fim_rules="all")
+    prepared = await prepare(code_tokenizer, {**gap, "logit_bias": {"5": -1}}, fim={"rules": "all"})
     assert prepared.generation.prompt == TextPrompt(
         (tuple(code_tokenizer.fill_ids("def f(a):\n    x = f(", ")\n")),), filled_gap=True
     )
@@ -85,7 +85,7 @@ async def test_with_it_they_are_an_editors_gaps(code_tokenizer: Tokenizer, gap: 
 
 async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:
     asked = {"prompt": "if x:\r\n    ", "suffix": "\r\n", "stream": True, "stream_options": {"include_usage": True}}
-    prepared = await prepare(code_tokenizer, asked, fim_rules="all")
+    prepared = await prepare(code_tokenizer, asked, fim={"rules": "all"})
     _, raw = answer(prepared, "a", "\n    b", "\nc")
     assert raw.endswith(b"data: [DONE]\n\n")
     events = [msgspec.json.decode(line.removeprefix("data: ")) for line in raw.decode().split("\n\n")[:-2]]
@@ -98,12 +98,12 @@ async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:
 async def test_who_has_typed_is_decided_as_without_it(code_tokenizer: Tokenizer) -> None:
     for fields, typed in ((GAP, False), ({**GAP, "user": "me"}, True), (RENDERED, False)):
         for rules in ("editors", "all"):
-            assert (await prepare(code_tokenizer, fields, fim_rules=rules)).typed is typed
+            assert (await prepare(code_tokenizer, fields, fim={"rules": rules})).typed is typed
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"logprobs": 0}])
 async def test_what_an_editor_never_asks_is_answered_as_ever(code_tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
-    assert (await prepare(code_tokenizer, {**GAP, **fields}, fim_rules="all")).details is None
+    assert (await prepare(code_tokenizer, {**GAP, **fields}, fim={"rules": "all"})).details is None
     with pytest.raises(UnsupportedField) as refused:
         await prepare(code_tokenizer, {**GAP, **fields, "min_confidence": 0.5})
     assert refused.value.param == "min_confidence"

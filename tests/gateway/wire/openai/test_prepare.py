@@ -166,7 +166,7 @@ async def test_texts_whose_bytes_cannot_fit_never_reach_a_thread(
         async def run(self, *_: Any) -> Any:
             raise AssertionError("took a turn")
 
-    where = target(code_tokenizer, context_tokens=100, fim_window=False)
+    where = target(code_tokenizer, context_tokens=100, fim={"window": False})
     assert where.tokenizer is not None
     where.tokenizer._executor = Closed()  # type: ignore[assignment]
     assert code_tokenizer.longest_token_bytes is not None

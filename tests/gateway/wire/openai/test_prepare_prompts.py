@@ -196,7 +196,7 @@ async def test_a_file_that_does_not_fit_is_shown_as_a_window(code_tokenizer: Tok
     assert 400 < len(ids) <= 470
     assert prepared.prompt_tokens == len(ids)
     with pytest.raises(ContextTooLong):
-        await complete(target(code_tokenizer, context_tokens=500, fim_window=False), before, suffix=after)
+        await complete(target(code_tokenizer, context_tokens=500, fim={"window": False}), before, suffix=after)
     with pytest.raises(ContextTooLong):
         await complete(target(code_tokenizer, context_tokens=500), before)
 
@@ -204,7 +204,7 @@ async def test_a_file_that_does_not_fit_is_shown_as_a_window(code_tokenizer: Tok
 @pytest.mark.parametrize("rules", ["editors", "all"])
 async def test_a_limit_beside_which_a_gap_does_not_fit_is_lowered(code_tokenizer: Tokenizer, rules: str) -> None:
     before = "x = 1\n" * 200
-    for where in (target(code_tokenizer, fim_rules=rules), target(None, "openai", fim_rules=rules)):
+    for where in (target(code_tokenizer, fim={"rules": rules}), target(None, "openai", fim={"rules": rules})):
         short = await complete(where, "x = ", suffix="\n", max_tokens=5_000)
         assert short.generation.sampling.max_tokens == 100 - short.prompt_tokens
         long = await complete(where, before, suffix="\n", max_tokens=5_000)
@@ -240,7 +240,7 @@ async def test_a_rendered_prompt_is_text_where_that_is_asked_or_no_gap_can_be_fi
     code_tokenizer: Tokenizer, chat_tokenizer: Tokenizer
 ) -> None:
     rendered = "<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>"
-    for where in (target(code_tokenizer, fim_rendered="pass"), target(chat_tokenizer)):
+    for where in (target(code_tokenizer, fim={"rendered": "pass"}), target(chat_tokenizer)):
         assert where.tokenizer is not None
         prepared = await complete(where, rendered)
         assert prompts_of(prepared).prompts == (tuple(where.tokenizer.tokenizer.encode(rendered)),)

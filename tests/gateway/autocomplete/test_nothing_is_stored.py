@@ -1,0 +1,121 @@
+"""What a prompt and its answer leave behind: nowhere any text, unless the organization wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from redis import Redis
+
+from gateway.metering.journal.request_id import mint
+from tests.deployment import ROOT
+from tests.gateway.slow_platform import GUARD_S, SlowPlatform, slow_platform
+
+CODE = ROOT / "models" / "slipstream-code"
+
+
+@pytest.fixture
+async def alone(new_postgres_url: Any, valkey_url: str) -> AsyncIterator[SlowPlatform]:
+    """With a database of its own, that all of its tables can be read."""
+    async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=CODE) as running:
+        yield running
+
+
+async def ask(platform: SlowPlatform, path: str, key: str, **body: Any) -> str:
+    """The request's id, once its trace and its row of the ledger are there."""
+    async with platform.session.post(
+        platform.url + path, json=body, headers={"authorization": f"Bearer {key}", "user-agent": "llama.vim"}
+    ) as response:
+        answer = await response.read()
+        assert response.status == 200, answer
+        request_id = response.headers["x-request-id"]
+    await platform.trace(request_id)
+    await platform.charge(request_id)
+    return request_id
+
+
+def asks(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every endpoint that takes text."""
+    gap = {"input_prefix": f"# {text}\n", "prompt": f"x = {text}", "input_suffix": f"\n# {text}", "n_predict": 8}
+    return [
+        ("/v1/chat/completions", {"model": "wide", "messages": [{"role": "user", "content": text}], "max_tokens": 8}),
+        ("/v1/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8, "user": text}),
+        ("/v1/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8, "stream": True}),
+        ("/v1/fim/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8}),
+        ("/infill", {"model": "narrow", **gap}),
+    ]
+
+
+async def in_tables(platform: SlowPlatform, text: str) -> list[str]:
+    """Tables in which a row has it."""
+    database = platform._database
+    names = await database.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'gateway'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition ORDER BY relname"  # the days of the ledger are read by their parent
+    )
+    assert len(names) > 15
+    query = "SELECT count(*) FROM gateway.{name} AS row WHERE strpos(row::text, $1) > 0"
+    return [row[0] for row in names if await database.fetchval(query.format(name=row[0]), text)]
+
+
+def in_valkey(url: str, text: str) -> list[bytes]:
+    """Names whose value, or which themselves, have it."""
+    read: dict[bytes, Callable[[Any, bytes], Any]] = {
+        b"string": Redis.get,
+        b"hash": Redis.hgetall,
+        b"set": Redis.smembers,
+        b"zset": lambda client, name: client.zrange(name, 0, -1),
+        b"list": lambda client, name: client.lrange(name, 0, -1),
+        b"stream": Redis.xrange,
+    }
+    with Redis(unix_socket_path=urlsplit(url).path) as client:
+        names = list(client.scan_iter(count=10_000))
+        assert names
+        return [name for name in names if text in repr((name, read[client.type(name)](client, name)))]
+
+
+def in_files(platform: SlowPlatform, text: str) -> list[str]:
+    """Files of the deployment, its journals among them."""
+    paths = [path for path in platform._data.path.rglob("*") if path.is_file()]
+    assert any("journal" in str(path) for path in paths)
+    return [str(path) for path in paths if text.encode() in path.read_bytes()]
+
+
+async def test_texts_are_stored_nowhere_until_their_organization_wants_it(alone: SlowPlatform, valkey_url: str) -> None:
+    key = (await alone.add_key()).secret
+    marker = f"geheim{mint()}"
+    for path, body in asks(marker):
+        await ask(alone, path, key, **body)
+    assert await in_tables(alone, marker) == []
+    assert in_valkey(valkey_url, marker) == []
+    assert in_files(alone, marker) == []
+
+    organization = await alone._database.fetchval(
+        "SELECT organization_id FROM gateway.projects ORDER BY created_at DESC"
+    )
+    assert "prompts are stored" in await alone.command("organizations", "update", str(organization), "--store-prompts")
+    wanted = f"gewollt{mint()}"
+    path, body = asks(wanted)[-1]
+    async with asyncio.timeout(GUARD_S):
+        while not await in_tables(alone, wanted):
+            await ask(alone, path, key, **body)
+    assert await in_tables(alone, wanted) == ["completion_texts"]
+    row = await alone._database.fetchrow("SELECT * FROM gateway.completion_texts")
+    assert (row["prefix"], row["suffix"]) == (f"# {wanted}\nx = {wanted}", f"\n# {wanted}")
+    assert row["completion"].startswith(" t0 t1")
+    assert in_valkey(valkey_url, wanted) == []
+    assert in_files(alone, wanted) == []
+    assert "not stored" in await alone.command("organizations", "update", str(organization), "--no-store-prompts")
+    assert await in_tables(alone, wanted) == []
+    assert (
+        msgspec.json.decode(
+            await alone._database.fetchval(
+                "SELECT after FROM gateway.audit_log WHERE action = 'organization.update' ORDER BY id DESC LIMIT 1"
+            )
+        )["store_prompts"]
+        is False
+    )

@@ -1,0 +1,41 @@
+"""Of which requests texts are handed over to be stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.http.response import ResponseWriter
+from gateway.wire.config import RequestConfig
+from gateway.wire.format import WireFormat
+from gateway.wire.llama_cpp.format import InfillFormat
+from gateway.wire.openai.format import CompletionFormat
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import CHAT, KEY, body, harness
+
+INFILL, COMPLETION = InfillFormat(RequestConfig()), CompletionFormat(RequestConfig())
+GAP = msgspec.json.encode({"input_prefix": "a", "prompt": "b", "input_suffix": "c", "n_predict": 8})
+STREAMED = msgspec.json.encode({"model": "m", "prompt": "ab", "suffix": "c", "max_tokens": 8, "stream": True})
+TEXT = " t0 t1"
+
+
+@pytest.mark.parametrize(
+    ("wire_format", "asked", "stored"),
+    [(INFILL, GAP, ("ab", "c", TEXT)), (COMPLETION, STREAMED, ("ab", "c", None)), (CHAT, body(stream=True), None)],
+    ids=["a gap", "passed on unread", "no gap"],
+)
+@pytest.mark.parametrize("wanted", [True, False], ids=["wanted", "not wanted"])
+async def test_only_gaps_of_who_wants_it(
+    wire_format: WireFormat[Any], asked: bytes, stored: tuple[str, str, str | None] | None, wanted: bool
+) -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        platform.script(tokens=2)
+        client, request = Client(), await platform.request(wire_format, asked)
+        request.key = msgspec.structs.replace(KEY, store_prompts=wanted)
+        await platform.pipeline.run(
+            request, client.connection, ResponseWriter(client.connection, wire_format, request.request_id)
+        )
+        assert client.answer.status == 200
+        assert platform.texts.kept == ([stored] if wanted and stored else [])
