@@ -205,6 +205,7 @@ def test_engines_draft_as_those_that_up_starts() -> None:
 def test_context_and_memory_are_of_all_engines() -> None:
     setup = everything_on(2_048, 1 << 24)
     config = msgspec.convert(setup.engine, EngineConfig)
+    assert LEVERS["grid"](setup, Path()).client_window == (3_600, 1_200)
     assert (config.context_tokens, setup.model.context_tokens, config.kv.budget_bytes) == (2_048, 2_048, 1 << 24)
 
 
