@@ -16,7 +16,8 @@ class EngineLoad(msgspec.Struct, frozen=True):
     """Of all engines together."""
 
     step_p99_ms: float | None
-    """The upper bound of the bar of a histogram (a quarter wide) that the step at p99 lies in; None: no step."""
+    """The upper bound of the histogram's bar that the step at p99 lies in; None: there was no step, or it took longer
+    than any bar tells."""
     busy_share: float
     """Of the time, the part spent in steps."""
     kv_tokens: int

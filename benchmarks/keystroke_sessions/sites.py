@@ -41,7 +41,8 @@ QUEUED_S = 0.05
 """Waiting longer than this for a place is a wait."""
 REPLICAS = 2
 CLIENT_WINDOW = (10_800, 3_600)
-"""Characters that an editor without our windows sends: 3 : 1, and few enough for the context."""
+"""Characters that an editor without our windows sends: 3 : 1, and few enough for the context; in proportion for
+others."""
 SGLANG_READY_S = 400.0
 """A guard: 40 to 75 s on two idle cores."""
 SHIPPED_S = 3.0
@@ -191,8 +192,9 @@ def _without_layout(setup: Setup, scratch: Path) -> Setup:
 
 
 def _without_grid(setup: Setup, scratch: Path) -> Setup:
+    before, behind = (each * setup.model.context_tokens // CONTEXT_TOKENS for each in CLIENT_WINDOW)
     return msgspec.structs.replace(
-        setup, model=_model(setup, fim=FillInTheMiddle(window=False)), client_window=CLIENT_WINDOW
+        setup, model=_model(setup, fim=FillInTheMiddle(window=False)), client_window=(before, behind)
     )
 
 

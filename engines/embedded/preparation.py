@@ -12,6 +12,10 @@ from engines.embedded.history import RequestUsage, UsageHistory
 
 ResultT = TypeVar("ResultT")
 UNUSED = RequestUsage(0, 0, 0, 0)
+OVERTAKEN_S = 5.0
+"""How long a request may be behind its own abort. They come by two connections, and a busy process reads the shorter
+one first."""
+MOST_OVERTAKEN = 1_024
 
 
 class Preparation:
@@ -21,6 +25,8 @@ class Preparation:
         """history: told that a request which ended here used nothing."""
         self._history = history
         self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._overtaken: dict[str, float] = {}
+        """Ids that were aborted before anything of them was read, and until when that counts; in this order."""
         self._closed = False
 
     async def run(
@@ -31,12 +37,13 @@ class Preparation:
     ) -> ResultT:
         """What `work` returns. on_leave: calls back when the client leaves, until its task is cancelled.
 
-        Raises what `work` raises, Overloaded when it is ended before, by the client's leaving or `abort`, and Draining
-        once closed.
+        Raises what `work` raises, Overloaded when it is ended before, by the client's leaving, `abort` or
+        `abort_ahead`, and Draining once closed.
         """
         task = asyncio.create_task(work)
         self._tasks[task] = rid
-        if self._closed:
+        overtaken = self._overtaken.pop(rid, 0.0) > asyncio.get_running_loop().time()
+        if self._closed or overtaken:
             task.cancel()
         watch = on_leave(task.cancel)
         try:
@@ -53,11 +60,19 @@ class Preparation:
             watch.cancel()
             del self._tasks[task]
 
-    def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End what is prepared for a request; with `prefix`, for every request whose id starts so."""
-        for task, own in self._tasks.items():
-            if own == rid or (prefix and own.startswith(rid)):
-                task.cancel()
+    def abort(self, rid: str, *, prefix: bool = False) -> bool:
+        """End what is prepared for a request; with `prefix`, for every request whose id starts so. False: none is."""
+        meant = [task for task, own in self._tasks.items() if own == rid or (prefix and own.startswith(rid))]
+        for task in meant:
+            task.cancel()
+        return bool(meant)
+
+    def abort_ahead(self, rid: str) -> None:
+        """End a request of just this id if it comes within `OVERTAKEN_S`."""
+        self._overtaken.pop(rid, None)
+        self._overtaken[rid] = asyncio.get_running_loop().time() + OVERTAKEN_S
+        while len(self._overtaken) > MOST_OVERTAKEN:
+            del self._overtaken[next(iter(self._overtaken))]
 
     def close(self) -> None:
         """End everything: nothing that is prepared would be taken any more."""

@@ -95,8 +95,12 @@ class Service:
         return live
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End requests before the engine's next step; unknown ids are ignored, as SGLang does."""
-        self.preparation.abort(rid, prefix=prefix)
+        """End requests before the engine's next step, or within a long one. An id that is not known yet may be of a
+        request that its abort has overtaken."""
+        preparing = self.preparation.abort(rid, prefix=prefix)
+        known = preparing or rid in self.live or self.history.get(rid) is not None
+        if rid and not known and not (prefix and any(own.startswith(rid) for own in self.live)):
+            self.preparation.abort_ahead(rid)
         self._worker.abort(rid, prefix=prefix)
 
     async def flush_cache(self) -> bool:

@@ -35,7 +35,7 @@ TOKEN_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 1, 2,
 )  # fmt: skip
 REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 800)
-STEP_BOUNDS_S = tuple(0.0005 * 1.25**step for step in range(40))
+STEP_BOUNDS_S = tuple(0.0005 * 1.3**step for step in range(40))
 STAGE_BOUNDS_S = tuple(0.001 * 1.62**step for step in range(30))
 STAGES = ("request_process", "prefill_forward", "chunked_prefill")
 """SGLang's names: from arrival at the engine's thread to the queue, while a step, or a piece of one, may be running;

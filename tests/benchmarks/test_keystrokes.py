@@ -141,12 +141,12 @@ def test_what_the_engines_did_is_what_their_numbers_grew_by() -> None:
     for _ in range(99):
         stats.count_step(0.0, 0.001)
     found = load([before], [reading()], wall_s=1.0)
-    assert found == EngineLoad(step_p99_ms=1.2, busy_share=0.099, kv_tokens=1_000, evicted_tokens=16 * 99)
+    assert found == EngineLoad(step_p99_ms=1.1, busy_share=0.099, kv_tokens=1_000, evicted_tokens=16 * 99)
     stats.count_step(0.0, 0.2)
     stats.count_step(0.0, 0.2)
     found = load([before, before], [reading(), before], wall_s=1.0)
     assert found.step_p99_ms is not None
-    assert 200 <= found.step_p99_ms < 250
+    assert 200 <= found.step_p99_ms < 260
     assert found.kv_tokens == 2_000
     assert found.busy_share == pytest.approx(0.2495, abs=1e-3)
     assert load([before], [before], wall_s=1.0).step_p99_ms is None
@@ -206,6 +206,7 @@ def test_engines_draft_as_those_that_up_starts() -> None:
 def test_context_and_memory_are_of_all_engines() -> None:
     setup = everything_on(2_048, 1 << 24)
     config = msgspec.convert(setup.engine, EngineConfig)
+    assert LEVERS["grid"](setup, Path()).client_window == (3_600, 1_200)
     assert (config.context_tokens, setup.model.context_tokens, config.kv.budget_bytes) == (2_048, 2_048, 1 << 24)
 
 

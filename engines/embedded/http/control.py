@@ -83,7 +83,8 @@ class ControlHandlers:
         await exchange.answer_json({"dp_rank_count": 1, "loads": [{"dp_rank": 0, **self._load()}]})
 
     async def abort(self, exchange: Exchange) -> None:
-        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error."""
+        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error: a request of just
+        that id that comes right behind is stopped too."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), AbortBody)
         if body.abort_all or body.rid:
             self._service.abort("" if body.abort_all else body.rid, prefix=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from contracts.errors import Overloaded
+from engines.embedded.history import RequestUsage, UsageHistory
+from engines.embedded.preparation import MOST_OVERTAKEN, Preparation
 from tests.engines.embedded.engine_process import QUESTION, TOKEN, Process, healthy, usage_of
 from tests.engines.embedded.test_grammar_compiler import ENDLESS
 from tests.engines.embedded.tiny import SHIPPED
@@ -179,3 +183,28 @@ async def test_an_engine_that_is_killed_leaves_no_compile_behind(
     await asyncio.gather(attack, return_exceptions=True)
     for pid in children:
         await gone(pid)
+
+
+async def test_of_aborts_that_overtake_their_requests_the_newest_are_known_for_a_while() -> None:
+    history = UsageHistory(4)
+    preparation = Preparation(history)
+
+    async def prepared(rid: str) -> bool:
+        async def work() -> bool:
+            return True
+
+        async def never() -> None:
+            await asyncio.Event().wait()
+
+        with contextlib.suppress(Overloaded):
+            return await preparation.run(rid, work(), lambda _: asyncio.create_task(never()))
+        return False
+
+    for number in range(MOST_OVERTAKEN + 1):
+        preparation.abort_ahead(f"r{number}")
+    assert await prepared("r0"), "the oldest is forgotten"
+    assert not await prepared("r1")
+    assert history.get("r1") == RequestUsage(0, 0, 0, 0)
+    assert await prepared("r1"), "that counts once"
+    preparation._overtaken["r2"] = asyncio.get_running_loop().time()
+    assert await prepared("r2"), "it is too long ago"

@@ -25,6 +25,22 @@ async def test_an_abort_ends_the_stream_with_the_exact_count(
     )
 
 
+async def test_a_request_that_comes_behind_its_own_abort_uses_nothing(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    await healthy(chat_engine)
+    async with session.post(f"{chat_engine.url}/abort_request", json={"rid": "req_overtaken"}) as aborted:
+        assert aborted.status == 200
+    async with await stream_of(session, chat_engine.url, "req_overtaken2") as other:
+        assert other.status == 200, "its id only begins so"
+    async with await stream_of(session, chat_engine.url, "req_overtaken") as answer:
+        assert answer.status == 503
+    status, found = await usage_of(session, chat_engine.url, "req_overtaken")
+    assert (status, found["usage"]["total_tokens"]) == (200, 0)
+    async with await stream_of(session, chat_engine.url, "req_overtaken") as again:
+        assert again.status == 200, "that counts once"
+
+
 async def test_a_client_that_leaves_aborts_its_request(chat_engine: Process, session: aiohttp.ClientSession) -> None:
     await healthy(chat_engine)
     answer = await stream_of(session, chat_engine.url, "req_gone")
