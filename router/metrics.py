@@ -45,7 +45,7 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ("reported_cached_tokens_total", "Prompt tokens engines said were cached.", lambda one: one.reported_cached_tokens),
     (
         "retractions_total",
-        "Requests that engines threw out of memory, to compute them again, by their own count.",
+        "Requests that engines threw out of memory, to compute them again, where their load reports count them.",
         lambda one: one.retractions,
     ),
 )

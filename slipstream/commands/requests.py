@@ -172,7 +172,7 @@ def _print_latency(trace: dict[str, Any]) -> None:
     if trace["engine_queue_ms"] is not None:
         print(
             f"  its engine says: {trace['engine_queue_ms']:,.1f} ms in its queue, "
-            f"{trace['engine_prefill_ms']:,.1f} ms of prefill, {trace['retractions']} retractions"
+            f"{trace['engine_prefill_ms']:,.1f} ms of prefill, retracted {trace['retractions']} times"
         )
 
 

@@ -249,4 +249,19 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     assert line.split()[3:] == ["429", "refused", "insufficient_quota", "slipstream-chat", "12", "ms"]
     for name in ("req_2", "chatcmpl-2", "cmpl-2"):
         assert (await shell.must("requests", "show", name)).startswith("req_2\n  status 429, insufficient_quota")
+    await connection.execute(
+        """
+        UPDATE gateway.request_traces
+           SET attempts = 1, ttft_ms = 81.25, tpot_ms = 9.5, itl_max_ms = 1140, gaps_over_100ms = 2,
+               client_stall_ms = 3.5, engine_queue_ms = 11, engine_prefill_ms = 60.5, retractions = 1
+         WHERE request_id = 'req_1'
+        """
+    )
+    shown = (await shell.must("requests", "show", "req_1")).splitlines()
+    assert shown[2:] == [
+        "  first text after 81.2 ms; 9.5 ms a token behind it; longest gap 1,140.0 ms (2 over 100 ms);"
+        " the client took nothing for 3.5 ms",
+        "  its engine says: 11.0 ms in its queue, 60.5 ms of prefill, retracted 1 times",
+    ]
+    assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
     assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")

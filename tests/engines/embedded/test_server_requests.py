@@ -19,10 +19,9 @@ async def test_an_abort_ends_the_stream_with_the_exact_count(
     assert chunks[-2]["choices"][0]["finish_reason"] == "abort"
     count = chunks[-1]["usage"]["completion_tokens"]
     assert 0 < count < 2000
-    assert await usage_of(session, chat_engine.url, "req_abort") == (
-        200,
-        {"rid": "req_abort", "usage": chunks[-1]["usage"]},
-    )
+    status, found = await usage_of(session, chat_engine.url, "req_abort")
+    assert (status, found["rid"], found["usage"]) == (200, "req_abort", chunks[-1]["usage"])
+    assert found["sglext"]["request_timing"]["prefill_ms"] > 0
 
 
 async def test_a_request_that_comes_behind_its_own_abort_uses_nothing(

@@ -396,6 +396,30 @@ async def test_a_stream_ends_where_the_one_it_reads_was_superseded() -> None:
         assert platform.requests_ended[1].superseded_by is None
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_shares_is_measured_and_says_nothing_of_any_engine(stream: bool) -> None:
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b"ft")
+        platform.ask(fim(stream=stream))
+        await platform.reading(1)
+        platform.go_on()
+        await platform.ended()
+        first, second = (request.measurement for request in platform.requests_ended)
+        assert (first.pool, first.replica_id, first.completion_tokens) == ("pool", "engine-0", 12)
+        assert second.ttft_ms > 0
+        assert (second.attempts, second.stream) == (1, stream)
+        assert second.prompt_tokens > 0
+        ran = (second.pool, second.replica_id, second.canary, second.cached_tokens, second.completion_tokens)
+        assert ran == (None, None, None, None, None)
+        assert (second.tpot_ms, second.itl_max_ms, second.gaps_over_100ms) == (None, None, None)
+        labels = {"tier": "chat", "length": "short", "model": "m", "canary": "false"}
+        for pool in ("pool", ""):
+            counted = platform.platform.sample("slipstream_time_to_first_token_seconds_count", pool=pool, **labels)
+            assert counted == 1
+        assert platform.platform.sample("slipstream_longest_gap_seconds_count", pool="", **labels) == 0
+
+
 async def test_who_does_not_read_holds_up_nobody() -> None:
     async with asking(hang_after_tokens=2) as platform:
         leader = platform.ask(fim())
@@ -410,6 +434,8 @@ async def test_who_does_not_read_holds_up_nobody() -> None:
         follower.read_on()
         await platform.ended()
         assert fim_text(follower) == REST[1:]
+        first, second = (request.measurement for request in platform.requests_ended)
+        assert first.client_stall_ms == 0.0 < second.client_stall_ms
 
 
 async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
