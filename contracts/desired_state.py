@@ -118,6 +118,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     kv_objective: KvObjective = KvObjective()
     """How long files that are being edited shall stay in its engines' prefix caches."""
+    price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
+    """What one of its replicas costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. Only for
+    telling what a million good tokens cost."""
 
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""

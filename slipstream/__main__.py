@@ -30,6 +30,7 @@ from slipstream.commands.requests import requests
 from slipstream.commands.router import router
 from slipstream.commands.running import down, status
 from slipstream.commands.simulate import simulate
+from slipstream.commands.slo import slo
 from slipstream.commands.up import up
 from slipstream.commands.usage import usage
 from slipstream.commands.webhooks import webhooks
@@ -57,6 +58,7 @@ for command in (
     audit,
     audit_stream,
     quantization,
+    slo,
     workload,
     simulate,
     lsp,

@@ -22,6 +22,7 @@ from gateway.admin.resources import (
     prices,
     projects,
     requests,
+    slo,
     usage,
     webhooks,
 )
@@ -145,6 +146,11 @@ CONTROLLERS = (
     controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/organizations/{organization_id}/usage/events", get(usage.list_usage_events, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/invoices/{month_name}", get(usage.get_invoice, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo", get(slo.get_slo, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo/goodput", get(slo.get_goodput, Can.USAGE_READ)),
+    controller("/slo", get(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/goodput", get(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/pools", get(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
     controller(
         "/prices",
         get(prices.list_prices, Can.PRICES_READ),

@@ -1,0 +1,376 @@
+"""What requests kept of their objectives: how budgets stand, series of goodput, and what good tokens cost.
+
+Added up from `gateway.slo_minutes`, which the worker brings up to date every minute (`worker.rollup_every_s`). Pools
+and what they cost are the deployment's affair: no tenant is told.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct, field
+from sqlalchemy import BigInteger, ColumnElement, DateTime, Double, and_, case, func, null, select, true
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.desired_state import Pool
+from contracts.errors import ConfigError, InvalidField
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
+from gateway.admin.call import AdminCall
+from gateway.admin.moments import moment
+from gateway.admin.pages import page_of
+from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
+from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
+from gateway.desired import document
+from gateway.slo.adoption import in_force
+from gateway.slo.cost import PoolCost, pool_costs
+from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, standings, window_counts
+from gateway.slo.tables import COUNTS, slo_minutes
+
+LAST_DAY = timedelta(days=1)
+MOST = {"minute": timedelta(days=2), "hour": timedelta(days=32)}
+_M = slo_minutes.c
+VERSIONS = """
+SELECT version, created_at, document::text AS document FROM gateway.desired_states
+ WHERE created_at < $2
+   AND version >= (SELECT coalesce(max(version), 0) FROM gateway.desired_states WHERE created_at <= $1)
+ ORDER BY version
+"""
+
+
+class Bucket(StrEnum):
+    """How time is cut (UTC)."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    ALL = "all"
+    """Not at all: one total for the whole period."""
+
+
+class GoodputGroup(StrEnum):
+    """By what totals are told apart."""
+
+    PROJECT = "project"
+    MODEL = "model"
+    TIER = "tier"
+    LENGTH = "length"
+
+
+class DeploymentGroup(StrEnum):
+    """By what totals of the deployment are told apart."""
+
+    ORGANIZATION = "organization"
+    PROJECT = "project"
+    MODEL = "model"
+    TIER = "tier"
+    LENGTH = "length"
+    POOL = "pool"
+    SIDE = "side"
+
+
+SIDE: ColumnElement[str] = case((_M.canary, literal_column("'canary'")), else_=literal_column("'main'"))
+COLUMNS: dict[str, tuple[str, ColumnElement[Any]]] = {
+    "organization": ("organization_id", _M.organization_id),
+    "project": ("project_id", _M.project_id),
+    "model": ("model", _M.model),
+    "tier": ("tier", _M.tier),
+    "length": ("length", _M.length),
+    "pool": ("pool", _M.pool),
+    "side": ("side", SIDE),
+}
+"""Of each group: the field that tells it, and what it is."""
+
+
+class SloWindow(Struct, frozen=True, kw_only=True):
+    """One objective in one window that ends with the last minute added up."""
+
+    window: str
+    """`5m`, `30m`, `1h`, `2h`, `6h`, `1d`, `3d` or `28d`."""
+    counted: int
+    """Requests that were answered or failed by the platform's fault."""
+    good: int
+    """Of these, requests that kept every figure of the objective."""
+    attainment: float | None
+    """good / counted; null when none counted."""
+    burn_rate: float | None
+    """How fast the error budget is used: 1 spends it exactly in 28 days. Null when none counted."""
+
+
+class BurnAlert(Struct, frozen=True, kw_only=True):
+    """Two windows that both use the budget faster than the threshold."""
+
+    long: str
+    short: str
+    threshold: float
+
+
+class ObjectiveStanding(Struct, frozen=True, kw_only=True):
+    """One objective, what was kept of it, and what is left of its error budget."""
+
+    tier: Tier
+    length: LengthClass
+    """Of the prompt: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
+    ttft_ms: float
+    """Promised time to first token."""
+    tpot_ms: float | None
+    """Promised mean time of a token behind it; null: none."""
+    itl_max_ms: float | None
+    """Promised longest gap between two tokens; null: none."""
+    target: float
+    """Part of the requests that shall be good."""
+    windows: list[SloWindow]
+    """The shortest first."""
+    budget_left: float | None
+    """Part of the error budget of 28 days that is left: 1 untouched, 0 spent, below 0 overspent."""
+    burning: list[BurnAlert]
+    """What an alert would say; empty when all is well."""
+
+
+class SloReport(Struct, frozen=True, kw_only=True):
+    """All objectives in force."""
+
+    version: int
+    """Of the objectives; 0: no worker has put any in force yet."""
+    added_up_until: datetime | None
+    """The end of the last minute that is in these numbers; null: none was added up yet."""
+    objectives: list[ObjectiveStanding]
+
+
+class GoodputTotals(Struct, frozen=True, kw_only=True):
+    """Requests that arrived in one period, and what they kept. What they are not grouped by is null."""
+
+    at: datetime | None
+    """The period's beginning; null when `bucket` is `all`."""
+    organization_id: UUID | None
+    project_id: UUID | None
+    model: str | None
+    """Empty: refused before it was known."""
+    tier: str | None
+    length: str | None
+    pool: str | None
+    """Empty: no engine was given."""
+    side: str | None
+    """`canary` or `main`: of a rollout."""
+    requests: int
+    """Of a known tier, refused ones included."""
+    counted: int
+    """Answered, or failed by the platform's fault."""
+    failed: int
+    """By the platform's fault; shed ones are among them."""
+    shed: int
+    """Refused for lack of room."""
+    limited: int
+    """Refused by the tenant's own limits; not counted."""
+    abandoned: int
+    """The client left before the first text; not counted."""
+    superseded: int
+    """The client typed on; not counted."""
+    good: int
+    """Counted, and every figure kept."""
+    ttft_kept: int
+    tpot_kept: int
+    gap_kept: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    good_tokens: int
+    """Output tokens of good requests."""
+    goodput: float | None
+    """good / counted; null when none counted."""
+
+
+class SloQuery(Query, frozen=True, kw_only=True):
+    """Which requests."""
+
+    project_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+
+    def conditions(self) -> tuple[ColumnElement[bool], ...]:
+        """On minutes."""
+        return equal(_M.project_id, self.project_id), equal(_M.model, self.model), equal(_M.tier, self.tier)
+
+
+class PeriodQuery(PageQuery, frozen=True, kw_only=True):
+    """Which requests of which period. start, end: of their arrival; the last 24 hours, unless given. Minutes are told
+    for 2 days at most, hours for 32. group_by may be given several times."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+    project_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    length: LengthClass | None = None
+    bucket: Bucket = Bucket.HOUR
+
+
+class GoodputQuery(PeriodQuery, frozen=True, kw_only=True):
+    """Which requests of an organization, and how they are told apart."""
+
+    group_by: list[GoodputGroup] = field(default_factory=list)
+
+
+class DeploymentGoodputQuery(PeriodQuery, frozen=True, kw_only=True):
+    """Which requests of the deployment, and how they are told apart."""
+
+    organization_id: UUID | None = None
+    group_by: list[DeploymentGroup] = field(default_factory=list)
+
+
+class CostQuery(Query, frozen=True, kw_only=True):
+    """Which period; the last 24 hours, unless given."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+
+
+class PoolCosts(Struct, frozen=True, kw_only=True):
+    """Every pool that had a replica or a good token in a period."""
+
+    start: datetime
+    end: datetime
+    currency: str
+    data: list[PoolCost]
+
+
+async def get_slo(call: AdminCall, organization_id: UUID, query: SloQuery) -> SloReport:
+    """How the objectives stand for an organization: attainment, error budget and burn rates.
+
+    Of its own requests alone. The objectives are the deployment's.
+    """
+    await call.require_organization(organization_id)
+    return await _report(call, query, _M.organization_id == organization_id)
+
+
+async def get_slo_of_all(call: AdminCall, query: SloQuery) -> SloReport:
+    """How the objectives stand for all organizations together: attainment, error budget and burn rates."""
+    return await _report(call, query, true())
+
+
+async def get_goodput(call: AdminCall, organization_id: UUID, query: GoodputQuery) -> Page[GoodputTotals]:
+    """An organization's requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    await call.require_organization(organization_id)
+    return await _totals(call, query, organization_id, [group.value for group in query.group_by])
+
+
+async def get_goodput_of_all(call: AdminCall, query: DeploymentGoodputQuery) -> Page[GoodputTotals]:
+    """All requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    return await _totals(call, query, query.organization_id, [group.value for group in query.group_by])
+
+
+async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
+    """What each pool cost, and what that is for a million good tokens.
+
+    Replica-hours of desired state times the pool's `price_per_replica_hour`: a replica counts for as long as it is in
+    desired state, whether it works or not.
+    """
+    begin, end = _period(query.start, query.end)
+    end = min(end, datetime.now(UTC))  # nothing was rented yet of what is to come
+    if begin >= end:
+        return PoolCosts(start=begin, end=begin, currency=call.currency, data=[])
+    good = select(_M.pool, func.sum(_M.good_tokens).cast(BigInteger).label("good_tokens")).group_by(_M.pool)
+    rows = await fetch(call.connection, good.where(_M.minute >= begin, _M.minute < end))
+    tokens = {row["pool"]: row["good_tokens"] for row in rows if row["good_tokens"]}
+    versions: list[tuple[datetime, tuple[Pool, ...]]] = []
+    for row in await call.connection.fetch(VERSIONS, begin, end):
+        try:
+            versions.append((row["created_at"], document.decode(row["version"], row["document"]).pools))
+        except ConfigError:  # of a newer release: what was in force before stays so, as in every gateway of this one
+            continue
+    return PoolCosts(start=begin, end=end, currency=call.currency, data=pool_costs(versions, tokens, begin, end))
+
+
+async def _report(call: AdminCall, query: SloQuery, whose: ColumnElement[bool]) -> SloReport:
+    version, objectives = await in_force(call.connection)
+    last_run = await fetchval(call.connection, LAST_RUN)
+    if last_run is None:
+        counts, until = {}, None
+    else:
+        until = end_of(last_run.astimezone(UTC))
+        statement = window_counts(whose, *query.conditions()).params(end=until)
+        counts = counts_of(await fetch(call.connection, statement))
+    wanted = [each for each in objectives if query.tier in (None, each.tier)]
+    return SloReport(
+        version=version, added_up_until=until, objectives=[_told(each) for each in standings(wanted, counts)]
+    )
+
+
+def _told(standing: Standing) -> ObjectiveStanding:
+    objective, rates = standing.objective, standing.rates
+    return ObjectiveStanding(
+        tier=objective.tier,
+        length=objective.length,
+        ttft_ms=objective.ttft_ms,
+        tpot_ms=objective.tpot_ms,
+        itl_max_ms=objective.itl_max_ms,
+        target=objective.target,
+        windows=[
+            SloWindow(
+                window=name,
+                counted=count.counted,
+                good=count.good,
+                attainment=count.attainment,
+                burn_rate=rates[name],
+            )
+            for name, count in standing.windows.items()
+        ],
+        budget_left=standing.budget_left,
+        burning=[BurnAlert(long=pair.long, short=pair.short, threshold=pair.threshold) for pair in standing.burning],
+    )
+
+
+async def _totals(
+    call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str]
+) -> Page[GoodputTotals]:
+    begin, end = _period(query.start, query.end)
+    most = MOST.get(query.bucket)
+    if most is not None and end - begin > most:
+        raise InvalidField(
+            f"Invalid value for 'bucket': a {query.bucket}'s totals are told for {most.days} days at most.",
+            param="bucket",
+        )
+    unit: ColumnElement[str] = literal_column(f"'{query.bucket.value}'")
+    at = func.date_trunc(unit, _M.minute, literal_column("'UTC'"), type_=DateTime(timezone=True)).label("at")
+    chosen = [] if query.bucket is Bucket.ALL else [at]
+    chosen += [column.label(name) for group, (name, column) in COLUMNS.items() if group in groups]
+    sums = [func.sum(_M[name]).cast(BigInteger).label(name) for name in COUNTS]
+    totals = (
+        select(*chosen, *sums)
+        .where(
+            and_(_M.minute >= begin, _M.minute < end),
+            equal(_M.organization_id, organization_id),
+            equal(_M.project_id, query.project_id),
+            equal(_M.model, query.model),
+            equal(_M.tier, query.tier),
+            equal(_M.length, query.length),
+        )
+        .group_by(*chosen)
+        .subquery()
+    )
+    absent: dict[str, ColumnElement[Any]] = {
+        name: null() for name in ("at", *(name for name, _ in COLUMNS.values())) if name not in totals.c
+    }
+    goodput = totals.c.good.cast(Double) / func.nullif(totals.c.counted, 0)
+    statement = select(*columns_of(GoodputTotals, totals, goodput=goodput, **absent))
+    if chosen:
+        return await page_of(
+            call.connection, GoodputTotals, statement, query, *(totals.c[column.key] for column in chosen)
+        )
+    if query.cursor is not None:
+        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+    row = await fetchrow(call.connection, statement)
+    some = [] if row is None or row["requests"] is None else [record_of(GoodputTotals, row)]
+    return Page(data=some, has_more=False, next_cursor=None)
+
+
+def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
+    """In UTC. Raises InvalidField."""
+    until = datetime.now(UTC) if end is None else moment(end, "end")
+    since = until - LAST_DAY if start is None else moment(start, "start")
+    if since >= until:
+        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+    return since, until

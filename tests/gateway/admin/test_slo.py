@@ -1,0 +1,209 @@
+"""What the admin API tells of objectives equals the raw rows to the request and the token, and keeps tenants apart."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from contracts.desired_state import Pool, Replica
+from gateway.desired import document
+from gateway.slo.adoption import adopt
+from gateway.slo.budget import WINDOWS
+from gateway.slo.objectives import OBJECTIVES
+from gateway.slo.rollup import roll_up
+from gateway.slo.standing import end_of
+from gateway.slo.tables import COUNTS
+from gateway.tenants.roles import Role
+from tests.gateway.admin.people import Client, People
+from tests.gateway.slo.trace_rows import Group, Trace, naive, trace, write
+
+BY_CLASS = {(each.tier, each.length): each for each in OBJECTIVES}
+FIELDS = ("at", "organization_id", "project_id", "tier", "length", "model", "pool", "side")
+"""Of a group, in its order."""
+
+
+class Traffic(msgspec.Struct):
+    """Requests of two organizations' projects, and their totals."""
+
+    rows: list[Trace]
+    projects: dict[UUID, UUID]
+    """The organization's, by its id."""
+
+    def totals(self, *organizations: UUID) -> dict[Group, dict[str, int]]:
+        return naive([each for each in self.rows if each.organization_id in organizations], BY_CLASS)
+
+
+@pytest.fixture(scope="module")
+async def traffic(people: People, admin_postgres_url: str) -> Traffic:
+    """Of the last hours, written and rolled up."""
+    choose, now = random.Random(3), datetime.now(UTC)
+    projects = {people.organizations[name]: uuid4() for name in ("ours", "theirs")}
+    rows = []
+    for _ in range(600):
+        owner = choose.choice(list(projects))
+        ago = timedelta(seconds=choose.choice((choose.uniform(0, 900), choose.uniform(0, 86_000))))
+        changes = {"organization_id": owner, "project_id": projects[owner]}
+        rows.append(msgspec.structs.replace(trace(choose, now - ago), **changes))
+    await adopt(people.database, OBJECTIVES)
+    await write(people.database, rows)
+    await asyncio.to_thread(roll_up, admin_postgres_url, trace_retention_days=30)
+    return Traffic(rows, projects)
+
+
+async def every(client: Client, path: str) -> list[dict[str, Any]]:
+    """All pages."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = await client.get(f"{path}&limit=100{cursor}")
+        found += page["data"]
+        if not page["has_more"]:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+def as_told(group: Group, wanted: set[str], seconds: int | None) -> tuple[Any, ...]:
+    """A group as an answer has it. seconds: of a bucket; None: no time."""
+    minute, *others, canary = group
+    at_s = int(minute.timestamp())
+    at = None if seconds is None else datetime.fromtimestamp(at_s - at_s % seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    values = (*map(str, others), "canary" if canary else "main")
+    return (at, *(value if name in wanted else None for name, value in zip(FIELDS[1:], values, strict=True)))
+
+
+@pytest.mark.parametrize("bucket", ["minute", "hour", "day", "all"])
+async def test_series_equal_the_rows(bucket: str, people: People, traffic: Traffic) -> None:
+    seconds = {"minute": 60, "hour": 3_600, "day": 86_400, "all": None}[bucket]
+    ours = people.organizations["ours"]
+    for organization_groups, wanted in (
+        ([], set()),
+        (["tier", "length"], {"tier", "length"}),
+        (["project", "model"], {"project_id", "model"}),
+    ):
+        query = f"?bucket={bucket}&project_id={traffic.projects[ours]}" + "".join(
+            f"&group_by={each}" for each in organization_groups
+        )
+        expected: dict[tuple[Any, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+        for group, of in traffic.totals(ours).items():
+            told = expected[as_told(group, wanted, seconds)]
+            for name in COUNTS:
+                told[name] += of[name]
+        for role in (Role.VIEWER, Role.BILLING):
+            found = await every(await people.as_(role), f"/organizations/{ours}/slo/goodput{query}")
+            assert {tuple(each[name] for name in FIELDS): {n: each[n] for n in COUNTS} for each in found} == expected
+            assert [each["at"] for each in found] == sorted((each["at"] for each in found), key=str, reverse=True)
+            for each in found:
+                assert each["goodput"] == (each["good"] / each["counted"] if each["counted"] else None)
+
+
+async def test_the_deployment_is_told_by_organization_pool_and_side(people: People, traffic: Traffic) -> None:
+    expected: dict[tuple[Any, ...], int] = defaultdict(int)
+    for group, of in traffic.totals(*traffic.projects).items():
+        expected[as_told(group, {"organization_id", "project_id", "pool", "side"}, None)] += of["good_tokens"]
+    groups = "".join(f"&group_by={each}" for each in ("organization", "project", "pool", "side"))
+    found = await every(await people.operator(), f"/slo/goodput?bucket=all{groups}")
+    ours = {str(each) for each in traffic.projects.values()}
+    told = {tuple(each[name] for name in FIELDS): each["good_tokens"] for each in found if each["project_id"] in ours}
+    assert told == expected
+    some = next(iter(traffic.projects))
+    [one] = await every(
+        await people.operator(), f"/slo/goodput?bucket=all&organization_id={some}&tier=chat&length=short"
+    )
+    assert one["requests"] >= 1
+    assert one["organization_id"] is None, "not grouped by"
+
+
+async def test_standings_equal_the_rows(people: People, traffic: Traffic, admin_postgres_url: str) -> None:
+    ours = people.organizations["ours"]
+    project = traffic.projects[ours]
+    told = await (await people.owner()).get(f"/organizations/{ours}/slo?project_id={project}")
+    ran = await people.database.fetchval("SELECT max(started_at) FROM gateway.slo_roll_up_runs")
+    end = end_of(ran.astimezone(UTC))
+    assert told["added_up_until"] == end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert told["version"] == 1
+    assert [(each["tier"], each["length"]) for each in told["objectives"]] == sorted(
+        (each.tier.value, each.length.value) for each in OBJECTIVES
+    )
+    for each in told["objectives"]:
+        for window in each["windows"]:
+            within = [
+                of
+                for group, of in traffic.totals(ours).items()
+                if group[3:5] == (each["tier"], each["length"]) and end - WINDOWS[window["window"]] <= group[0] < end
+            ]
+            counted, good = (sum(of[name] for of in within) for name in ("counted", "good"))
+            assert (window["counted"], window["good"]) == (counted, good)
+            if counted:
+                assert window["attainment"] == good / counted
+                assert window["burn_rate"] == pytest.approx((1 - good / counted) / (1 - each["target"]))
+        rates = {window["window"]: window["burn_rate"] or 0 for window in each["windows"]}
+        assert each["budget_left"] == pytest.approx(1 - rates["28d"])
+        assert [pair["long"] for pair in each["burning"]] == [
+            long
+            for long, short, threshold in (("1h", "5m", 14.4), ("6h", "30m", 6), ("1d", "2h", 3), ("3d", "6h", 1))
+            if rates[long] > threshold and rates[short] > threshold
+        ]
+    assert any(each["burning"] for each in told["objectives"]), "these requests are bad enough"
+    of_chat = await (await people.owner()).get(f"/organizations/{ours}/slo?project_id={project}&tier=chat")
+    assert of_chat["objectives"] == [each for each in told["objectives"] if each["tier"] == "chat"]
+
+
+async def test_no_tenant_sees_others_pools_or_prices(people: People, traffic: Traffic) -> None:
+    owner, ours, theirs = await people.owner(), people.organizations["ours"], people.organizations["theirs"]
+    for path in ("/slo", "/slo/goodput", "/slo/pools"):
+        assert (await owner.ask("GET", path)).status == 403
+    for path in ("slo", "slo/goodput"):
+        assert (await owner.ask("GET", f"/organizations/{theirs}/{path}")).status == 404
+    for group in ("pool", "side", "organization"):
+        answer = await owner.ask("GET", f"/organizations/{ours}/slo/goodput?group_by={group}")
+        assert (answer.status, answer.body["error"]["param"]) == (400, "group_by[0]")
+    project = traffic.projects[theirs]
+    assert await every(owner, f"/organizations/{ours}/slo/goodput?project_id={project}") == []
+    told = await owner.get(f"/organizations/{ours}/slo?project_id={project}")
+    assert not any(window["counted"] for each in told["objectives"] for window in each["windows"])
+
+
+async def test_a_million_good_tokens_have_a_price(people: People, traffic: Traffic) -> None:
+    operator, database = await people.operator(), people.database
+    replicas = (Replica("r1", "http://one:1"), Replica("r2", "http://two:1"))
+    priced = document.encode((), (Pool("one", "openai", replicas, price_per_replica_hour=2.5),))
+    # The first version, made to have been long ago: a gateway that has read it follows only newer ones.
+    version = await database.fetchval("SELECT min(version) FROM gateway.desired_states")
+    write_version = "UPDATE gateway.desired_states SET document = $2::text::jsonb, created_at = $3 WHERE version = $1"
+    row = await database.fetchrow("SELECT * FROM gateway.desired_states WHERE version = $1", version)
+    await database.execute(write_version, version, priced, datetime(2025, 1, 1, tzinfo=UTC))
+    try:
+        past = await operator.get("/slo/pools?start=2025-01-01T10:00:00Z&end=2025-01-01T14:00:00Z")
+        recent = await operator.get("/slo/pools?start=2025-01-01T00:00:00Z")
+    finally:
+        await database.execute(write_version, version, row["document"], row["created_at"])
+    one = {"pool": "one", "replica_hours": 8.0, "amount_micro": 20_000_000, "good_tokens": 0}
+    assert past["data"] == [{**one, "per_million_good_tokens_micro": None}]
+    assert past["currency"] == recent["currency"] == "USD"
+    tokens = await database.fetchval("SELECT sum(good_tokens)::bigint FROM gateway.slo_minutes WHERE pool = 'one'")
+    [told] = [each for each in recent["data"] if each["pool"] == "one"]
+    assert told["good_tokens"] == tokens > 0
+    assert told["per_million_good_tokens_micro"] == pytest.approx(told["amount_micro"] * 1e6 / tokens, rel=1e-9)
+    assert "" not in {each["pool"] for each in recent["data"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("bucket=minute&start=2026-11-01T00:00:00Z&end=2026-11-04T00:00:00Z", "bucket"),
+        ("bucket=hour&start=2026-01-01T00:00:00Z&end=2026-11-04T00:00:00Z", "bucket"),
+        ("start=2026-11-02T00:00:00Z&end=2026-11-01T00:00:00Z", "end"),
+        ("bucket=all&cursor=WzFd", "cursor"),
+        ("length=tiny", "length"),
+    ],
+)
+async def test_what_cannot_be_told_is_refused_by_name(query: str, param: str, people: People) -> None:
+    answer = await (await people.operator()).ask("GET", f"/slo/goodput?{query}")
+    assert (answer.status, answer.body["error"]["param"]) == (400, param)

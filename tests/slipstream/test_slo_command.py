@@ -1,0 +1,103 @@
+"""What `slipstream slo` tells, on a real database."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import pytest
+
+from contracts.desired_state import Pool, Replica
+from gateway.desired import document
+from gateway.metering.journal.request_id import mint
+from gateway.slo.adoption import adopt
+from gateway.slo.objectives import OBJECTIVES
+from tests.gateway.slo.trace_rows import Trace, write
+from tests.slipstream.shell import Shell
+
+
+@pytest.fixture
+async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    """With organizations `acme` and `other`, and no traffic."""
+    shell = Shell(fresh_postgres_url, data_folder)
+    for name in ("acme", "other"):
+        await shell.must("organizations", "create", name)
+    return shell
+
+
+def chat(organization_id: UUID, ttft_ms: float, *, ago_s: float = 60, status: int = 200) -> Trace:
+    return Trace(
+        request_id=mint(time.time() - ago_s),
+        organization_id=organization_id,
+        project_id=UUID(int=1),
+        tier="chat",
+        model="m",
+        pool="chat",
+        canary=False,
+        prompt_tokens=50,
+        cached_tokens=0,
+        completion_tokens=1_000,
+        status=status,
+        error_code=None if status == 200 else "overloaded",
+        total_ms=ttft_ms + 1,
+        ttft_ms=ttft_ms,
+        tpot_ms=39.0,
+    )
+
+
+async def test_a_deployment_that_has_just_started_is_told_what_to_do(shell: Shell, fresh_postgres_url: str) -> None:
+    assert "no worker has put objectives in force yet; `slipstream status" in await shell.must("slo")
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await adopt(connection, OBJECTIVES)
+    await connection.close()
+    told = await shell.must("slo")
+    assert "no request counted in this time; --since 7d looks further back" in told
+    [short] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
+    assert short[2:] == ["ttft", "700", "ms,", "tpot", "40", "ms", "99%", "0", *"----", "0", *"----"]
+
+
+async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await adopt(connection, OBJECTIVES)
+    owners = {
+        name: await connection.fetchval("SELECT id FROM gateway.organizations WHERE name = $1", name)
+        for name in ("acme", "other")
+    }
+    priced = Pool("chat", "openai", (Replica("r1", "http://one:1"),), price_per_replica_hour=3.0)
+    await connection.execute(
+        "INSERT INTO gateway.desired_states VALUES (1, $1, now() - interval '2 hours')",
+        document.encode((), (priced,)),
+    )
+    acme = [chat(owners["acme"], 500) for _ in range(990)] + [chat(owners["acme"], 900) for _ in range(10)]
+    await write(connection, [*acme, chat(owners["acme"], 500, ago_s=7_300), chat(owners["other"], 500, status=503)])
+    code, told = await shell.run("slo", "--organization", "acme", "--since", "1h")
+    assert code == 0, told
+    [line] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
+    counted = ["1,000", "99.00%", "99.00%", "100.00%", "100.00%", "0", "1.0", "1.0", "1.0", "0%"]
+    assert line[2:] == ["ttft", "700", "ms,", "tpot", "40", "ms", "99%", *counted]
+    assert "replica-hours" not in told, "a tenant has no pools"
+    code, told = await shell.run("slo", "--since", "1h", "--json")
+    report = msgspec.json.decode(told)
+    assert code == 1, "11 of 1,001 are bad: more than the slowest pair of windows allows"
+    [of_chat] = report["totals"]
+    assert (of_chat["counted"], of_chat["good"], of_chat["failed"], of_chat["shed"]) == (1_001, 990, 1, 1)
+    [pool] = report["pools"]["data"]
+    assert pool["replica_hours"] == pytest.approx(1, abs=0.02)
+    assert pool["good_tokens"] == 990_000
+    assert pool["per_million_good_tokens_micro"] == pytest.approx(3_000_000 / 0.99, rel=0.02)
+    [line] = [each.split() for each in (await shell.run("slo", "--since", "1h"))[1].splitlines() if "USD" in each]
+    assert (line[0], line[2:]) == ("chat", [line[2], "USD", "990,000", line[5], "USD"])
+    await write(connection, [chat(owners["other"], 5_000, ago_s=1) for _ in range(400)])
+    code, told = await shell.run("slo")
+    assert code == 1, "an alert"
+    assert "chat short: the budget burns more than 14.4 times too fast, over 1h and still over 5m" in told
+    await connection.close()
+
+
+async def test_an_unknown_organization_is_refused_by_name(shell: Shell) -> None:
+    code, told = await shell.run("slo", "--organization", "acm")
+    assert code == 1
+    assert "organization 'acm': none has this id or name" in told
