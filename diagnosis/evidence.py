@@ -50,7 +50,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     length: Length | None = None
     pool: str | None = None
     replica_id: str | None = None
-    organization_id: str | None = None
+    organization: str | None = None
     measures: dict[Measure, Quantiles] = {}
     prompt_tokens: int = 0
     """Sums, of requests whose engine told what it had cached."""
@@ -63,7 +63,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """For a sentence: `chat, short`."""
-        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization_id)
+        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization)
         return ", ".join(str(part) for part in parts if part is not None) or "all requests"
 
     @property
@@ -75,7 +75,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True):
     """What engines had cached of one organization's prompts in one of `PARTS` equal parts of the window."""
 
-    organization_id: str
+    organization: str
     number: int
     requests: int
     prompt_tokens: int
@@ -153,4 +153,4 @@ def same(slices: Iterable[Slice], wanted: Slice) -> Slice | None:
 
 
 def _labels(one: Slice) -> tuple[object, ...]:
-    return one.tier, one.length, one.pool, one.replica_id, one.organization_id
+    return one.tier, one.length, one.pool, one.replica_id, one.organization

@@ -25,7 +25,7 @@ FALL = 0.5
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Of one organization, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
 
-    organization_id: str
+    organization: str
     requests: int
     requests_before: int
     before: float
@@ -61,7 +61,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     def told(self) -> str:
         """The sentence of evidence."""
         sentence = (
-            f"Engines had {self.now:.0%} of the prompt tokens of {self.organization_id} cached ({self.requests:,} "
+            f"Engines had {self.now:.0%} of the prompt tokens of {self.organization} cached ({self.requests:,} "
             f"requests); before, {self.before:.0%} ({self.requests_before:,})."
         )
         if self.first is not None and self.last is not None:
@@ -88,18 +88,18 @@ def _shares(evidence: Evidence) -> Iterator[Shares]:
         return
     for now in evidence.now.tenants:
         before = same(evidence.before.tenants, now)
-        if before is None or min(now.requests, before.requests) < LEAST or now.organization_id is None:
+        if before is None or min(now.requests, before.requests) < LEAST or now.organization is None:
             continue
         if before.cached_share is None or now.cached_share is None:
             continue
         yield Shares(
-            organization_id=now.organization_id,
+            organization=now.organization,
             requests=now.requests,
             requests_before=before.requests,
             before=before.cached_share,
             now=now.cached_share,
-            first=_part(evidence.now.parts, now.organization_id, 0),
-            last=_part(evidence.now.parts, now.organization_id, PARTS - 1),
+            first=_part(evidence.now.parts, now.organization, 0),
+            last=_part(evidence.now.parts, now.organization, PARTS - 1),
             cached_tokens=_each(now),
             cached_tokens_before=_each(before),
         )
@@ -109,8 +109,8 @@ def _each(one: Slice) -> float:
     return one.cached_tokens / one.requests
 
 
-def _part(parts: tuple[Part, ...], organization_id: str, number: int) -> float | None:
-    found = next((each for each in parts if (each.organization_id, each.number) == (organization_id, number)), None)
+def _part(parts: tuple[Part, ...], organization: str, number: int) -> float | None:
+    found = next((each for each in parts if (each.organization, each.number) == (organization, number)), None)
     if found is None or found.requests < LEAST_OF_PART or not found.prompt_tokens:
         return None
     return found.cached_tokens / found.prompt_tokens
