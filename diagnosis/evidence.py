@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
 from contracts.generation import Tier
+from contracts.length_class import LengthClass
 from diagnosis.measure import Measure
 
 TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
 """A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
-
-
-class Length(StrEnum):
-    """Classes of prompts. An objective for all lengths would hide the long ones, or let them ruin the short ones'."""
-
-    SHORT = "short"
-    MEDIUM = "medium"
-    LONG = "long"
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -47,7 +39,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     tier: Tier | None = None
-    length: Length | None = None
+    length: LengthClass | None = None
     pool: str | None = None
     replica_id: str | None = None
     organization: str | None = None

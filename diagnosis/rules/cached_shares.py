@@ -21,6 +21,9 @@ WORTH = 0.3
 FALL = 0.5
 """To half: the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
 
+RISE, NEAR = 1.5, 0.6
+"""Of the first third, and of what it was before: a cache that fills."""
+
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Of one organization, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
@@ -55,7 +58,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
         """The last third is back near where it was, and clearly above the first."""
         if self.first is None or self.last is None:
             return False
-        return self.last >= 2 * max(self.first, 0.05) and self.last > FALL * self.before
+        return self.last >= RISE * max(self.first, 0.05) and self.last > NEAR * self.before
 
     @property
     def told(self) -> str:

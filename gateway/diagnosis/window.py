@@ -16,7 +16,8 @@ from uuid import UUID
 import asyncpg
 
 from contracts.generation import Tier
-from diagnosis.evidence import PARTS, Failure, Length, Part, Quantiles, Refusal, Slice, Window
+from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
+from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
 from diagnosis.measure import Measure
 from gateway.metering.journal.request_id import first_at
 
@@ -98,7 +99,7 @@ _COMPUTED = ", ".join(
 SLICES = f"""
 WITH traced AS MATERIALIZED (
     SELECT tier, pool, replica_id, organization_id, prompt_tokens, cached_tokens, retractions,
-           CASE WHEN prompt_tokens < 4096 THEN 'short' WHEN prompt_tokens < 16384 THEN 'medium'
+           CASE WHEN prompt_tokens < {MEDIUM_TOKENS} THEN 'short' WHEN prompt_tokens < {LONG_TOKENS} THEN 'medium'
                 WHEN prompt_tokens IS NOT NULL THEN 'long' END AS length, {_VALUES}
       {ANSWERED} AND right(request_id, 4) < $5)
 SELECT grouping({", ".join(GROUPED)}) AS absent, {", ".join(GROUPED)}, count(*) AS requests,
@@ -164,7 +165,7 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str]) -> Slice:
     return Slice(
         requests=row["requests"],
         tier=None if row["tier"] is None else Tier(row["tier"]),
-        length=None if row["length"] is None else Length(row["length"]),
+        length=None if row["length"] is None else LengthClass(row["length"]),
         pool=row["pool"],
         replica_id=row["replica_id"],
         organization=None if row["organization_id"] is None else names[row["organization_id"]],

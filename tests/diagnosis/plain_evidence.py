@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from contracts.generation import Tier
-from diagnosis.evidence import PARTS, Failure, Length, Part, Quantiles, Refusal, Slice, Window
+from contracts.length_class import length_class
+from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
 from diagnosis.measure import Measure
 
 
@@ -60,7 +61,7 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
         tiers=_slices(answered, lambda row: (row.tier,), ("tier",)),
         classes=_slices(
             [row for row in answered if row.prompt_tokens is not None],
-            lambda row: (row.tier, length_of(row.prompt_tokens or 0)),
+            lambda row: (row.tier, length_class(row.prompt_tokens or 0)),
             ("tier", "length"),
         ),
         replicas=_slices(
@@ -71,11 +72,6 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
         tenants=_slices(answered, lambda row: (row.organization,), ("organization",)),
         parts=_parts(answered, began, ended),
     )
-
-
-def length_of(prompt_tokens: int) -> Length:
-    """The class of a prompt."""
-    return Length.SHORT if prompt_tokens < 4_096 else Length.MEDIUM if prompt_tokens < 16_384 else Length.LONG
 
 
 def measures_of(row: Row) -> dict[Measure, float | None]:

@@ -13,17 +13,19 @@ from msgspec import Struct
 
 from contracts.errors import InvalidField
 from contracts.generation import Tier
+from contracts.length_class import LengthClass
 from diagnosis.comparison import groups
-from diagnosis.evidence import AuditFinding, Evidence, Length, Slice, Window
+from diagnosis.evidence import AuditFinding, Evidence, Slice
 from diagnosis.finding import Cause, Finding, Phase
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Objective, Objectives
 from diagnosis.tree import RULES, TENANTS, Diagnosis, Outcome, diagnose
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.schemas import Moment, Query
 from gateway.diagnosis.window import read_window
+from gateway.slo.adoption import in_force
 
 LAST = timedelta(hours=1)
 MOST = timedelta(days=7)
@@ -72,7 +74,7 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
     """The two numbers that are never one, in milliseconds, of a tier and a class of lengths (null: of all lengths)."""
 
     tier: Tier | None
-    length: Length | None
+    length: LengthClass | None
     requests: int
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
@@ -156,11 +158,30 @@ async def diagnosed(
     now = await read_window(call.connection, start, end, organization_id, query.tier)
     before = await read_window(call.connection, before_start, before_end, organization_id, query.tier)
     theirs = call.scope is not None
-    found = diagnose(Evidence(now=now, before=before, audit=audit), Objectives(), TENANTS if theirs else tuple(RULES))
-    return _told(found, now, before, TENANTS_FIXES if theirs else frozenset(Fix))
+    evidence, objectives = Evidence(now=now, before=before, audit=audit), await _promised(call)
+    found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
+    return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
 
 
-def _told(found: Diagnosis, now: Window, before: Window, fixes: frozenset[Fix]) -> DiagnosisOf:
+async def _promised(call: AdminCall) -> Objectives:
+    """The objectives in force; what they do not promise is judged by the defaults of `diagnosis`."""
+    _, promised = await in_force(call.connection)
+    usual = Objectives()
+    return Objectives(
+        Objective(
+            each.tier,
+            each.length,
+            each.ttft_ms,
+            each.tpot_ms or usual.of(each.tier, each.length).tpot_ms,
+            each.itl_max_ms or usual.of(each.tier, each.length).longest_gap_ms,
+        )
+        for each in promised
+    )
+
+
+def _told(found: Diagnosis, evidence: Evidence, objectives: Objectives, fixes: frozenset[Fix]) -> DiagnosisOf:
+    now, before = evidence.now, evidence.before
+    assert before is not None
     return DiagnosisOf(
         outcome=found.outcome,
         start=now.began,
@@ -175,7 +196,7 @@ def _told(found: Diagnosis, now: Window, before: Window, fixes: frozenset[Fix]) 
         clear=list(found.clear),
         unknown=[UnknownCause(cause=each.cause, why=each.why) for each in found.unknown],
         questions=list(found.questions),
-        numbers=[_numbers(each) for each in groups(now)],
+        numbers=[_numbers(each, objectives) for each in groups(now)],
     )
 
 
@@ -192,8 +213,8 @@ def _cause(finding: Finding, fixes: frozenset[Fix]) -> FoundCause:
     )
 
 
-def _numbers(one: Slice) -> TwoNumbers:
-    objective = Objectives().of(one.tier, one.length)
+def _numbers(one: Slice, objectives: Objectives) -> TwoNumbers:
+    objective = objectives.of(one.tier, one.length)
     ttft, tpot = one.measures.get(Measure.TTFT), one.measures.get(Measure.TPOT)
     return TwoNumbers(
         tier=one.tier,
