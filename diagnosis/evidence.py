@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
 from contracts.generation import Tier
+from contracts.length_class import LengthClass
 from diagnosis.measure import Measure
 
 TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
 """A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
-
-
-class Length(StrEnum):
-    """Classes of prompts. An objective for all lengths would hide the long ones, or let them ruin the short ones'."""
-
-    SHORT = "short"
-    MEDIUM = "medium"
-    LONG = "long"
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -47,10 +39,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     tier: Tier | None = None
-    length: Length | None = None
+    length: LengthClass | None = None
     pool: str | None = None
     replica_id: str | None = None
-    organization_id: str | None = None
+    organization: str | None = None
     measures: dict[Measure, Quantiles] = {}
     prompt_tokens: int = 0
     """Sums, of requests whose engine told what it had cached."""
@@ -63,7 +55,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """For a sentence: `chat, short`."""
-        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization_id)
+        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization)
         return ", ".join(str(part) for part in parts if part is not None) or "all requests"
 
     @property
@@ -75,7 +67,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True):
     """What engines had cached of one organization's prompts in one of `PARTS` equal parts of the window."""
 
-    organization_id: str
+    organization: str
     number: int
     requests: int
     prompt_tokens: int
@@ -153,4 +145,4 @@ def same(slices: Iterable[Slice], wanted: Slice) -> Slice | None:
 
 
 def _labels(one: Slice) -> tuple[object, ...]:
-    return one.tier, one.length, one.pool, one.replica_id, one.organization_id
+    return one.tier, one.length, one.pool, one.replica_id, one.organization

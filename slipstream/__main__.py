@@ -14,6 +14,7 @@ from slipstream.commands.audit import audit
 from slipstream.commands.audit_stream import audit_stream
 from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.config import config
+from slipstream.commands.diagnose import diagnose
 from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
 from slipstream.commands.limits import limits
@@ -57,6 +58,7 @@ for command in (
     webhooks,
     audit,
     audit_stream,
+    diagnose,
     quantization,
     slo,
     workload,

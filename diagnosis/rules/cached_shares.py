@@ -21,11 +21,14 @@ WORTH = 0.3
 FALL = 0.5
 """To half: the alert of the prefix contract (one dynamic token takes 80 % to 10 %)."""
 
+RISE, NEAR = 1.5, 0.6
+"""Of the first third, and of what it was before: a cache that fills."""
+
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Of one organization, 0 to 1. first, last: thirds of the window; None: too few requests in it."""
 
-    organization_id: str
+    organization: str
     requests: int
     requests_before: int
     before: float
@@ -55,13 +58,13 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
         """The last third is back near where it was, and clearly above the first."""
         if self.first is None or self.last is None:
             return False
-        return self.last >= 2 * max(self.first, 0.05) and self.last > FALL * self.before
+        return self.last >= RISE * max(self.first, 0.05) and self.last > NEAR * self.before
 
     @property
     def told(self) -> str:
         """The sentence of evidence."""
         sentence = (
-            f"Engines had {self.now:.0%} of the prompt tokens of {self.organization_id} cached ({self.requests:,} "
+            f"Engines had {self.now:.0%} of the prompt tokens of {self.organization} cached ({self.requests:,} "
             f"requests); before, {self.before:.0%} ({self.requests_before:,})."
         )
         if self.first is not None and self.last is not None:
@@ -88,18 +91,18 @@ def _shares(evidence: Evidence) -> Iterator[Shares]:
         return
     for now in evidence.now.tenants:
         before = same(evidence.before.tenants, now)
-        if before is None or min(now.requests, before.requests) < LEAST or now.organization_id is None:
+        if before is None or min(now.requests, before.requests) < LEAST or now.organization is None:
             continue
         if before.cached_share is None or now.cached_share is None:
             continue
         yield Shares(
-            organization_id=now.organization_id,
+            organization=now.organization,
             requests=now.requests,
             requests_before=before.requests,
             before=before.cached_share,
             now=now.cached_share,
-            first=_part(evidence.now.parts, now.organization_id, 0),
-            last=_part(evidence.now.parts, now.organization_id, PARTS - 1),
+            first=_part(evidence.now.parts, now.organization, 0),
+            last=_part(evidence.now.parts, now.organization, PARTS - 1),
             cached_tokens=_each(now),
             cached_tokens_before=_each(before),
         )
@@ -109,8 +112,8 @@ def _each(one: Slice) -> float:
     return one.cached_tokens / one.requests
 
 
-def _part(parts: tuple[Part, ...], organization_id: str, number: int) -> float | None:
-    found = next((each for each in parts if (each.organization_id, each.number) == (organization_id, number)), None)
+def _part(parts: tuple[Part, ...], organization: str, number: int) -> float | None:
+    found = next((each for each in parts if (each.organization, each.number) == (organization, number)), None)
     if found is None or found.requests < LEAST_OF_PART or not found.prompt_tokens:
         return None
     return found.cached_tokens / found.prompt_tokens

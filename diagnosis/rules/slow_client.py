@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from diagnosis.comparison import LEAST
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
 
+LEAST = 20
+"""Of one organization."""
 STALL_MS = 250.0
 """Beyond what a socket's buffer and a busy machine explain."""
 WOULD_NOT_HELP = (

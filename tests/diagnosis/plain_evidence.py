@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from contracts.generation import Tier
-from diagnosis.evidence import PARTS, Failure, Length, Part, Quantiles, Refusal, Slice, Window
+from contracts.length_class import length_class
+from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
 from diagnosis.measure import Measure
 
 
@@ -19,7 +20,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A row of `gateway.request_traces`, as far as diagnosis reads it. at: the request's arrival."""
 
     at: datetime
-    organization_id: str = "acme"
+    organization: str = "acme"
     tier: Tier = Tier.CHAT
     status: int = 200
     error_code: str | None = None
@@ -44,8 +45,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
     """Everything about the rows that arrived in it."""
     all_rows = [row for row in rows if began <= row.at < ended]
-    answered = [row for row in all_rows if row.status == 200]
-    refused = Counter((row.error_code or "", row.rule or "") for row in all_rows if row.rule is not None)
+    answered = [row for row in all_rows if row.status == 200 and row.error_code is None]
+    refused = Counter((row.error_code or "", row.rule or row.error_code or "") for row in all_rows if row.status == 429)
     failed = Counter(row.error_code or "" for row in all_rows if row.status >= 500)
     seconds = Counter(int((row.at - began).total_seconds()) for row in all_rows)
     counts = [seconds[second] for second in range(int((ended - began).total_seconds()))]
@@ -55,12 +56,12 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
         requests=len(all_rows),
         retried=sum((row.attempts or 0) > 1 for row in all_rows),
         dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
-        refusals=tuple(Refusal(code, rule, count) for (code, rule), count in refused.items()),
-        failures=tuple(Failure(code, count) for code, count in failed.items()),
+        refusals=tuple(Refusal(code, rule, count) for (code, rule), count in sorted(refused.items())),
+        failures=tuple(Failure(code, count) for code, count in sorted(failed.items())),
         tiers=_slices(answered, lambda row: (row.tier,), ("tier",)),
         classes=_slices(
             [row for row in answered if row.prompt_tokens is not None],
-            lambda row: (row.tier, length_of(row.prompt_tokens or 0)),
+            lambda row: (row.tier, length_class(row.prompt_tokens or 0)),
             ("tier", "length"),
         ),
         replicas=_slices(
@@ -68,14 +69,9 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
             lambda row: (row.tier, row.pool, row.replica_id),
             ("tier", "pool", "replica_id"),
         ),
-        tenants=_slices(answered, lambda row: (row.organization_id,), ("organization_id",)),
+        tenants=_slices(answered, lambda row: (row.organization,), ("organization",)),
         parts=_parts(answered, began, ended),
     )
-
-
-def length_of(prompt_tokens: int) -> Length:
-    """The class of a prompt."""
-    return Length.SHORT if prompt_tokens < 4_096 else Length.MEDIUM if prompt_tokens < 16_384 else Length.LONG
 
 
 def measures_of(row: Row) -> dict[Measure, float | None]:
@@ -151,14 +147,14 @@ def _parts(rows: list[Row], began: datetime, ended: datetime) -> tuple[Part, ...
     for row in rows:
         if row.prompt_tokens is not None and row.cached_tokens is not None:
             number = int((row.at - began) * PARTS / (ended - began))
-            grouped[row.organization_id, number].append(row)
+            grouped[row.organization, number].append(row)
     return tuple(
         Part(
-            organization_id,
+            organization,
             number,
             len(members),
             sum(row.prompt_tokens or 0 for row in members),
             sum(row.cached_tokens or 0 for row in members),
         )
-        for (organization_id, number), members in sorted(grouped.items())
+        for (organization, number), members in sorted(grouped.items())
     )

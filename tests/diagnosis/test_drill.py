@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from contracts.generation import Tier
-from diagnosis.evidence import Evidence, Length, Quantiles, Slice, Window
+from contracts.length_class import LengthClass
+from diagnosis.evidence import Evidence, Quantiles, Slice, Window
 from diagnosis.finding import Cause, Phase
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
@@ -25,7 +26,7 @@ def flat(value: float) -> Quantiles:
 DUMP = Slice(
     requests=REQUESTS,
     tier=Tier.CHAT,
-    length=Length.SHORT,
+    length=LengthClass.SHORT,
     measures={
         Measure.TTFT: Quantiles(REQUESTS, 1_400.0, 2_300.0, 2_700.0, 3_200.0),
         Measure.TPOT: Quantiles(REQUESTS, 55.0, 70.0, 74.0, 80.0),

@@ -29,7 +29,7 @@ def rows(source: random.Random, began: datetime) -> Iterator[Row]:
         yield a_row(source, at, source.choice(TENANTS), SYSTEM_TOKENS + source.randint(100, 700), SYSTEM_TOKENS)
 
 
-def a_row(source: random.Random, at: datetime, organization_id: str, prompt_tokens: int, cached_tokens: int) -> Row:
+def a_row(source: random.Random, at: datetime, organization: str, prompt_tokens: int, cached_tokens: int) -> Row:
     """One healthy request."""
 
     def noisy(value: float, spread: float = 0.25) -> float:
@@ -37,7 +37,7 @@ def a_row(source: random.Random, at: datetime, organization_id: str, prompt_toke
 
     row = Row(
         at=at,
-        organization_id=organization_id,
+        organization=organization,
         replica_id=f"replica-{source.randrange(REPLICAS)}",
         prompt_tokens=prompt_tokens,
         cached_tokens=cached_tokens,
@@ -89,7 +89,7 @@ def _prefill(source: random.Random, row: Row) -> Row:
 
 
 def _long_prompts(source: random.Random, row: Row) -> Row:
-    longer = a_row(source, row.at, row.organization_id, source.randint(9_000, 15_000), SYSTEM_TOKENS)
+    longer = a_row(source, row.at, row.organization, source.randint(9_000, 15_000), SYSTEM_TOKENS)
     return changed(longer, engine_queue_ms=source.expovariate(1 / 300), itl_max_ms=source.uniform(100, 900))
 
 
@@ -131,24 +131,24 @@ def _slow_replica(source: random.Random, row: Row) -> Row:
 
 
 def _broken_prefix(source: random.Random, row: Row) -> Row:
-    if row.organization_id != "bolt":
+    if row.organization != "bolt":
         return row
-    return a_row(source, row.at, row.organization_id, row.prompt_tokens or 0, 16)
+    return a_row(source, row.at, row.organization, row.prompt_tokens or 0, 16)
 
 
 def _lost_cache(source: random.Random, row: Row) -> Row:
     cached = SYSTEM_TOKENS if source.random() < 0.2 else 0
-    return a_row(source, row.at, row.organization_id, row.prompt_tokens or 0, cached)
+    return a_row(source, row.at, row.organization, row.prompt_tokens or 0, cached)
 
 
 def _cold_cache(source: random.Random, row: Row) -> Row:
     warm = (row.at - BEGAN - WINDOW) / WINDOW
     cached = SYSTEM_TOKENS if source.random() < 2.5 * warm - 0.6 else 0
-    return a_row(source, row.at, row.organization_id, row.prompt_tokens or 0, cached)
+    return a_row(source, row.at, row.organization, row.prompt_tokens or 0, cached)
 
 
 def _slow_client(source: random.Random, row: Row) -> Row:
-    if row.organization_id != "corp":
+    if row.organization != "corp":
         return row
     return changed(row, client_stall_ms=source.uniform(500, 3_000), stream=source.uniform(300, 900))
 

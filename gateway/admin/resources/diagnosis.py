@@ -1,0 +1,238 @@
+"""What makes requests slow: the evidence is read, judged by `diagnosis`, and told with what to change.
+
+A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts, its
+clients and the way to them. The operator's is about everything.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
+from diagnosis.comparison import groups
+from diagnosis.evidence import AuditFinding, Evidence, Slice
+from diagnosis.finding import Cause, Finding, Phase
+from diagnosis.fix import Fix
+from diagnosis.measure import Measure
+from diagnosis.objectives import Objective, Objectives
+from diagnosis.tree import RULES, TENANTS, Diagnosis, Outcome, diagnose
+from gateway.admin.call import AdminCall
+from gateway.admin.moments import moment
+from gateway.admin.schemas import Moment, Query
+from gateway.diagnosis.window import read_window
+from gateway.slo.adoption import in_force
+
+LAST = timedelta(hours=1)
+MOST = timedelta(days=7)
+LEAST = timedelta(seconds=1)
+TENANTS_FIXES = frozenset(
+    {Fix.PACE_REQUESTS, Fix.RAISE_LIMIT, Fix.STABLE_PREFIX, Fix.PROMPT_BUDGET, Fix.READ_FASTER, Fix.REPAIR_PATH}
+)
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What to do. told: as a sentence."""
+
+    fix: Fix
+    told: str
+
+
+class UselessChange(Struct, frozen=True, kw_only=True):
+    """What is often done and would not help here."""
+
+    fix: Fix
+    why: str
+
+
+class FoundCause(Struct, frozen=True, kw_only=True):
+    """Something is wrong. evidence: sentences with the numbers it rests on; fixes: the best first."""
+
+    cause: Cause
+    phase: Phase
+    new: bool
+    """It was not so in the window before."""
+    score: float
+    """What it costs, in parts of the objective; 0 where it is not a matter of time."""
+    evidence: list[str]
+    fixes: list[Change]
+    would_not_help: list[UselessChange]
+
+
+class UnknownCause(Struct, frozen=True, kw_only=True):
+    """A cause about which nothing can be said."""
+
+    cause: Cause
+    why: str
+
+
+class TwoNumbers(Struct, frozen=True, kw_only=True):
+    """The two numbers that are never one, in milliseconds, of a tier and a class of lengths (null: of all lengths)."""
+
+    tier: Tier | None
+    length: LengthClass | None
+    requests: int
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    ttft_p99_ms: float | None
+    ttft_objective_ms: float
+    tpot_p50_ms: float | None
+    tpot_p95_ms: float | None
+    tpot_p99_ms: float | None
+    tpot_objective_ms: float
+
+
+class DiagnosisOf(Struct, frozen=True, kw_only=True):
+    """What to do first, what then, and what need not be done.
+
+    second: problems of their own, to be looked at again once the first is mended; explained: what the first makes look
+    ill; questions: what was not measured and would tell more. Without a finding the outcome is `nothing_found`, or
+    `not_enough_evidence` where too little was measured to say so.
+    """
+
+    outcome: Outcome
+    start: datetime
+    end: datetime
+    before_start: datetime
+    before_end: datetime
+    requests: int
+    requests_before: int
+    primary: FoundCause | None
+    second: list[FoundCause]
+    explained: list[FoundCause]
+    clear: list[Cause]
+    unknown: list[UnknownCause]
+    questions: list[str]
+    numbers: list[TwoNumbers]
+
+
+class DiagnosisQuery(Query, frozen=True, kw_only=True):
+    """The window that is judged (the last hour unless given, seven days at most), and one in which all was well (as
+    long, just before it)."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+    before_start: Moment | None = None
+    before_end: Moment | None = None
+    tier: Tier | None = None
+
+    def windows(self) -> tuple[tuple[datetime, datetime], tuple[datetime, datetime]]:
+        """The one before and the one that is judged, in UTC. Raises InvalidField."""
+        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
+        start = end - LAST if self.start is None else moment(self.start, "start")
+        _require_span(start, end, "start", "end")
+        before_end = start if self.before_end is None else moment(self.before_end, "before_end")
+        if before_end > start:
+            raise InvalidField("Invalid value for 'before_end': it is after 'start'.", param="before_end")
+        before_start = (
+            before_end - (end - start) if self.before_start is None else moment(self.before_start, "before_start")
+        )
+        _require_span(before_start, before_end, "before_start", "before_end")
+        return (before_start, before_end), (start, end)
+
+
+async def get_diagnosis(call: AdminCall, organization_id: UUID, query: DiagnosisQuery) -> DiagnosisOf:
+    """Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
+
+    A principal of the organization is told of what it can mend itself: limits, prompts, clients and the way to them.
+    """
+    await call.require_organization(organization_id)
+    return await diagnosed(call, query, organization_id)
+
+
+async def get_diagnosis_of_all(call: AdminCall, query: DiagnosisQuery) -> DiagnosisOf:
+    """Say what makes the deployment's requests slow, and what to change; or that too little was measured to say so."""
+    return await diagnosed(call, query, None)
+
+
+async def diagnosed(
+    call: AdminCall, query: DiagnosisQuery, organization_id: UUID | None, audit: tuple[AuditFinding, ...] | None = None
+) -> DiagnosisOf:
+    """organization_id: whose requests; None: all. audit: what lies between a client and the gateway, where that was
+    measured."""
+    (before_start, before_end), (start, end) = query.windows()
+    now = await read_window(call.connection, start, end, organization_id, query.tier)
+    before = await read_window(call.connection, before_start, before_end, organization_id, query.tier)
+    theirs = call.scope is not None
+    evidence, objectives = Evidence(now=now, before=before, audit=audit), await _promised(call)
+    found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
+    return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
+
+
+async def _promised(call: AdminCall) -> Objectives:
+    """The objectives in force; what they do not promise is judged by the defaults of `diagnosis`."""
+    _, promised = await in_force(call.connection)
+    usual = Objectives()
+    return Objectives(
+        Objective(
+            each.tier,
+            each.length,
+            each.ttft_ms,
+            each.tpot_ms or usual.of(each.tier, each.length).tpot_ms,
+            each.itl_max_ms or usual.of(each.tier, each.length).longest_gap_ms,
+        )
+        for each in promised
+    )
+
+
+def _told(found: Diagnosis, evidence: Evidence, objectives: Objectives, fixes: frozenset[Fix]) -> DiagnosisOf:
+    now, before = evidence.now, evidence.before
+    assert before is not None
+    return DiagnosisOf(
+        outcome=found.outcome,
+        start=now.began,
+        end=now.ended,
+        before_start=before.began,
+        before_end=before.ended,
+        requests=now.requests,
+        requests_before=before.requests,
+        primary=None if found.primary is None else _cause(found.primary, fixes),
+        second=[_cause(each, fixes) for each in found.second],
+        explained=[_cause(each, fixes) for each in found.explained],
+        clear=list(found.clear),
+        unknown=[UnknownCause(cause=each.cause, why=each.why) for each in found.unknown],
+        questions=list(found.questions),
+        numbers=[_numbers(each, objectives) for each in groups(now)],
+    )
+
+
+def _cause(finding: Finding, fixes: frozenset[Fix]) -> FoundCause:
+    """fixes: what whoever asks can do."""
+    return FoundCause(
+        cause=finding.cause,
+        phase=finding.phase,
+        new=finding.new,
+        score=round(finding.score, 3),
+        evidence=list(finding.evidence),
+        fixes=[Change(fix=fix, told=fix.told) for fix in finding.fixes if fix in fixes],
+        would_not_help=[UselessChange(fix=each.fix, why=each.why) for each in finding.would_not_help],
+    )
+
+
+def _numbers(one: Slice, objectives: Objectives) -> TwoNumbers:
+    objective = objectives.of(one.tier, one.length)
+    ttft, tpot = one.measures.get(Measure.TTFT), one.measures.get(Measure.TPOT)
+    return TwoNumbers(
+        tier=one.tier,
+        length=one.length,
+        requests=one.requests,
+        ttft_p50_ms=None if ttft is None else ttft.p50,
+        ttft_p95_ms=None if ttft is None else ttft.p95,
+        ttft_p99_ms=None if ttft is None else ttft.p99,
+        ttft_objective_ms=objective.ttft_ms,
+        tpot_p50_ms=None if tpot is None else tpot.p50,
+        tpot_p95_ms=None if tpot is None else tpot.p95,
+        tpot_p99_ms=None if tpot is None else tpot.p99,
+        tpot_objective_ms=objective.tpot_ms,
+    )
+
+
+def _require_span(start: datetime, end: datetime, start_name: str, end_name: str) -> None:
+    if end - start < LEAST:
+        raise InvalidField(f"Invalid value for '{end_name}': it is not after '{start_name}'.", param=end_name)
+    if end - start > MOST:
+        raise InvalidField(f"Invalid value for '{start_name}': at most 7 days are judged at once.", param=start_name)

@@ -1,0 +1,184 @@
+"""What happened between two moments, added up by PostgreSQL from `gateway.request_traces`.
+
+Counts are of all requests. Distributions are of those that an engine answered whole; of more than `MOST` of them, a
+share drawn by the random end of their ids, so that a busy day is judged as fast as a quiet one. Only what is
+committed is seen: traces follow their answers by a second or so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from contracts.generation import Tier
+from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
+from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.measure import Measure
+from gateway.metering.journal.request_id import first_at
+
+MOST = 200_000
+"""Requests whose distributions are computed: some seconds of PostgreSQL's time."""
+LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
+QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
+SETS = {
+    "tiers": ("tier",),
+    "classes": ("tier", "length"),
+    "replicas": ("tier", "pool", "replica_id"),
+    "tenants": ("organization_id",),
+}
+"""Fields of `Window`, and by what each is grouped."""
+GROUPED = ("tier", "length", "pool", "replica_id", "organization_id")
+ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
+"""As `request_id.arrived_at_s`."""
+_TOLD = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
+
+
+def _phase(name: str) -> str:
+    return f"(phases_ms->>'{name}')::float8"
+
+
+MEASURED: Mapping[Measure, str] = {
+    Measure.TTFT: "ttft_ms",
+    Measure.TPOT: "tpot_ms",
+    Measure.LONGEST_GAP: "itl_max_ms",
+    Measure.AUTH: _phase("auth"),
+    Measure.LIMIT: _phase("limit"),
+    Measure.ROUTE: _phase("route"),
+    Measure.WAIT: f"{_phase('queue')} + coalesce(engine_queue_ms, 0)",
+    Measure.PREFILL: "engine_prefill_ms",
+    Measure.ENGINE_UNSPLIT: f"CASE WHEN NOT ({_TOLD}) THEN {_phase('engine')} END",
+    Measure.ENGINE_LINK: (
+        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms, 0) END"
+    ),
+    Measure.FIRST_TOKEN: _phase("first_token"),
+    Measure.STREAM: _phase("stream"),
+    Measure.CLIENT_STALL: "client_stall_ms",
+    Measure.PROMPT_TOKENS: "prompt_tokens::float8",
+    Measure.CACHED_TOKENS: "cached_tokens::float8",
+    Measure.COMPLETION_TOKENS: "completion_tokens::float8",
+}
+"""A request's value of each measure, as an expression of its row; null: not known."""
+ASKED = """
+    FROM gateway.request_traces
+   WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
+     AND ($4::text IS NULL OR tier = $4)
+"""
+ANSWERED = f"{ASKED} AND status = 200 AND error_code IS NULL AND served_from IS NULL AND tier IS NOT NULL"
+TOTALS = f"""
+SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1) AS retried,
+       count(*) FILTER (WHERE status = 200) AS answered {ASKED}
+"""
+SECONDS = f"""
+SELECT coalesce(sum(n * n), 0)::float8 FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
+"""  # noqa: S608
+CODES = f"""
+SELECT error_code, CASE WHEN error_code = ANY($5) THEN
+           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code) END AS rule, count(*)
+  {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
+ GROUP BY 1, 2 ORDER BY 1, 2
+"""
+PARTS_OF = f"""
+SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*) AS requests,
+       sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens
+  {ANSWERED} AND right(request_id, 4) < $5 AND prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL
+ GROUP BY 1, 2 ORDER BY 1, 2
+"""
+NAMES = "SELECT id, name FROM gateway.organizations WHERE id = ANY($1)"
+_KNOWN = "prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL"
+_VALUES = ", ".join(f"{expression} AS value_{measure}" for measure, expression in MEASURED.items())
+_COMPUTED = ", ".join(
+    f"count(value_{measure}) AS n_{measure}, percentile_cont({QUANTILES}) WITHIN GROUP (ORDER BY value_{measure})"
+    f" AS {measure}"
+    for measure in MEASURED
+)
+SLICES = f"""
+WITH traced AS MATERIALIZED (
+    SELECT tier, pool, replica_id, organization_id, prompt_tokens, cached_tokens, retractions,
+           CASE WHEN prompt_tokens < {MEDIUM_TOKENS} THEN 'short' WHEN prompt_tokens < {LONG_TOKENS} THEN 'medium'
+                WHEN prompt_tokens IS NOT NULL THEN 'long' END AS length, {_VALUES}
+      {ANSWERED} AND right(request_id, 4) < $5)
+SELECT grouping({", ".join(GROUPED)}) AS absent, {", ".join(GROUPED)}, count(*) AS requests,
+       coalesce(sum(prompt_tokens) FILTER (WHERE {_KNOWN}), 0) AS prompt_tokens_sum,
+       coalesce(sum(cached_tokens) FILTER (WHERE {_KNOWN}), 0) AS cached_tokens_sum,
+       count(retractions) AS retractions_known, count(*) FILTER (WHERE retractions > 0) AS retracted, {_COMPUTED}
+  FROM traced
+ GROUP BY GROUPING SETS ({", ".join(f"({', '.join(names)})" for names in SETS.values())})
+ ORDER BY {", ".join(GROUPED)}
+"""  # noqa: S608
+
+
+async def read_window(
+    connection: asyncpg.Connection[Any],
+    began: datetime,
+    ended: datetime,
+    organization_id: UUID | None = None,
+    tier: Tier | None = None,
+) -> Window:
+    """Of one organization or all, one tier or all, by arrival."""
+    which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
+    began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
+    totals = await connection.fetchrow(TOTALS, *which)
+    squares = await connection.fetchval(SECONDS, *which, began_ms)
+    codes = await connection.fetch(CODES, *which, list(LIMIT_CODES))
+    below = _below(totals["answered"])
+    slices = await connection.fetch(SLICES, *which, below)
+    parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
+    names = await _names(connection, [*slices, *parts])
+    return Window(
+        began=began,
+        ended=ended,
+        requests=totals["requests"],
+        retried=totals["retried"],
+        dispersion=_dispersion(totals["requests"], squares, span_ms // 1000),
+        refusals=tuple(Refusal(*row) for row in codes if row["rule"] is not None),
+        failures=tuple(Failure(row["error_code"], row["count"]) for row in codes if row["rule"] is None),
+        parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
+        **{field: _slices(slices, by, names) for field, by in SETS.items()},
+    )
+
+
+def _below(answered: int) -> str:
+    """Of which four last digits of ids the sample is; `g` lies behind all."""
+    return "g" if answered <= MOST else f"{math.ceil(0x10000 * MOST / answered):04x}"
+
+
+def _dispersion(requests: int, squares: float, seconds: int) -> float | None:
+    """Variance over mean of the requests in a second; None: no second, or no request."""
+    if seconds < 2 or not requests:
+        return None
+    mean = requests / seconds
+    return (squares / seconds - mean * mean) / mean
+
+
+def _slices(rows: list[asyncpg.Record], by: tuple[str, ...], names: Mapping[UUID, str]) -> tuple[Slice, ...]:
+    absent = sum(1 << place for place, name in enumerate(reversed(GROUPED)) if name not in by)
+    chosen = [row for row in rows if row["absent"] == absent and all(row[name] is not None for name in by)]
+    return tuple(_slice(row, names) for row in chosen)
+
+
+def _slice(row: asyncpg.Record, names: Mapping[UUID, str]) -> Slice:
+    return Slice(
+        requests=row["requests"],
+        tier=None if row["tier"] is None else Tier(row["tier"]),
+        length=None if row["length"] is None else LengthClass(row["length"]),
+        pool=row["pool"],
+        replica_id=row["replica_id"],
+        organization=None if row["organization_id"] is None else names[row["organization_id"]],
+        measures={measure: Quantiles(row[f"n_{measure}"], *row[measure]) for measure in Measure if row[measure]},
+        prompt_tokens=row["prompt_tokens_sum"],
+        cached_tokens=row["cached_tokens_sum"],
+        retractions_known=row["retractions_known"],
+        retracted=row["retracted"],
+    )
+
+
+async def _names(connection: asyncpg.Connection[Any], rows: list[asyncpg.Record]) -> dict[UUID, str]:
+    """Name and id: names are not unique. An organization that is no more has its id alone."""
+    ids = {row["organization_id"] for row in rows if row["organization_id"] is not None}
+    named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, list(ids))}
+    return {each: named.get(each, str(each)) for each in ids}

@@ -1,0 +1,100 @@
+"""`slipstream diagnose`: what makes requests slow, and what to change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.span import SPAN, span
+
+if TYPE_CHECKING:
+    from diagnosis.evidence import AuditFinding
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.diagnosis import DiagnosisOf
+
+
+@click.command()
+@deployment_options
+@click.option("--tenant", metavar="ORGANIZATION", help="Only this organization's requests: its id or name.")
+@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only this tier's.")
+@click.option("--since", default="1h", show_default=True, metavar="SPAN", help=f"What is judged: {SPAN}, until now.")
+@click.option("--before", metavar="SPAN", help="How long a time before that it is compared with. Default: as long.")
+@click.option("--url", help="Also measure what lies between this machine and the gateway at this URL, as audit-stream.")
+@click.option(
+    "--api-key-file",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Holds the API key for --url. Default: SLIPSTREAM_API_KEY.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis answers.")
+def diagnose(
+    deployment: Deployment,
+    tenant: str | None,
+    tier: str | None,
+    since: str,
+    before: str | None,
+    url: str | None,
+    key_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Say which phase makes requests slow, by which evidence, what to change, and what would not help.
+
+    What was measured of the requests is compared with the time before and with their objectives. Ends with 0 when
+    nothing is found, 1 when something is, 2 when there is not enough evidence.
+
+    \b
+    Examples:
+      slipstream diagnose --since 30m
+      slipstream diagnose --tenant acme --tier chat --since 2h --before 1d
+      SLIPSTREAM_API_KEY=sk-slip-... slipstream diagnose --url https://models.example.com
+    """
+    from diagnosis.tree import Outcome
+    from gateway.admin.resources.diagnosis import DiagnosisQuery, diagnosed
+    from slipstream.administration import administer, converted
+    from slipstream.diagnosis_report import text_of
+    from slipstream.tenants import organization_named
+
+    audit = None if url is None else asyncio.run(_audited(url, key_file))
+    end = datetime.now(UTC)
+    start = end - span(since)
+    asked: dict[str, object] = {
+        "start": start,
+        "end": end,
+        "tier": tier,
+        "before_start": start - span(before or since),
+    }
+
+    async def work(call: AdminCall) -> DiagnosisOf:
+        organization_id = None if tenant is None else await organization_named(call.connection, tenant)
+        return await diagnosed(call, converted(asked, DiagnosisQuery), organization_id, audit)
+
+    found = administer(deployment, work)
+    print(msgspec.json.encode(found).decode() if as_json else text_of(found))
+    sys.exit({Outcome.NOTHING_FOUND: 0, Outcome.FOUND: 1, Outcome.NOT_ENOUGH_EVIDENCE: 2}[found.outcome])
+
+
+async def _audited(url: str, key_file: Path | None) -> tuple[AuditFinding, ...] | None:
+    """What lies between; None where it could not be judged."""
+    from slipstream.diagnosis_audit import findings_of
+    from slipstream.lsp.key import take_key
+    from slipstream.stream_audit.measure import Plan, measure
+    from slipstream.stream_audit.not_measured import NotMeasured
+
+    secret = take_key({}, key_file, os.environ)
+    if not secret:
+        raise ConfigError("--url: no API key: set SLIPSTREAM_API_KEY, or give --api-key-file FILE")
+    try:
+        return findings_of(await measure(url, secret, Plan()))
+    except NotMeasured as error:
+        click.echo(f"slipstream: the path was not measured: {error}", err=True)
+        return None

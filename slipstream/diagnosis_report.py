@@ -1,0 +1,91 @@
+"""A diagnosis as text, for people: what to do first stands first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from diagnosis.tree import Outcome
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.resources.diagnosis import DiagnosisOf, FoundCause, TwoNumbers
+
+WIDTH = 110
+OUTCOMES = {
+    Outcome.NOTHING_FOUND: "nothing found",
+    Outcome.NOT_ENOUGH_EVIDENCE: "not enough evidence",
+}
+
+
+def text_of(found: DiagnosisOf) -> str:
+    """Several lines."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: DiagnosisOf) -> Iterator[str]:
+    yield (
+        f"{found.requests:,} requests from {found.start:%Y-%m-%d %H:%M:%S} to {found.end:%H:%M:%S} UTC, beside "
+        f"{found.requests_before:,} from {found.before_start:%Y-%m-%d %H:%M:%S} to {found.before_end:%H:%M:%S}"
+    )
+    yield ""
+    if found.numbers:
+        head = (
+            "tier, length",
+            "requests",
+            "TTFT p50",
+            "p95",
+            "p99",
+            "objective",
+            "per token p50",
+            "p95",
+            "p99",
+            "objective",
+        )
+        yield from table(head, [_numbers(each) for each in found.numbers])
+        yield ""
+    if found.primary is None:
+        yield OUTCOMES[found.outcome]
+    else:
+        yield from _cause("FOUND", found.primary)
+    for each in found.second:
+        yield ""
+        yield from _cause("THEN", each)
+    if found.explained:
+        yield ""
+        yield from _wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
+    if found.questions:
+        yield ""
+        yield "not measured, and would tell more:"
+        for question in found.questions:
+            yield from _wrapped("  - ", question)
+    yield ""
+    if found.clear:
+        yield from _wrapped("looked for and not there: ", ", ".join(cause.value for cause in found.clear))
+    for unknown in found.unknown:
+        yield from _wrapped(f"not enough evidence: {unknown.cause.value}: ", unknown.why)
+
+
+def _cause(head: str, each: FoundCause) -> Iterator[str]:
+    since = "" if each.new else " (as far as is known, it always was)"
+    yield f"{head}  phase {each.phase.value}: {each.cause.value}{since}"
+    for sentence in each.evidence:
+        yield from _wrapped("       ", sentence)
+    for number, change in enumerate(each.fixes, 1):
+        yield from _wrapped(f"  fix {number}  {change.fix.value}: ", change.told)
+    for useless in each.would_not_help:
+        yield from _wrapped(f"  would not help: {useless.fix.value}: ", useless.why)
+
+
+def _numbers(each: TwoNumbers) -> tuple[str, ...]:
+    label = ", ".join(part.value for part in (each.tier, each.length) if part is not None)
+    ttft = (each.ttft_p50_ms, each.ttft_p95_ms, each.ttft_p99_ms, each.ttft_objective_ms)
+    tpot = (each.tpot_p50_ms, each.tpot_p95_ms, each.tpot_p99_ms, each.tpot_objective_ms)
+    return label, f"{each.requests:,}", *("-" if value is None else f"{value:,.0f} ms" for value in (*ttft, *tpot))
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,57 @@
+"""Rows of made-up traffic, in a real `gateway.request_traces`."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid5
+
+import asyncpg
+import msgspec
+
+from gateway.metering.journal.request_id import mint
+from tests.diagnosis.plain_evidence import Row
+from tests.diagnosis.traffic import TENANTS
+
+SPACE = UUID("6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21")
+COLUMNS = (
+    "tier", "status", "error_code", "phases_ms", "pool", "replica_id", "attempts", "prompt_tokens", "cached_tokens",
+    "completion_tokens", "ttft_ms", "tpot_ms", "itl_max_ms", "client_stall_ms", "engine_queue_ms", "engine_prefill_ms",
+    "retractions",
+)  # fmt: skip
+INSERT = f"""
+INSERT INTO gateway.request_traces (request_id, organization_id, total_ms, rule, {", ".join(COLUMNS)})
+SELECT request_id, organization_id, 1, rule, {", ".join(COLUMNS)}
+  FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
+"""
+
+
+def organization(name: str) -> UUID:
+    """Of a tenant's name."""
+    return uuid5(SPACE, name)
+
+
+async def store(database: asyncpg.Connection, kept: list[Row]) -> None:
+    """Into the table, with the organizations they name."""
+    for name in TENANTS:
+        await database.execute(
+            "INSERT INTO gateway.organizations (id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            organization(name),
+            name,
+        )
+    records = [
+        {
+            **{column: getattr(row, column) for column in COLUMNS},
+            "request_id": mint(row.at.timestamp() + 1e-4),
+            "organization_id": str(organization(row.organization)),
+            "rule": None
+            if row.rule is None
+            else dict(zip(("counter", "level"), row.rule.split(" of the "), strict=True)),
+        }
+        for row in kept
+    ]
+    await database.execute(INSERT, msgspec.json.encode(records).decode())
+
+
+async def forget(database: asyncpg.Connection) -> None:
+    """Take all of it away."""
+    ids = [organization(name) for name in TENANTS]
+    await database.execute("DELETE FROM gateway.request_traces WHERE organization_id = ANY($1)", ids)

@@ -1,0 +1,131 @@
+"""PostgreSQL adds up what a plain count of the same rows does, and the rules then say the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import asyncpg
+import msgspec
+import pytest
+
+from diagnosis.evidence import Evidence, Slice, Window
+from diagnosis.finding import Cause
+from diagnosis.tree import diagnose
+from gateway.diagnosis import window as reading
+from gateway.diagnosis.window import read_window
+from tests.diagnosis.plain_evidence import Row, window_of
+from tests.diagnosis.traffic import BEGAN, CHANGES, WINDOW, rows
+from tests.gateway.diagnosis.stored_traffic import forget, organization, store
+
+MIXED = (
+    Cause.LIMITS,
+    Cause.ENGINE_FAILURES,
+    Cause.RETRACTIONS,
+    Cause.QUEUE_OR_PREFILL,
+    Cause.LONG_PROMPTS,
+    Cause.COLD_CACHE,
+)
+
+
+def mixed(seed: int) -> list[Row]:
+    """Two windows; in the second all sorts of things go wrong with some requests each."""
+    source = random.Random(seed)
+    second = [
+        CHANGES[source.choice(MIXED)](source, row) if source.random() < 0.5 else row
+        for row in rows(source, BEGAN + WINDOW)
+    ]
+    # the ids' clock has milliseconds
+    return [
+        msgspec.structs.replace(row, at=row.at.replace(microsecond=row.at.microsecond // 1000 * 1000))
+        for row in [*rows(source, BEGAN), *second]
+    ]
+
+
+def labelled(kept: list[Row]) -> list[Row]:
+    """Organizations as the reader names them."""
+    return [
+        msgspec.structs.replace(row, organization=f"{row.organization} ({organization(row.organization)})")
+        for row in kept
+    ]
+
+
+@pytest.fixture
+async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_every_number_is_the_plain_count(database: asyncpg.Connection) -> None:
+    for seed in range(3):
+        kept = mixed(seed)
+        await forget(database)
+        await store(database, kept)
+        for began in (BEGAN, BEGAN + WINDOW):
+            same(await read_window(database, began, began + WINDOW), window_of(labelled(kept), began, began + WINDOW))
+
+
+async def test_an_organization_and_a_tier_are_read_alone(database: asyncpg.Connection) -> None:
+    kept = mixed(9)
+    await store(database, kept)
+    theirs = [row for row in labelled(kept) if row.organization.startswith("bolt")]
+    span = (BEGAN, BEGAN + 2 * WINDOW)
+    same(await read_window(database, *span, organization("bolt")), window_of(theirs, *span))
+    nothing = await read_window(database, *span, organization("nobody"))
+    assert (nothing.requests, nothing.tiers, nothing.dispersion) == (0, (), None)
+
+
+@pytest.mark.parametrize("cause", [Cause.SLOW_REPLICA, Cause.COLD_CACHE, Cause.LIMITS])
+async def test_the_rules_say_the_same_of_it(cause: Cause, database: asyncpg.Connection) -> None:
+    source = random.Random(21)
+    kept = [*rows(source, BEGAN), *(CHANGES[cause](source, row) for row in rows(source, BEGAN + WINDOW))]
+    await store(database, kept)
+    middle = BEGAN + WINDOW
+    found = diagnose(
+        Evidence(
+            now=await read_window(database, middle, middle + WINDOW),
+            before=await read_window(database, BEGAN, middle),
+            audit=(),
+        )
+    )
+    assert found.primary is not None
+    assert found.primary.cause is cause
+
+
+async def test_of_very_many_requests_a_share_is_drawn(
+    database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = mixed(4)
+    await store(database, kept)
+    whole = await read_window(database, BEGAN, BEGAN + WINDOW)
+    monkeypatch.setattr(reading, "MOST", 100)
+    drawn = await read_window(database, BEGAN, BEGAN + WINDOW)
+    assert drawn.requests == whole.requests
+    assert 40 < drawn.tiers[0].requests < 180 < whole.tiers[0].requests
+
+
+def same(read: Window, counted: Window) -> None:
+    """Equal, floats to a rounding."""
+    assert close(msgspec.to_builtins(read), msgspec.to_builtins(sorted_like(counted))), (read, counted)
+
+
+def sorted_like(window: Window) -> Window:
+    """Slices in the order of their labels, as PostgreSQL gives them."""
+
+    def key(one: Slice) -> tuple[str, ...]:
+        return tuple(str(each) for each in (one.tier, one.length, one.pool, one.replica_id, one.organization))
+
+    fields = {name: tuple(sorted(getattr(window, name), key=key)) for name in ("tiers", "classes", "replicas")}
+    by_id = sorted(window.tenants, key=lambda each: str(each.organization).rpartition("(")[2])
+    parts = sorted(window.parts, key=lambda each: (each.organization.rpartition("(")[2], each.number))
+    return msgspec.structs.replace(window, **fields, tenants=tuple(by_id), parts=tuple(parts))
+
+
+def close(one: object, other: object) -> bool:
+    """Structures of the same shape, with nearly the same numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(close(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(close, one, other))
+    return one == (pytest.approx(other) if isinstance(other, float) else other)
