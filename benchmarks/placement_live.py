@@ -77,9 +77,10 @@ main(config, RouterTokens(token, f"{token}-reader"), EngineKeys(lambda: token, {
 class MockEngine:
     """One modelled engine behind HTTP, on the wall clock."""
 
-    def __init__(self, capacity_tokens: int, slower: float) -> None:
+    def __init__(self, capacity_tokens: int, slower: float = 1.0, name: str = "8b-fp8-1xh100") -> None:
+        """name: of the node that is modelled. capacity_tokens: 0 is what its memory holds."""
         limits = EngineLimits(block_tokens=BLOCK_TOKENS, capacity_tokens=capacity_tokens)
-        self.engine = ModelledEngine(Roofline(node("8b-fp8-1xh100"), 1 / slower), limits)
+        self.engine = ModelledEngine(Roofline(node(name), 1 / slower), limits)
         self.news: dict[str, asyncio.Queue[str]] = {}
         self.prompt_tokens = self.cached_tokens = self.requests = 0
         self.url = ""
@@ -169,7 +170,8 @@ def text_of(arrival: Arrival) -> str:
 
 async def serve(engine: MockEngine) -> web.AppRunner:
     app = web.Application(client_max_size=1 << 26)
-    app.router.add_post("/v1/chat/completions", engine.answer)
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        app.router.add_post(path, engine.answer)
     app.router.add_route("*", "/{path:.*}", engine.other)
     runner = web.AppRunner(app)
     await runner.setup()

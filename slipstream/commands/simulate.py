@@ -23,6 +23,11 @@ PEAK_HOURS = (20.5, 21.5)
 
 @click.command()
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Mooncake or Azure; plain, .gz or .xz.")
+@click.option(
+    "--recorded",
+    is_flag=True,
+    help="The trace's requests at its own times, once, as `slipstream workload --export` writes them; without --load.",
+)
 @click.option("--sessions", is_flag=True, help="Made-up conversations with shared system prompts (the default).")
 @click.option(
     "--day",
@@ -83,6 +88,7 @@ PEAK_HOURS = (20.5, 21.5)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def simulate(
     trace: Path | None,
+    recorded: bool,
     sessions: bool,
     day: float | None,
     hours: tuple[float, float],
@@ -101,6 +107,7 @@ def simulate(
     \b
     slipstream simulate                                   conversations at three loads
     slipstream simulate --trace FILE --load 1,2,3 --seeds 3 --plot curves.svg
+    slipstream simulate --trace mine.jsonl --recorded --replicas 10 --policy ours
     slipstream simulate --day 100 --replicas 8 --hours 17 23 --plot evening.svg
     """
     from router.simulator.chart import chart, day_chart
@@ -111,13 +118,15 @@ def simulate(
 
     if sum((trace is not None, sessions, day is not None)) > 1:
         raise ConfigError("give one of --trace, --sessions and --day")
+    if recorded and trace is None:
+        raise ConfigError("--recorded replays a trace; name it with --trace")
     if hours[0] >= hours[1]:
         raise ConfigError(f"--hours {hours[0]:g} {hours[1]:g}: the first must come before the second")
     if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
         raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
     config = SimulatorConfig(node=node, replicas=replicas, spread=spread)
-    load_list = [0.0] if day is not None else _numbers(loads)
-    config, workload = _workload(trace, day, hours, minutes, config)
+    load_list = [0.0] if recorded or day is not None else _numbers(loads)
+    config, workload = _workload(trace, recorded, day, hours, minutes, config)
     rows = sweep(config, policies or (OURS, "smg", "dynamo", "least_load"), load_list, seeds, workload, _Speaker().say)
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
@@ -132,7 +141,12 @@ def simulate(
 
 
 def _workload(
-    trace: Path | None, day: float | None, hours: tuple[float, float], minutes: float, config: SimulatorConfig
+    trace: Path | None,
+    recorded: bool,
+    day: float | None,
+    hours: tuple[float, float],
+    minutes: float,
+    config: SimulatorConfig,
 ) -> tuple[SimulatorConfig, Callable[[float, int], Sequence[Arrival]]]:
     from router.simulator import day as whole_day
     from router.simulator import sessions as made_up
@@ -143,9 +157,11 @@ def _workload(
     block_tokens = TRACE_BLOCK_TOKENS if trace is not None else made_up.SessionsConfig().block_tokens
     config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, block_tokens=block_tokens))
     if trace is not None:
-        recorded = read_trace(trace)
+        arrivals = read_trace(trace)
+        if recorded:
+            return config, lambda load, seed: arrivals
         copies = max(1, replicas // 8)
-        return config, lambda load, seed: at_rate(recorded, load, replicas, copies, seed)
+        return config, lambda load, seed: at_rate(arrivals, load, replicas, copies, seed)
     if day is not None:
         begin_s, end_s = hours[0] * 3_600, hours[1] * 3_600
         return config, lambda load, seed: whole_day.day(day, begin_s, end_s, seed)

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.moment import MOMENT
+from slipstream.moment import moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -33,8 +33,15 @@ LEGEND = (
 @deployment_options
 @click.option("--organization", help="Id or name. Default: all.")
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Default: both.")
-@click.option("--since", type=MOMENT, default="24h", show_default=True, help="90m, 24h or 7d ago, or a time in UTC.")
-@click.option("--until", type=MOMENT, default="0m", help="The same. Default: now.")
+@click.option(
+    "--since",
+    type=moment,
+    metavar="MOMENT",
+    default="24h",
+    show_default=True,
+    help="90m, 24h or 7d ago, or a time in UTC.",
+)
+@click.option("--until", type=moment, metavar="MOMENT", default="0m", help="The same. Default: now.")
 @click.option(
     "--export",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),

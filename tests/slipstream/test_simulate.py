@@ -52,6 +52,32 @@ def test_json_holds_every_run(trace: Path) -> None:
     assert all(run["requests"] > 0 and 0 < run["hit_rate"] < 1 for run in rows[0]["runs"])
 
 
+def test_a_recorded_trace_is_met_once_at_its_own_times(trace: Path) -> None:
+    few, many = (
+        msgspec.json.decode(
+            run(
+                "--trace",
+                str(trace),
+                "--recorded",
+                "--replicas",
+                replicas,
+                "--seeds",
+                "2",
+                "--policy",
+                "ours",
+                "--json",
+            )
+        )[0]
+        for replicas in ("1", "9")
+    )
+    counted = 150 - 30  # behind the warm-up
+    for row, replicas in ((few, 1), (many, 9)):
+        assert [one["requests"] for one in row["runs"]] == [counted] * 2
+        assert all(one["offered"] * replicas == pytest.approx(2.5, rel=0.01) for one in row["runs"])
+    with pytest.raises(ConfigError, match="--trace"):
+        run("--recorded")
+
+
 def test_made_up_conversations_and_part_of_a_day() -> None:
     made_up = run("--minutes", "0.5", "--replicas", "2", "--load", "2", "--policy", "smg")
     day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg")

@@ -25,7 +25,7 @@ from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from router.simulator.trace import read_trace
 from slipstream.commands.workload import workload
-from slipstream.moment import MOMENT
+from slipstream.moment import moment
 from tests.gateway.metering.rows import row
 from tests.gateway.metering.test_rollup import PRICE
 from tests.gateway.prefixes.prompts import ACME, asked, message
@@ -112,9 +112,9 @@ async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings
 
 
 def test_moments_are_so_long_ago_or_a_time_in_utc() -> None:
-    before, found = datetime.now(UTC), MOMENT.convert("90m", None, None)
+    before, found = datetime.now(UTC), moment("90m")
     assert before <= found + timedelta(minutes=90) <= datetime.now(UTC)
-    assert MOMENT.convert("2026-11-22T10:31", None, None) == datetime(2026, 11, 22, 10, 31, tzinfo=UTC)
-    assert MOMENT.convert("2026-11-22T10:31+02:00", None, None) == datetime(2026, 11, 22, 8, 31, tzinfo=UTC)
+    assert moment("2026-11-22T10:31") == datetime(2026, 11, 22, 10, 31, tzinfo=UTC)
+    assert moment("2026-11-22T10:31+02:00") == datetime(2026, 11, 22, 8, 31, tzinfo=UTC)
     with pytest.raises(Exception, match="no moment"):
-        MOMENT.convert("yesterday", None, None)
+        moment("yesterday")

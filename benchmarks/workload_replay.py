@@ -1,0 +1,272 @@
+"""What a simulation of a deployment's own traffic is worth: predicted goodput against that of the same load run again.
+
+    python -m benchmarks.workload_replay [--replicas 3] [--rate 3] [--seconds 60] [--node 70b-fp8-2xh100]
+
+A whole deployment (`slipstream up`: gateway, router, worker, databases) serves conversations on engines that keep a
+real prefix cache and take the time of a modelled node, on the wall clock. Then `slipstream workload --export` writes
+the trace of what it served, `slipstream simulate --recorded` replays that, and the same load is run a second time: the
+same times, lengths and sharing, other tokens. Nothing of the second run is known to the prediction. Goodput: requests
+per second and replica that kept both promises, those of the simulator, behind its warm-up; for the live run by the
+client's clock. A second line of the simulation answers for eight more replicas. Criterion, fixed beforehand: an error
+of at most 15 %; with `--check` a run that misses it ends with an error. Last line: JSON {"goodput_measured",
+"goodput_predicted", "error"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import uvloop
+from aiohttp import web
+
+from benchmarks.bounds import add_check, tell
+from benchmarks.placement_live import BLOCK_TOKENS, MockEngine, serve
+from contracts.prefix import block_hashes, chain_tokens, root
+from engines.performance.job import Job
+from router.simulator.arrival import Arrival
+from router.simulator.config import SimulatorConfig
+from router.simulator.course import quantile
+from router.simulator.outcome import promise_to
+from router.simulator.sessions import SessionsConfig, sessions
+from tests.deployment import Deployment, deployment, fake_fleet
+
+MODEL, TOKEN = "fake", "benchmark"
+TOKENIZER = Path(__file__).parents[1] / "models" / "slipstream-chat"
+IDS = range(300, 2_000)
+"""Of plain text in the tokenizer's vocabulary."""
+CONTEXT_TOKENS = 65_536
+CRITERION = 0.15
+MORE_REPLICAS = 8
+LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
+SHAPE = SessionsConfig(
+    tenants=6, system_tokens=(1_024, 4_096), turns=(2, 6), user_tokens=600, answer_tokens=120, longest_answer=400,
+    pause_s=8.0, block_tokens=BLOCK_TOKENS,
+)  # fmt: skip
+
+
+class PacedEngine(MockEngine):
+    """Continues token ids, and knows them again by their blocks."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Completions, in the dialect of SGLang: the first token and the last one are told."""
+        body = await request.json()
+        ids = body["prompt"]
+        self._numbered += 1
+        blocks = block_hashes(chain_tokens(root(MODEL), ids).hashes)
+        job = Job(str(self._numbered), len(ids), max(int(body["max_tokens"]), 2), blocks)
+        self.news[job.id] = asyncio.Queue()
+        self.engine.submit(job, asyncio.get_running_loop().time())
+        self._follow()
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for text, made, finish in (("t", 1, None), (" t", job.output_tokens, "length")):
+            await self.news[job.id].get()
+            usage = {
+                "prompt_tokens": job.prompt_tokens, "completion_tokens": made,
+                "total_tokens": job.prompt_tokens + made,
+                "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
+            }  # fmt: skip
+            choices = [{"index": 0, "text": text, "finish_reason": finish}]
+            event = {"id": job.id, "object": "text_completion", "created": 1, "model": MODEL, "choices": choices}
+            await response.write(b"data: " + msgspec.json.encode({**event, "usage": usage}) + b"\n\n")
+        del self.news[job.id]
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+async def engines(number: int, name: str) -> None:
+    """Serve until killed; prints a URL for each."""
+    for _ in range(number):
+        engine = PacedEngine(0, name=name)
+        await serve(engine)
+        print(engine.url, flush=True)
+    await asyncio.Event().wait()
+
+
+class Texts:
+    """Prompts of token ids that share blocks where the arrivals do. Two with different seeds share nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._known: dict[bytes, list[int]] = {}
+
+    def of(self, number: int, arrival: Arrival) -> list[int]:
+        """number: of the request, which makes what it shares with nobody."""
+        ids = [token for block in arrival.blocks for token in self._block(block)]
+        rest = random.Random(f"{self._seed} {number}")
+        return ids + [rest.choice(IDS) for _ in range(arrival.prompt_tokens - len(ids))]
+
+    def _block(self, block: bytes) -> list[int]:
+        if block not in self._known:
+            source = random.Random(f"{self._seed} {block.hex()}")
+            self._known[block] = [source.choice(IDS) for _ in range(BLOCK_TOKENS)]
+        return self._known[block]
+
+
+class Answer(msgspec.Struct):
+    """As the client saw it. Seconds from its sending."""
+
+    arrival: Arrival
+    first_s: float | None = None
+    ended_s: float | None = None
+    status: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Both promises were, as `router.simulator.outcome.Outcome` has it."""
+        if self.first_s is None or self.ended_s is None:
+            return False
+        promise = promise_to(self.arrival)
+        tpot_s = (self.ended_s - self.first_s) / max(self.arrival.output_tokens - 1, 1)
+        return self.first_s <= promise.ttft_s and tpot_s <= promise.tpot_s
+
+
+async def run(platform: Deployment, key: str, load: Sequence[Arrival], seed: int) -> list[Answer]:
+    """Every request at its time."""
+    texts, answers = Texts(seed), [Answer(arrival) for arrival in load]
+    bodies = [
+        msgspec.json.encode({
+            "model": MODEL, "prompt": texts.of(number, arrival), "max_tokens": arrival.output_tokens, "stream": True,
+        })
+        for number, arrival in enumerate(load)
+    ]  # fmt: skip
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def one(answer: Answer, body: bytes) -> None:
+            begun = time.perf_counter()
+            async with session.post(f"{platform.url}/v1/completions", data=body) as response:
+                answer.status = response.status
+                async for line in response.content:
+                    if line.startswith(b"data: [DONE]"):
+                        answer.ended_s = time.perf_counter() - begun
+                    elif line.startswith(b"data: {") and answer.first_s is None and b'"text":"t"' in line:
+                        answer.first_s = time.perf_counter() - begun
+
+        begun, tasks = time.perf_counter(), []
+        for answer, body in zip(answers, bodies, strict=True):
+            await asyncio.sleep(max(begun + answer.arrival.at_s - time.perf_counter(), 0))
+            tasks.append(asyncio.create_task(one(answer, body)))
+        await asyncio.gather(*tasks)
+    return answers
+
+
+def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
+    """Those of `router.simulator.summary`, over the same part of the arrivals."""
+    times = sorted(answer.arrival.at_s for answer in answers)
+    begin = times[int(len(times) * SimulatorConfig().warm_up)]
+    counted = [answer for answer in answers if answer.arrival.at_s >= begin]
+    window = max(times[-1] - begin, 1e-9) * replicas
+    ttft_ms = sorted(answer.first_s * 1e3 for answer in counted if answer.first_s is not None)
+    return {
+        "offered": len(counted) / window,
+        "goodput": sum(answer.kept for answer in counted) / window,
+        "shed": sum(answer.ended_s is None for answer in counted) / len(counted),
+        "ttft_p50_ms": quantile(ttft_ms, 0.5),
+        "ttft_p99_ms": quantile(ttft_ms, 0.99),
+    }
+
+
+async def simulated(trace: Path, replicas: int, node: str) -> dict[str, float]:
+    """What `slipstream simulate` says of the trace, as the mean of its runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "slipstream", "simulate", "--trace", str(trace), "--recorded", "--node", node,
+        "--replicas", str(replicas), "--spread", "0", "--seeds", "3", "--policy", "ours", "--json",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    told, _ = await process.communicate()
+    (row,) = msgspec.json.decode(told)
+    names = ("offered", "goodput", "shed", "ttft_p50_ms", "ttft_p99_ms")
+    return {name: sum(one[name] for one in row["runs"]) / len(row["runs"]) for name in names}
+
+
+def show(name: str, found: dict[str, float]) -> None:
+    print(
+        f"{name:<28} offered {found['offered']:6.3f} goodput {found['goodput']:6.3f} shed {found['shed']:6.1%} "
+        f"TTFT p50 {found['ttft_p50_ms']:7,.0f} p99 {found['ttft_p99_ms']:7,.0f} ms",
+        flush=True,
+    )
+
+
+async def all_written(platform: Deployment, requests: int) -> None:
+    """Return once ledger and samples hold what was served."""
+    async with platform.database() as database:
+        while (  # noqa: ASYNC110  the database tells nobody
+            await database.fetchval("SELECT count(*) FROM gateway.prefix_samples") < requests
+            or await database.fetchval("SELECT count(DISTINCT request_id) FROM gateway.usage_events") < requests
+        ):
+            await asyncio.sleep(0.2)
+
+
+async def measure(platform: Deployment, arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    replicas, trace = arguments.replicas, folder / "trace.jsonl"
+    key = await platform.make_key(*LIMITS)
+    load = sessions(arguments.rate * replicas, arguments.seconds, arguments.seed, SHAPE)
+    print(f"{len(load)} requests in {arguments.seconds:g} s on {replicas} engines", flush=True)
+    since = datetime.now(UTC)
+    first = await run(platform, key, load, 1)
+    served = sum(answer.ended_s is not None for answer in first)
+    async with asyncio.timeout(60):
+        await all_written(platform, served)
+    print(await platform.command("workload", "--since", since.isoformat(), "--export", str(trace)), flush=True)
+    predicted = await simulated(trace, replicas, arguments.node)
+    more = await simulated(trace, replicas + MORE_REPLICAS, arguments.node)
+    measured = figures(await run(platform, key, load, 2), replicas)
+    show("first run", figures(first, replicas))
+    show("second run", measured)
+    show("predicted from the first", predicted)
+    show(f"on {replicas + MORE_REPLICAS} replicas", more)
+    return {
+        "goodput_measured": round(measured["goodput"], 4),
+        "goodput_predicted": round(predicted["goodput"], 4),
+        "error": round(predicted["goodput"] / measured["goodput"] - 1, 4) if measured["goodput"] else float("nan"),
+    }
+
+
+async def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=3.0, help="requests per second and replica")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--node", default="70b-fp8-2xh100", help="modelled machine and model")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engines", action="store_true", help="only serve the engines")
+    add_check(parser)
+    arguments = parser.parse_args()
+    if arguments.engines:
+        await engines(arguments.replicas, arguments.node)
+        return
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.workload_replay", "--engines", "--replicas", str(arguments.replicas),
+        "--node", arguments.node, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        urls = [(await process.stdout.readline()).decode().strip() for _ in range(arguments.replicas)]
+        fleet = fake_fleet(*urls, model=MODEL, tokenizer=str(TOKENIZER), context_tokens=CONTEXT_TOKENS)
+        with tempfile.TemporaryDirectory() as folder:
+            async with deployment(environment=fleet, token=TOKEN) as platform:
+                found = await measure(platform, arguments, Path(folder))
+    finally:
+        process.kill()
+        await process.wait()
+    error: Any = found["error"]
+    print(msgspec.json.encode(found).decode())
+    beyond = [] if abs(error) <= CRITERION else [f"goodput is off by {error:+.1%}, more than {CRITERION:.0%}"]
+    tell(beyond, arguments.check)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
