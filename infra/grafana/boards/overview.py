@@ -76,6 +76,13 @@ BOARD = Board(
             alerts=("latency/FirstTokenWaitsInQueue", "latency/FirstTokenWaitsForPrefill"),
         ),
         Panel(
+            title="Time per output token",
+            description="Mean time of an answer's tokens behind its first one, by tier.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "tier"),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
             title="Where the time goes",
             description="Seconds a request spends in each phase, on average over all requests.",
             unit="s",

@@ -48,6 +48,20 @@ BOARD = Board(
             alerts=("engines/OneReplicaIsSlow",),
         ),
         Panel(
+            title="Time to first token",
+            description="99th percentile of the pool's answers, the canary's own apart.",
+            unit="s",
+            queries=quantiles("slipstream_time_to_first_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Time per output token",
+            description="99th percentile of the pool's answers, the canary's own apart.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
             title="Prefill under way",
             description="Prompt tokens granted whose first token has not come.",
             unit="short",
