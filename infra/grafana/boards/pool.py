@@ -69,6 +69,27 @@ BOARD = Board(
             alerts=("latency/FirstTokenWaitsForPrefill",),
         ),
         Panel(
+            title="Inside the engine",
+            description="95th percentile of the time that requests waited in their engine and of the time their prompt"
+            " took, of engines that tell.",
+            unit="s",
+            queries=(
+                *quantiles("slipstream_engine_queue_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} queue"),
+                *quantiles(
+                    "slipstream_engine_prefill_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} prefill"
+                ),
+            ),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Retracted",
+            description="Requests a second that engines threw out of memory, to compute them again. Anything but 0 is"
+            " to be looked at before all else.",
+            unit="ops",
+            queries=(rate("slipstream_router_retractions_total", "pool", where=POOL),),
+            alerts=("engines/SequencesAreRetracted",),
+        ),
+        Panel(
             title="Headroom",
             description="KV tokens that each replica could still be given, of those that report it.",
             unit="short",

@@ -6,7 +6,8 @@ from infra.grafana.board import Board, Panel, Query, Variable
 from infra.grafana.promql import quantiles, rate, share
 
 TIER = 'tier=~"$tier"'
-CHOSEN = f'{TIER},length=~"$length",model=~"$model"'
+CLASS = f'{TIER},length=~"$length"'
+CHOSEN = f'{CLASS},model=~"$model"'
 
 BOARD = Board(
     name="tier",
@@ -87,6 +88,32 @@ BOARD = Board(
                 "slipstream_client_stall_seconds", "tier", where=TIER, of=(0.5, 0.99), quiet="no client stalled"
             ),
             alerts=("latency/ClientsStall",),
+        ),
+        Panel(
+            title="Budget left",
+            description="Part of the error budget of the last 28 days that is left: 1 untouched, 0 spent, below 0"
+            " overspent.",
+            unit="percentunit",
+            queries=(
+                Query(
+                    f"max by (tier, length) (slipstream_slo_budget_left{{{CLASS}}})",
+                    "{{tier}} {{length}}",
+                    "no request was added up yet",
+                ),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),
+        ),
+        Panel(
+            title="Burn rate",
+            description="How fast the error budget is used, over a short and a long window; both high is an alert.",
+            unit="short",
+            queries=(
+                Query(
+                    f'max by (tier, length, window) (slipstream_slo_burn_rate{{{CLASS},window=~"5m|1h"}})',
+                    "{{tier}} {{length}} {{window}}",
+                ),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast",),
         ),
         Panel(
             title="Phases",
