@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app, start_http_server
 from prometheus_client.registry import Collector
 
 from contracts.errors import ConfigError
@@ -47,6 +47,10 @@ def metrics_server(collector: Collector, config: MetricsConfig, setting: str) ->
             param=f"{setting}.port",
         ) from None
     server.RequestHandlerClass.timeout = REQUEST_S  # type: ignore[attr-defined]
+    # Asked for OpenMetrics, prometheus_client (0.26) writes `_` for the colon of SGLang's names unless UTF-8 is agreed
+    # on: names would depend on the version of the Prometheus that asks. The plain text keeps them.
+    negotiating = make_wsgi_app(registry)
+    server.set_app(lambda environ, start: negotiating({**environ, "HTTP_ACCEPT": "text/plain"}, start))
     try:
         yield
     finally:

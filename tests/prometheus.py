@@ -5,19 +5,28 @@ Without them the tests skip and say so, unless `TEST_PROMETHEUS=required`, as in
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 
-from tests.deployment import ROOT
+from tests.deployment import ROOT, free_port
 
 RULES = sorted((ROOT / "infra" / "prometheus" / "rules").glob("*.yml"))
+GUARD_S = 60.0
+"""Against hanging for ever, not a measure."""
+PERIOD = "250ms"
+UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 def program(name: str) -> Path:
@@ -47,3 +56,96 @@ def promtool(*arguments: str) -> None:
     """Run it. Fails the test when it does."""
     ended = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+class Prometheus:
+    """A running one. Use `prometheus`."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def query(self, expression: str) -> list[dict[str, Any]]:
+        """Instant vector of an expression, now: dicts with `metric` and `value`. A scalar is one without labels."""
+        found = await self._get("/api/v1/query", query=expression)
+        if found["resultType"] == "scalar":
+            return [{"metric": {}, "value": found["result"]}]
+        return list(found["result"])
+
+    async def label_values(self, selector: str, label: str) -> set[str]:
+        """Values that a label of these series has, as boards' variables ask."""
+        return set(await self._get(f"/api/v1/label/{label}/values", **{"match[]": selector}))
+
+    async def rules(self) -> list[dict[str, Any]]:
+        """All rules with their health and, of alerts, state."""
+        groups = (await self._get("/api/v1/rules"))["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    async def firing(self) -> list[dict[str, Any]]:
+        """Alerts that fire now: dicts with `labels` and `annotations`."""
+        alerts = (await self._get("/api/v1/alerts"))["alerts"]
+        return [alert for alert in alerts if alert["state"] == "firing"]
+
+    async def targets(self) -> dict[str, str]:
+        """Health (`up`, `down`, `unknown`) of what it scrapes, by instance."""
+        active = (await self._get("/api/v1/targets"))["activeTargets"]
+        return {target["labels"]["instance"]: target["health"] for target in active}
+
+    async def _get(self, path: str, **parameters: str) -> Any:
+        response = await self._client.get(path, params=parameters)
+        answer = response.json()
+        assert answer["status"] == "success", (parameters, answer)
+        return answer["data"]
+
+
+@contextlib.asynccontextmanager
+async def prometheus(targets: Path, *, speed: int = 1) -> AsyncIterator[Prometheus]:
+    """Scrape what this list names, four times a second, and evaluate our rules as often; gone at the end.
+
+    speed: by how much shorter than shipped are the windows and waits of the rules.
+    """
+    path, port = program("prometheus"), free_port()
+    with tempfile.TemporaryDirectory(prefix="slip-prometheus-") as name:
+        folder = Path(name)
+        for file in RULES:
+            (folder / file.name).write_text(faster(file.read_text(), speed))
+        config = {
+            "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
+            "rule_files": [f"{folder}/*.yml"],
+            "scrape_configs": [{"job_name": "slipstream", "file_sd_configs": [{"files": [str(targets)]}]}],
+        }
+        main = folder / "prometheus.yaml"
+        main.write_text(yaml.safe_dump(config))
+        with (folder / "log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                path, f"--config.file={main}", f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
+            )  # fmt: skip
+        try:
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=GUARD_S) as client:
+                await _ready(client, process)
+                yield Prometheus(client)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+
+def faster(rules: str, speed: int) -> str:
+    """The same rules with windows, waits and thresholds that are ages so many times shorter; names stay."""
+
+    def shorter(match: re.Match[str]) -> str:
+        return f"{match[1]}{int(match[2]) * UNITS_MS[match[3]] // speed}ms{match[4]}"
+
+    windows = re.sub(r"(\[)(\d+)([smh])(\])", shorter, rules)
+    waits = re.sub(r"(?m)^( +for: )(\d+)([smh])($)", shorter, windows)
+    return re.sub(r"(_oldest_seconds > )(\d+)", lambda match: f"{match[1]}{int(match[2]) / speed:g}", waits)
+
+
+async def _ready(client: httpx2.AsyncClient, process: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while True:
+            assert process.returncode is None, "Prometheus ended: its configuration or its port"
+            with contextlib.suppress(httpx2.TransportError):
+                if (await client.get("/-/ready")).status_code == 200:
+                    return
+            await asyncio.sleep(0.02)

@@ -15,11 +15,16 @@ def rate(metric: str, *by: str, where: str = "", legend: str = "", quiet: str = 
 
 
 def quantiles(
-    metric: str, *by: str, where: str = "", of: tuple[float, ...] = (0.5, 0.95, 0.99), quiet: str = ""
+    metric: str,
+    *by: str,
+    where: str = "",
+    of: tuple[float, ...] = (0.5, 0.95, 0.99),
+    name: str = "",
+    quiet: str = "",
 ) -> tuple[Query, ...]:
-    """Quantiles of a histogram over all its processes, by these labels."""
+    """Quantiles of a histogram over all its processes, by these labels. name: of its lines; empty: by the labels."""
     labels = ", ".join(("le", *by))
-    named = " ".join(f"{{{{{label}}}}}" for label in by)
+    named = name or " ".join(f"{{{{{label}}}}}" for label in by)
     return tuple(
         Query(
             f"histogram_quantile({part}, sum by ({labels}) (rate({metric}_bucket{_chosen(where)}{WINDOW})))",

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from contracts import metrics, settings
 from contracts.errors import ConfigError
 from contracts.metrics import MetricsConfig, metrics_server
 from tests.deployment import free_port
 
+PROMETHEUS_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1"
 
-def fetched(url: str) -> list[str]:
+
+def fetched(url: str | urllib.request.Request) -> list[str]:
     with urllib.request.urlopen(url, timeout=60) as answer:
         lines: list[str] = answer.read().decode().splitlines()
         return lines
@@ -36,6 +38,17 @@ def test_shows_what_is_counted_as_long_as_it_is_entered(host: str) -> None:
         assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
     with pytest.raises(urllib.error.URLError):
         fetched(url)
+
+
+@pytest.mark.parametrize(
+    "accept", [PROMETHEUS_2, "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8", "*/*"]
+)
+def test_names_are_the_same_whoever_asks(accept: str) -> None:
+    registry, port = CollectorRegistry(), free_port()
+    Gauge("sglang:token_usage", "-", registry=registry).set(0.5)
+    with metrics_server(registry, MetricsConfig(port=port), "engine.metrics"):
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
+        assert "sglang:token_usage 0.5" in fetched(asked)
 
 
 def test_port_0_is_no_port() -> None:

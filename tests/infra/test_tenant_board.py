@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.metering.tables import usage_hourly
+from gateway.slo.tables import COUNTS
 from infra.grafana.board import SqlQuery
 from infra.grafana.boards import tenant
 from tests.database import as_owner
@@ -28,6 +28,7 @@ def as_grafana_sends_it(statement: str, organizations: list[uuid.UUID]) -> str:
     listed = ",".join(f"'{one}'" for one in organizations)
     chosen = statement.replace("$organization", listed)
     asked = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN '2026-11-20T00:00:00Z' AND '2026-11-21T00:00:00Z'", chosen)
+    asked = re.sub(r"\$__timeGroup\((\w+), \$__interval\)", r"floor(extract(epoch from \1) / 300) * 300", asked)
     assert "$" not in asked
     return asked
 
@@ -40,19 +41,31 @@ async def _used(owner: asyncpg.Connection[Any], name: str, prompt_tokens: int) -
     project = await owner.fetchval(
         "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, 'default') RETURNING id", organization
     )
-    row = {column.name: 1_000_000 for column in usage_hourly.columns if column.name.endswith("_micro")} | {
-        "hour": NOW, "organization_id": organization, "project_id": project, "key_id": uuid.uuid4(), "model": "m",
-        "tier": "chat", "requests": 3, "prompt_tokens": prompt_tokens, "cached_tokens": prompt_tokens // 4,
-        "cache_write_tokens": 0, "completion_tokens": 10, "reasoning_tokens": 0,
-    }  # fmt: skip
-    places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
-    await owner.execute(f"INSERT INTO gateway.usage_hourly ({', '.join(row)}) VALUES ({places})", *row.values())
+    await _insert(
+        owner, "usage_hourly", hour=NOW, organization_id=organization, project_id=project, key_id=uuid.uuid4(),
+        model="m", tier="chat", requests=3, prompt_tokens=prompt_tokens, cached_tokens=prompt_tokens // 4,
+        cache_write_tokens=0, completion_tokens=10, reasoning_tokens=0, amount_micro=1_000_000,
+    )  # fmt: skip
     await owner.execute(
         "INSERT INTO gateway.budget_crossings VALUES ('organization', $1, '', '2026-11', 80, $1, 5000000, 4000000, $2)",
         organization,
         NOW,
     )
+    await _insert(
+        owner, "slo_minutes", minute=NOW, organization_id=organization, project_id=project, tier="chat", length="short",
+        model="m", pool="p", canary=False, version=1, **dict.fromkeys(COUNTS, 0) | {"counted": 4, "good": 3},
+    )  # fmt: skip
+    await _insert(
+        owner, "prefix_shares", organization_id=organization, hour=NOW, model="m", endpoint="/v1/chat/completions",
+        template="t", cause="", part="", requests=3, prompt_tokens=prompt_tokens, reusable_tokens=prompt_tokens // 2,
+        cached_tokens=0, differing_token=None,
+    )  # fmt: skip
     return organization
+
+
+async def _insert(owner: asyncpg.Connection[Any], table: str, **row: Any) -> None:
+    places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+    await owner.execute(f"INSERT INTO gateway.{table} ({', '.join(row)}) VALUES ({places})", *row.values())
 
 
 async def test_every_query_gives_the_chosen_organizations_and_no_others(fresh_postgres_url: str) -> None:
@@ -73,8 +86,10 @@ async def test_every_query_gives_the_chosen_organizations_and_no_others(fresh_po
                 column = "metric" if query.shape == "time_series" else "organization"
                 assert {row[column] for row in rows} == {"One", "Two"}, title
                 given[title] = rows
-            assert {row["metric"]: float(row["value"]) for row in given["Cached"]} == {"One": 0.25, "Two": 0.25}
-            assert {row["metric"]: int(row["value"]) for row in given["Tokens"]} == {"One": 1_010, "Two": 510}
+            assert {row["metric"]: row["share"] for row in given["Cached"]} == {"One": 0.25, "Two": 0.25}
+            assert {row["metric"]: row["tokens"] for row in given["Tokens"]} == {"One": 1_010, "Two": 510}
+            assert {row["share"] for row in given["Good requests"]} == {0.75}
+            assert {row["share"] for row in given["Reusable prompts"]} == {0.5}
             assert given["By model"][0]["organization"] == "One", "the most tokens first"
             for closed in ("api_keys", "usage_events", "request_traces", "audit_log", "webhooks"):
                 with pytest.raises(asyncpg.InsufficientPrivilegeError):

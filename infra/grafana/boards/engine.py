@@ -103,16 +103,9 @@ BOARD = Board(
         ),
         Panel(
             title="Steps",
-            description="Mean time of a step; a step computes one token of every running sequence, or a part of"
-            " prompts.",
+            description="How long a step takes; it computes one token of every running sequence, or a part of prompts.",
             unit="s",
-            queries=(
-                Query(
-                    f'sum by (instance) (rate({{__name__="sglang:step_seconds_total",{CHOSEN}}}{WINDOW}))'
-                    f' / (sum by (instance) (rate({{__name__="sglang:steps_total",{CHOSEN}}}{WINDOW})) > 0)',
-                    "{{instance}}",
-                ),
-            ),
+            queries=quantiles("sglang:step_seconds", "instance", where=CHOSEN, of=(0.5, 0.99)),
         ),
     ),
 )

@@ -69,11 +69,49 @@ BOARD = Board(
             alerts=("requests/RequestsAreShed",),
         ),
         Panel(
+            title="Kept objectives",
+            description="Part of the requests of the last 28 days that were good: that kept all objectives of their"
+            " tier and length class; and the part that shall be.",
+            unit="percentunit",
+            queries=(
+                Query(
+                    "max by (tier, length) (slipstream_slo_attainment)",
+                    "{{tier}} {{length}}",
+                    "no request was added up yet",
+                ),
+                Query("max by (tier, length) (slipstream_slo_target)", "{{tier}} {{length}} objective"),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),
+        ),
+        Panel(
+            title="Error budget",
+            description="How fast the error budget of 28 days is used: 1 spends it exactly in that time.",
+            unit="short",
+            queries=(
+                Query(
+                    'max by (tier, length, window) (slipstream_slo_burn_rate{window=~"1h|6h|3d"})',
+                    "{{tier}} {{length}} {{window}}",
+                ),
+            ),
+            alerts=(
+                "objectives/ErrorBudgetBurnsFast",
+                "objectives/ErrorBudgetBurnsSlowly",
+                "objectives/ObjectivesAreNotCounted",
+            ),
+        ),
+        Panel(
             title="Time to first token",
             description="From a request's arrival until its first text left the gateway, by tier.",
             unit="s",
             queries=quantiles("slipstream_time_to_first_token_seconds", "tier"),
             alerts=("latency/FirstTokenWaitsInQueue", "latency/FirstTokenWaitsForPrefill"),
+        ),
+        Panel(
+            title="Time per output token",
+            description="Mean time of an answer's tokens behind its first one, by tier.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "tier"),
+            alerts=("latency/DecodeIsSlow",),
         ),
         Panel(
             title="Where the time goes",

@@ -48,11 +48,46 @@ BOARD = Board(
             alerts=("engines/OneReplicaIsSlow",),
         ),
         Panel(
+            title="Time to first token",
+            description="99th percentile of the pool's answers, the canary's own apart.",
+            unit="s",
+            queries=quantiles("slipstream_time_to_first_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Time per output token",
+            description="99th percentile of the pool's answers, the canary's own apart.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
             title="Prefill under way",
             description="Prompt tokens granted whose first token has not come.",
             unit="short",
             queries=(Query(f"slipstream_router_prefill_tokens{{{POOL}}}", "{{replica}}"),),
             alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Inside the engine",
+            description="95th percentile of the time that requests waited in their engine and of the time their prompt"
+            " took, of engines that tell.",
+            unit="s",
+            queries=(
+                *quantiles("slipstream_engine_queue_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} queue"),
+                *quantiles(
+                    "slipstream_engine_prefill_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} prefill"
+                ),
+            ),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Retracted",
+            description="Requests a second that engines threw out of memory, to compute them again. Anything but 0 is"
+            " to be looked at before all else.",
+            unit="ops",
+            queries=(rate("slipstream_router_retractions_total", "pool", where=POOL),),
+            alerts=("engines/SequencesAreRetracted",),
         ),
         Panel(
             title="Headroom",

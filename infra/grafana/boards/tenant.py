@@ -8,13 +8,24 @@ OF_HOURS = "$__timeFilter(hour) AND usage_hourly.organization_id::text IN ($orga
 ORGANIZATIONS = "gateway.organizations ON organizations.id = usage_hourly.organization_id"
 
 
-def _by_hour(value: str) -> tuple[SqlQuery, ...]:
+def _by_hour(values: str) -> tuple[SqlQuery, ...]:
     statement = (
-        f"SELECT hour AS time, organizations.name AS metric, {value} AS value\n"  # noqa: S608  of constants of this file
+        f"SELECT hour AS time, organizations.name AS metric, {values}\n"  # noqa: S608  of constants of this file
         f"  FROM gateway.usage_hourly JOIN {ORGANIZATIONS}\n"
         f" WHERE {OF_HOURS}\n"
         " GROUP BY hour, organizations.name\n"
         " ORDER BY hour"
+    )
+    return (SqlQuery(statement),)
+
+
+def _by_interval(column: str, table: str, values: str) -> tuple[SqlQuery, ...]:
+    statement = (
+        f"SELECT $__timeGroup({column}, $__interval) AS time, organizations.name AS metric, {values}\n"  # noqa: S608
+        f"  FROM gateway.{table} JOIN gateway.organizations ON organizations.id = {table}.organization_id\n"
+        f" WHERE $__timeFilter({column}) AND {table}.organization_id::text IN ($organization)\n"
+        " GROUP BY 1, organizations.name\n"
+        " ORDER BY 1"
     )
     return (SqlQuery(statement),)
 
@@ -36,21 +47,21 @@ BOARD = Board(
             title="Requests",
             description="Billed requests by hour.",
             unit="short",
-            queries=_by_hour("sum(requests)"),
+            queries=_by_hour("sum(requests) AS requests"),
             stacked=True,
         ),
         Panel(
             title="Tokens",
             description="Prompt and completion tokens by hour.",
             unit="short",
-            queries=_by_hour("sum(prompt_tokens + completion_tokens)"),
+            queries=_by_hour("sum(prompt_tokens + completion_tokens) AS tokens"),
             stacked=True,
         ),
         Panel(
             title="Amount",
             description="What was billed by hour, in units of the currency.",
             unit="short",
-            queries=_by_hour("sum(amount_micro) / 1e6"),
+            queries=_by_hour("sum(amount_micro) / 1e6 AS amount"),
             stacked=True,
         ),
         Panel(
@@ -58,8 +69,37 @@ BOARD = Board(
             description="Part of the prompt tokens that engines had cached, by hour. A fall is a prompt whose"
             " beginning changes.",
             unit="percentunit",
-            queries=_by_hour("sum(cached_tokens)::float8 / nullif(sum(prompt_tokens), 0)"),
+            queries=_by_hour("sum(cached_tokens)::float8 / nullif(sum(prompt_tokens), 0) AS share"),
             alerts=("prefix/FilesAreForgottenBetweenKeystrokes",),
+        ),
+        Panel(
+            title="Good requests",
+            description="Part of the counted requests that kept all objectives of their tier and length class.",
+            unit="percentunit",
+            queries=_by_interval("minute", "slo_minutes", "sum(good)::float8 / nullif(sum(counted), 0) AS share"),
+            alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),
+        ),
+        Panel(
+            title="Good tokens",
+            description="Generated tokens of requests that kept all their objectives: what is worth its money.",
+            unit="short",
+            queries=_by_interval("minute", "slo_minutes", "sum(good_tokens) AS tokens"),
+            stacked=True,
+        ),
+        Panel(
+            title="Refused and failed",
+            description="Requests that failed, that were turned away for lack of room, or that met a limit of theirs.",
+            unit="short",
+            queries=_by_interval("minute", "slo_minutes", "sum(failed + shed) AS failed, sum(limited) AS limited"),
+        ),
+        Panel(
+            title="Reusable prompts",
+            description="Part of the prompt tokens that an earlier prompt of the same template had begun with: what a"
+            " cache could have saved.",
+            unit="percentunit",
+            queries=_by_interval(
+                "hour", "prefix_shares", "sum(reusable_tokens)::float8 / nullif(sum(prompt_tokens), 0) AS share"
+            ),
         ),
         Panel(
             title="By model",

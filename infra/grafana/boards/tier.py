@@ -6,12 +6,18 @@ from infra.grafana.board import Board, Panel, Query, Variable
 from infra.grafana.promql import quantiles, rate, share
 
 TIER = 'tier=~"$tier"'
+CLASS = f'{TIER},length=~"$length"'
+CHOSEN = f'{CLASS},model=~"$model"'
 
 BOARD = Board(
     name="tier",
     title="Slipstream: tier",
     description="What the requests of a tier go through, and, for autocomplete, what typing on does to them.",
-    variables=(Variable("tier", "Tier", "label_values(slipstream_active_requests, tier)"),),
+    variables=(
+        Variable("tier", "Tier", "label_values(slipstream_active_requests, tier)"),
+        Variable("model", "Model", "label_values(slipstream_time_to_first_token_seconds_count, model)"),
+        Variable("length", "Length", "label_values(slipstream_time_to_first_token_seconds_count, length)"),
+    ),
     panels=(
         Panel(
             title="Answers",
@@ -30,8 +36,84 @@ BOARD = Board(
             title="Time to first token",
             description="From a request's arrival until its first text left the gateway.",
             unit="s",
-            queries=quantiles("slipstream_time_to_first_token_seconds", "tier", where=TIER),
+            queries=quantiles("slipstream_time_to_first_token_seconds", "tier", where=CHOSEN),
             alerts=("latency/FirstTokenWaitsInQueue", "latency/FirstTokenWaitsForPrefill"),
+        ),
+        Panel(
+            title="Time per output token",
+            description="Mean time of an answer's tokens behind its first one. With the time to first token these are"
+            " the two numbers of a promise; neither says anything about the other.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "tier", where=CHOSEN),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
+            title="Time to first token by length",
+            description="99th percentile by length class of the prompt: short below 4,096 tokens, medium below 16,384,"
+            " long above.",
+            unit="s",
+            queries=quantiles("slipstream_time_to_first_token_seconds", "tier", "length", where=CHOSEN, of=(0.99,)),
+            alerts=("latency/FirstTokenWaitsForPrefill",),
+        ),
+        Panel(
+            title="Time per output token by length",
+            description="99th percentile by length class of the prompt.",
+            unit="s",
+            queries=quantiles("slipstream_time_per_output_token_seconds", "tier", "length", where=CHOSEN, of=(0.99,)),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
+            title="Longest gap",
+            description="An answer's longest time between two arrivals of the engine's tokens, stalls of the client"
+            " aside: what a reader feels as a jerk.",
+            unit="s",
+            queries=quantiles("slipstream_longest_gap_seconds", "tier", where=CHOSEN, of=(0.5, 0.99)),
+            alerts=("latency/DecodeIsSlow", "engines/SequencesAreRetracted"),
+        ),
+        Panel(
+            title="Gaps over 100 ms",
+            description="Times between two arrivals of tokens that were longer than 100 ms, a second.",
+            unit="ops",
+            queries=(
+                rate("slipstream_gaps_over_100ms_total", "tier", "length", where=CHOSEN, quiet="no answer stood still"),
+            ),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
+            title="Clients that stall",
+            description="How long a client's connection took no more of its answer, of requests where that happened:"
+            " time that is neither ours nor the engine's.",
+            unit="s",
+            queries=quantiles(
+                "slipstream_client_stall_seconds", "tier", where=TIER, of=(0.5, 0.99), quiet="no client stalled"
+            ),
+            alerts=("latency/ClientsStall",),
+        ),
+        Panel(
+            title="Budget left",
+            description="Part of the error budget of the last 28 days that is left: 1 untouched, 0 spent, below 0"
+            " overspent.",
+            unit="percentunit",
+            queries=(
+                Query(
+                    f"max by (tier, length) (slipstream_slo_budget_left{{{CLASS}}})",
+                    "{{tier}} {{length}}",
+                    "no request was added up yet",
+                ),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),
+        ),
+        Panel(
+            title="Burn rate",
+            description="How fast the error budget is used, over a short and a long window; both high is an alert.",
+            unit="short",
+            queries=(
+                Query(
+                    f'max by (tier, length, window) (slipstream_slo_burn_rate{{{CLASS},window=~"5m|1h"}})',
+                    "{{tier}} {{length}} {{window}}",
+                ),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast",),
         ),
         Panel(
             title="Phases",

@@ -1,0 +1,110 @@
+"""A real Prometheus scrapes what `up` lists: boards' questions are answered, rules evaluated, and no alert fires."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from infra.grafana.board import Query
+from infra.grafana.boards import BOARDS
+from infra.local.folders import DataFolder
+from tests.deployment import Deployment
+from tests.e2e.failures.processes import until
+from tests.prometheus import RULES, Prometheus, metrics_in, prometheus, rules_in
+
+LINES = "".join(f"value_{number} = {number}\n" for number in range(60))
+"""Enough blocks for an engine to keep."""
+SILENT = {
+    # what a deployment has only once something has happened that does not happen here
+    "level_counter:slipstream_limits_refusals:rate5m",  # nobody met a limit
+    "slipstream_client_stall_seconds",  # nobody stopped reading
+}
+QUESTIONS = [
+    (board.name, panel.title, query)
+    for board in BOARDS
+    for panel in board.panels
+    for query in panel.queries
+    if isinstance(query, Query)
+]
+
+
+@pytest.fixture(scope="module")
+async def watched(embedded: Deployment) -> AsyncIterator[Prometheus]:
+    """What scrapes the deployment with the shipped models."""
+    async with prometheus(DataFolder(embedded.data).prometheus_targets) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def customer(embedded: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The OpenAI SDK with a key that has a limit, for which gateways reserve."""
+    key = await embedded.make_key("--organization", "watched", "--requests-per-minute", "100000")
+    async with openai.AsyncOpenAI(base_url=f"{embedded.url}/v1", api_key=key, max_retries=0) as made:
+        yield made
+
+
+async def use(client: openai.AsyncOpenAI, number: int) -> None:
+    """What customers do: chat, and type in a file."""
+    question: list[Any] = [{"role": "user", "content": f"What is {number} and one?"}]
+    stream = await client.chat.completions.create(model="slipstream-chat", messages=question, max_tokens=8, stream=True)
+    async for _ in stream:
+        pass
+    for line in ("value", "value = "):
+        await client.completions.create(
+            model="slipstream-code", prompt=f"# file {number}\n{LINES}{line}", suffix="\n", max_tokens=4
+        )
+
+
+def as_grafana_asks(expression: str) -> str:
+    """With everything chosen, and a window that this test's load fills."""
+    return re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "10s"))
+
+
+def has_data(found: list[dict[str, Any]]) -> bool:
+    """There is a number; NaN is what a quantile of nothing is."""
+    return any(not math.isnan(float(sample["value"][1])) for sample in found)
+
+
+async def test_every_board_shows_data_and_every_rule_is_evaluated(
+    watched: Prometheus, customer: openai.AsyncOpenAI
+) -> None:
+    loud = [(board, title, query) for board, title, query in QUESTIONS if not query.quiet]
+    unanswered: list[Any] = [(f"{board}: {title}", as_grafana_asks(query.expression)) for board, title, query in loud]
+    recorded = {rule["record"] for file in RULES for rule in rules_in(file) if "record" in rule}
+    read = {name for file in RULES for rule in rules_in(file) for name in metrics_in(rule["expr"])}
+    unanswered += [(name, f'{{__name__=~"{name}(_bucket)?"}}') for name in sorted((recorded | read) - SILENT)]
+    rounds = itertools.count()
+
+    async def all_answered() -> bool:
+        await use(customer, next(rounds))
+        unanswered[:] = [one for one in unanswered if not has_data(await watched.query(one[1]))]
+        return not unanswered
+
+    try:
+        await until(all_answered)
+    except TimeoutError:
+        pytest.fail("no data: " + "\n".join(map(str, unanswered)))
+    for _, _, query in QUESTIONS:
+        await watched.query(as_grafana_asks(query.expression))  # quiet ones too are questions Prometheus understands
+    assert set((await watched.targets()).values()) == {"up"}
+    assert {(rule["name"], rule["health"], rule.get("lastError")) for rule in await watched.rules()} == {
+        (rule.get("alert") or rule["record"], "ok", None) for file in RULES for rule in rules_in(file)
+    }
+    assert [alert["labels"] for alert in await watched.firing()] == []
+
+
+async def test_every_variable_has_something_to_choose(watched: Prometheus, customer: openai.AsyncOpenAI) -> None:
+    asked = {variable.query for board in BOARDS for variable in board.variables if not variable.sql}
+    await use(customer, 99)
+
+    async def all_chosen() -> bool:
+        parts = [re.fullmatch(r"label_values\((.*), (\w+)\)", query) for query in asked]
+        return all([part and await watched.label_values(part[1], part[2]) for part in parts])
+
+    await until(all_chosen)
