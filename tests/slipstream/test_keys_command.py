@@ -59,7 +59,7 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
     try:
         record = await keyring.identify(secret)
         assert record.caller.key_id == str(row["id"])
-        assert record.scopes == {Scope.COMPLETIONS, Scope.MODELS}
+        assert record.scopes == frozenset({Scope.COMPLETIONS, Scope.MODELS})
         assert [rule.limits for rule in record.levels.rules] == [Limits(requests_per_minute=60, max_concurrency=2)]
         assert record.expires_at == pytest.approx(row["expires_at"].timestamp(), abs=1e-6)
         await shell.must("keys", "revoke", "laptop")
