@@ -106,7 +106,7 @@ def _print(told: Told) -> None:
     print(f"objectives version {told.slo.version}, requests since {told.since:%Y-%m-%d %H:%M} UTC")
     print("\n".join(table(HEAD, rows)))
     for each in told.slo.objectives:
-        for pair in each.burning:
+        for pair in each.burning[:1]:  # the fastest; slower ones are seldom news beside it
             print(
                 f"{each.tier.value} {each.length.value}: the budget burns more than {pair.threshold:g} times too fast, "
                 f"over {pair.long} and still over {pair.short}; `{command('diagnose')}` says why"
