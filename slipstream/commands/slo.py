@@ -13,7 +13,7 @@ import msgspec
 from contracts.generation import Tier
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.hints import command
-from slipstream.moment import MOMENT
+from slipstream.moment import moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -46,7 +46,14 @@ class Told(msgspec.Struct, frozen=True):
 @deployment_options
 @click.option("--organization", help="Id or name. Default: all.")
 @click.option("--tier", type=click.Choice([tier.value for tier in Tier]), help="Default: both.")
-@click.option("--since", type=MOMENT, default="24h", show_default=True, help="90m, 24h or 7d ago, or a time in UTC.")
+@click.option(
+    "--since",
+    type=moment,
+    default="24h",
+    show_default=True,
+    metavar="MOMENT",
+    help="90m, 24h or 7d ago, or a time in UTC.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def slo(deployment: Deployment, organization: str | None, tier: str | None, since: datetime, as_json: bool) -> None:
     """Show which objectives were kept, how fast their error budgets are used, and what good tokens cost.
