@@ -32,6 +32,7 @@ from slipstream.commands.router import router
 from slipstream.commands.running import down, status
 from slipstream.commands.simulate import simulate
 from slipstream.commands.slo import slo
+from slipstream.commands.top import top
 from slipstream.commands.up import up
 from slipstream.commands.usage import usage
 from slipstream.commands.webhooks import webhooks
@@ -45,7 +46,23 @@ def cli() -> None:
     """Serve language models to many people: one URL, keys, limits, a ledger."""
 
 
-for command in (up, status, fleet, down, logs, keys, requests, usage, config, migrate, gateway, router, engine, worker):
+for command in (
+    up,
+    status,
+    top,
+    fleet,
+    down,
+    logs,
+    keys,
+    requests,
+    usage,
+    config,
+    migrate,
+    gateway,
+    router,
+    engine,
+    worker,
+):
     cli.add_command(command)
 for command in (
     autocomplete,

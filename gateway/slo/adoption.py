@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import asyncpg
 import msgspec
 
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
 from gateway.audit.log import Actor, Change, record
 from gateway.slo.objectives import Objective
 
@@ -15,7 +18,6 @@ LOCK_ID = 0x736C6F76
 NEWEST = """
 SELECT version, tier, length, ttft_ms, tpot_ms, itl_max_ms, target
   FROM gateway.slo_objectives WHERE version = (SELECT max(version) FROM gateway.slo_objectives)
- ORDER BY tier, length
 """
 INSERT = """
 INSERT INTO gateway.slo_objectives (version, valid_from, tier, length, ttft_ms, tpot_ms, itl_max_ms, target)
@@ -26,19 +28,19 @@ ACTOR = Actor.system("slipstream worker")
 
 
 async def in_force(connection: asyncpg.Connection[Any]) -> tuple[int, tuple[Objective, ...]]:
-    """The newest version's number and objectives, by tier and length; 0 and none before there are any."""
+    """The newest version's number and objectives, by tier and rising length; 0 and none before there are any."""
     rows = await connection.fetch(NEWEST)
     objectives = [{name: row[name] for name in Objective.__struct_fields__} for row in rows]
-    return (rows[0]["version"] if rows else 0), msgspec.convert(objectives, tuple[Objective, ...])
+    return (rows[0]["version"] if rows else 0), _sorted(msgspec.convert(objectives, list[Objective]))
 
 
 async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective, ...]) -> int:
     """Make them the newest version, unless they are; returns its number. In force from the next whole minute on."""
-    wanted = tuple(sorted(objectives, key=lambda each: (each.tier.value, each.length.value)))
+    wanted = _sorted(objectives)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
         version, present = await in_force(connection)
-        if set(present) == set(wanted):
+        if present == wanted:
             return version
         rows = [(version + 1, *msgspec.structs.astuple(each)) for each in wanted]
         await connection.executemany(INSERT, rows)
@@ -51,3 +53,8 @@ async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective
         )
         await record(connection, ACTOR, change)
     return version + 1
+
+
+def _sorted(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
+    tiers, lengths = list(Tier), list(LengthClass)
+    return tuple(sorted(objectives, key=lambda each: (tiers.index(each.tier), lengths.index(each.length))))

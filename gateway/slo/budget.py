@@ -5,6 +5,7 @@ Source: Google, The Site Reliability Workbook, chapter 5, "Alerting on SLOs", ta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -40,6 +41,8 @@ PAIRS = (
     BurnPair("3d", "6h", 1.0),
 )
 """The fastest first."""
+LEAST_BAD = 10
+"""Fewer bad requests in the long window are no pattern: where few come, each one alone would burn the budget fast."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -68,7 +71,9 @@ def budget_left(count: Count, target: float) -> float | None:
     return None if rate is None else 1 - rate
 
 
-def burning(pair: BurnPair, rates: dict[str, float | None]) -> bool:
-    """Whether both windows burn faster than the threshold. rates: by window's name."""
-    found = (rates[pair.long], rates[pair.short])
-    return all(rate is not None and rate > pair.threshold for rate in found)
+def burning(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
+    """Whether both windows burn faster than the threshold, by at least `LEAST_BAD` requests. windows: by name."""
+    long, short = windows[pair.long], windows[pair.short]
+    rates = (burn_rate(long, target), burn_rate(short, target))
+    fast = all(rate is not None and rate > pair.threshold for rate in rates)
+    return fast and long.counted - long.good >= LEAST_BAD

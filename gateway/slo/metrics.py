@@ -9,6 +9,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from gateway.slo.budget import PAIRS
 from gateway.slo.standing import Standing
 
 OF = ("tier", "length")
@@ -40,6 +41,12 @@ class SloMetrics:
             " spends it exactly in 28 days. 0 without requests.",
             (*OF, "window"),
         )
+        self._burning = gauge(
+            "slipstream_slo_burning",
+            "1 while the error budget of a tier and length class is used faster than a pair of windows allows, over"
+            " this window (1h, 6h, 1d, 3d) and its short one (5m, 30m, 2h, 6h), by at least 10 bad requests; else 0.",
+            (*OF, "window"),
+        )
         self._rolled_up = gauge(
             "slipstream_slo_rolled_up_timestamp_seconds",
             "When this worker last added up what requests kept of their objectives, in seconds since 1970.",
@@ -52,7 +59,8 @@ class SloMetrics:
         for gone in self._told - found.keys():
             for gauge in (self._target, self._attainment, self._budget_left):
                 gauge.remove(*gone)
-            self._burn_rate.remove_by_labels(dict(zip(OF, gone, strict=True)))
+            for gauge in (self._burn_rate, self._burning):
+                gauge.remove_by_labels(dict(zip(OF, gone, strict=True)))
         self._told = set(found)
         for labels, each in found.items():
             self._target.labels(*labels).set(each.objective.target)
@@ -60,6 +68,9 @@ class SloMetrics:
             self._budget_left.labels(*labels).set(_number(each.budget_left))
             for window, rate in each.rates.items():
                 self._burn_rate.labels(*labels, window).set(rate or 0.0)
+            burning = each.burning
+            for pair in PAIRS:
+                self._burning.labels(*labels, pair.long).set(pair in burning)
         self._rolled_up.set(at.timestamp())
 
 

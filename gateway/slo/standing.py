@@ -82,8 +82,7 @@ class Standing(msgspec.Struct, frozen=True):
     @property
     def burning(self) -> tuple[BurnPair, ...]:
         """The pairs of windows that both burn too fast, the fastest first."""
-        rates = self.rates
-        return tuple(pair for pair in PAIRS if burning(pair, rates))
+        return tuple(pair for pair in PAIRS if burning(pair, self.windows, self.objective.target))
 
 
 def standings(objectives: Iterable[Objective], counts: Counts) -> list[Standing]:

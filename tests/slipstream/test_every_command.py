@@ -35,7 +35,7 @@ READING = frozenset({
     "config show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prices list", "projects list",
     "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
-    "router replay", "router watch", "simulate", "slo", "status", "usage invoice", "usage verify",
+    "router replay", "router watch", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
     "webhooks deliveries", "webhooks list", "workload",
 })  # fmt: skip
 """Change nothing that is administered."""

@@ -34,12 +34,21 @@ def test_a_rate_of_one_spends_the_budget_exactly() -> None:
     assert budget_left(Count(1_000, 980), 0.99) == pytest.approx(-1)
 
 
-def test_an_alert_needs_both_windows() -> None:
-    pair = BurnPair("1h", "5m", 14.4)
-    assert burning(pair, {"1h": 15.0, "5m": 15.0})
-    assert not burning(pair, {"1h": 15.0, "5m": 14.0}), "it is over"
-    assert not burning(pair, {"1h": 14.0, "5m": 15.0}), "it does not matter yet"
-    assert not burning(pair, {"1h": 15.0, "5m": None})
+@pytest.mark.parametrize(
+    ("long", "short", "expected"),
+    [
+        (Count(100, 85), Count(100, 85), True),
+        (Count(100, 85), Count(100, 86), False),  # it is over
+        (Count(100, 86), Count(100, 85), False),  # it does not matter yet
+        (Count(100, 85), Count(0, 0), False),
+        (Count(60, 50), Count(6, 5), True),
+        (Count(54, 45), Count(6, 5), False),  # nine bad ones may be anything
+    ],
+)
+def test_an_alert_needs_both_windows_and_more_than_a_few_bad_requests(
+    long: Count, short: Count, expected: bool
+) -> None:
+    assert burning(BurnPair("1h", "5m", 14.4), {"1h": long, "5m": short}, 0.99) is expected
 
 
 def test_the_pairs_are_those_of_the_workbook() -> None:

@@ -18,7 +18,7 @@ from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from gateway.db.rows import fetch
 from gateway.metering.journal.request_id import mint
-from gateway.slo.budget import WINDOWS, Count
+from gateway.slo.budget import PAIRS, WINDOWS, Count
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import Objective, SloConfig
 from gateway.slo.standing import counts_of, end_of, window_counts
@@ -77,6 +77,10 @@ async def test_settings_come_into_force_and_prometheus_is_told(
     assert told("burn_rate", window="5m") == told("burn_rate", window="28d") == pytest.approx(5)
     assert told("budget_left") == pytest.approx(-4)
     assert math.isnan(told("budget_left", tier="autocomplete") or 0)
+    assert told("burning", window="1h") == 0.0, "two bad requests are no pattern"
+    await write(connection, [served(5_000) for _ in range(8)])
+    await asyncio.to_thread(upkeep.run)
+    assert {window: told("burning", window=window) for window in ("1h", "6h", "1d")} == {"1h": 0, "6h": 1, "1d": 1}
     later = SloUpkeep(fresh_postgres_url, SloConfig((CHAT,)), SloMetrics(CollectorRegistry()), trace_retention_days=30)
     await asyncio.to_thread(later.run)
     await asyncio.to_thread(upkeep.run)
@@ -91,7 +95,7 @@ def test_an_objective_that_is_gone_is_told_no_more() -> None:
     metrics.tell(standings((CHAT, CODE), {}), now)
     metrics.tell(standings((CHAT,), {}), now)
     found = [sample for family in registry.collect() for sample in family.samples if "tier" in sample.labels]
-    assert len(found) == 3 + len(WINDOWS)
+    assert len(found) == 3 + len(WINDOWS) + len(PAIRS)
     assert {sample.labels["tier"] for sample in found} == {"chat"}
 
 
