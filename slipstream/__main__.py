@@ -23,6 +23,7 @@ from slipstream.commands.lsp import lsp
 from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
 from slipstream.commands.organizations import organizations
+from slipstream.commands.prefix import prefix
 from slipstream.commands.prices import prices
 from slipstream.commands.processes import engine, gateway, worker
 from slipstream.commands.projects import projects
@@ -78,6 +79,7 @@ for command in (
     diagnose,
     quantization,
     slo,
+    prefix,
     workload,
     simulate,
     lsp,

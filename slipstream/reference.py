@@ -81,6 +81,7 @@ def metrics_page() -> str:
     from gateway.metering.metrics import MeteringMetrics
     from gateway.observability.file_metrics import FileMetrics
     from gateway.observability.metrics import GatewayMetrics
+    from gateway.prefixes.metrics import PrefixMetrics
     from gateway.slo.metrics import SloMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
@@ -94,6 +95,7 @@ def metrics_page() -> str:
     worker = CollectorRegistry()
     WorkerMetrics(worker)
     SloMetrics(worker)
+    PrefixMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     parts = [HEAD, METRICS, _table_head("Gateway"), *_metric_rows(gateway)]

@@ -17,6 +17,8 @@ from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
+from gateway.prefixes import tasks as prefix_tasks
+from gateway.prefixes.metrics import PrefixMetrics
 from gateway.slo import tasks as slo_tasks
 from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
@@ -40,6 +42,7 @@ def create_app(
     periods_s = {
         **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
         **slo_tasks.periods_s(settings.worker.rollup_every_s),
+        **prefix_tasks.periods_s(settings.worker.prefixes),
         **admin_tasks.PERIODS_S,
         audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
@@ -80,6 +83,7 @@ def create_app(
             settings.database_url, settings.slo, SloMetrics(registry), trace_retention_days=traces_days
         )
         slo_tasks.add_tasks(app, slo)
+        prefix_tasks.add_tasks(app, settings.database_url, settings.worker.prefixes, PrefixMetrics(registry))
     return app
 
 
@@ -101,7 +105,9 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
         create_app(settings, queues, delivery.wake, registry),
         delivery,
         ready_file(settings.data, queues),
-        at_start=(*tasks.AT_START, *slo_tasks.AT_START, *audit_tasks.AT_START) if upkeep else (),
+        at_start=(*tasks.AT_START, *slo_tasks.AT_START, *prefix_tasks.AT_START, *audit_tasks.AT_START)
+        if upkeep
+        else (),
         stop_timeout_s=settings.local.stop_timeout_s,
     )
     WorkerMetrics(registry).follow()

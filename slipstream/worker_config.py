@@ -12,6 +12,7 @@ import msgspec
 from contracts.metrics import MetricsConfig
 from gateway.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
+from gateway.prefixes.config import PrefixUpkeepConfig
 from infra.local.folders import DataFolder
 
 
@@ -34,6 +35,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours; running often only costs work."""
     ledger: UpkeepConfig = UpkeepConfig()
     """What else is done for the ledger."""
+    prefixes: PrefixUpkeepConfig = PrefixUpkeepConfig()
+    """What is told from the samples of prompts' prefixes."""
     audit: AuditConfig = AuditConfig()
     """What is kept of the audit log outside the database."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600

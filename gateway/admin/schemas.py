@@ -48,7 +48,7 @@ class PageQuery(Query, frozen=True, kw_only=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     """Items at most."""
-    cursor: Annotated[str, Meta(max_length=256)] | None = None
+    cursor: Annotated[str, Meta(max_length=1_024)] | None = None
     """`next_cursor` of the page before."""
 
 

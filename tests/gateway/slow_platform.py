@@ -138,6 +138,10 @@ class SlowPlatform:
         """The request's row of the ledger, once it is there."""
         return await self._row("SELECT * FROM gateway.usage_events WHERE request_id = $1", request_id)
 
+    async def sample(self, request_id: str) -> dict[str, Any]:
+        """How the request's prompt began, once it is there."""
+        return await self._row("SELECT * FROM gateway.prefix_samples WHERE request_id = $1", request_id)
+
     async def phase_sums(self) -> dict[tuple[str, str, str], float]:
         """`/metrics`: (tier, phase, `count` or `sum`) of the histogram of phases, in seconds."""
         async with self.session.get(f"{self.metrics_url}/metrics") as response:

@@ -33,7 +33,8 @@ from tests.slipstream.shell import Shell
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
     "config show",
-    "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prices list", "projects list",
+    "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
+    "prices list", "projects list",
     "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
     "router replay", "router watch", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
     "webhooks deliveries", "webhooks list", "workload",

@@ -31,6 +31,9 @@ class EventType(StrEnum):
     BUDGET_EXHAUSTED = "budget.exhausted"
     """The same, at 100 %, and before it (`refused`: true, once for each limit of a month) when the first request is
     refused because what is left might not pay for it: until the month ends or the limit is raised."""
+    PREFIX_SHARE_DROPPED = "prefix.share_dropped"
+    """data: began_at, usual_share, share, template, model, cause, part, part_number, differing_token; told by
+    gateway/prefixes/drops.py."""
     TEST = "webhook.test"
     """Sent by hand, to try a webhook."""
 

@@ -1,0 +1,118 @@
+"""How much of an organization's prompts could be reused, by hour, template and cause, and when that dropped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct
+from sqlalchemy import and_
+
+from contracts.errors import InvalidField
+from gateway.admin.call import AdminCall
+from gateway.admin.moments import moment
+from gateway.admin.pages import page_of
+from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
+from gateway.db.rows import columns_of, equal, is_set
+from gateway.prefixes.difference import Cause, Part
+from gateway.prefixes.tables import prefix_drops, prefix_shares
+
+LAST = timedelta(days=7)
+
+
+class PrefixShare(Struct, frozen=True, kw_only=True):
+    """Requests of one hour and one template whose prompts had the same cause to be no further reusable.
+
+    template: what groups requests: the project, the endpoint, the model, the tools' names and how the system prompt
+    opens; `others` for what is beyond the first templates of a tenant. part: where the prompts first differ; empty
+    where the cause is of none. differing_token: the earliest place of such a difference.
+    """
+
+    hour: datetime
+    """Of the requests' arrival."""
+    model: str
+    endpoint: str
+    template: str
+    cause: Cause
+    part: str
+    requests: int
+    prompt_tokens: int
+    reusable_tokens: int
+    """Of the longest beginning that an earlier prompt of the organization had, as the gateways saw it."""
+    cached_tokens: int
+    """What engines reused, as they told."""
+    differing_token: int | None
+
+
+class PrefixDrop(Struct, frozen=True, kw_only=True):
+    """The reusable share of all the organization's prompts fell to half of what was usual, or less.
+
+    The other fields say where most was lost; they are null when it was no more than before in any template. ended_at:
+    when the share was nearly what it had been, or had become the usual.
+    """
+
+    id: UUID
+    began_at: datetime
+    ended_at: datetime | None
+    usual_share: float
+    share: float
+    template: str | None
+    model: str | None
+    cause: Cause | None
+    part: Part | None
+    part_number: int | None
+    differing_token: int | None
+
+
+class PrefixQuery(PageQuery, frozen=True, kw_only=True):
+    """Which hours; the last seven days, unless start is given."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+    model: ModelName | None = None
+    template: Name | None = None
+
+    def period(self) -> tuple[datetime, datetime]:
+        """In UTC. Raises InvalidField."""
+        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
+        begin = end - LAST if self.start is None else moment(self.start, "start")
+        if begin >= end:
+            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        return begin, end
+
+
+class DropQuery(PageQuery, frozen=True, kw_only=True):
+    """ended: only drops that are over, or only those that are not."""
+
+    ended: bool | None = None
+
+
+async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: PrefixQuery) -> Page[PrefixShare]:
+    """What of an organization's prompts could be reused, the newest hour first."""
+    await call.require_organization(organization_id)
+    begin, end = query.period()
+    table = prefix_shares.c
+    statement = (
+        prefix_shares.select()
+        .with_only_columns(*columns_of(PrefixShare, prefix_shares))
+        .where(
+            table.organization_id == organization_id,
+            and_(table.hour >= begin.replace(minute=0, second=0, microsecond=0), table.hour < end),
+            equal(table.model, query.model),
+            equal(table.template, query.template),
+        )
+    )
+    order = (table.hour, table.model, table.endpoint, table.template, table.cause, table.part)
+    return await page_of(call.connection, PrefixShare, statement, query, *order)
+
+
+async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQuery) -> Page[PrefixDrop]:
+    """When the reusable share of an organization's prompts dropped, the newest first."""
+    await call.require_organization(organization_id)
+    table = prefix_drops.c
+    statement = (
+        prefix_drops.select()
+        .with_only_columns(*columns_of(PrefixDrop, prefix_drops))
+        .where(table.organization_id == organization_id, is_set(table.ended_at, query.ended))
+    )
+    return await page_of(call.connection, PrefixDrop, statement, query, table.began_at, table.id)

@@ -1,0 +1,86 @@
+"""Whether a tenant's reusable share has dropped, judged from its sums; and where most was lost. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.prefixes.config import PrefixUpkeepConfig
+
+LEAST_HOURS = 3
+"""Fewer hours with enough requests do not say what is usual."""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Of some requests together."""
+
+    requests: int
+    prompt_tokens: int
+    reusable_tokens: int
+
+    @property
+    def share(self) -> float:
+        """The reusable part of the prompt tokens; 0 of none."""
+        return self.reusable_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+class Place(NamedTuple):
+    """What requests that lost something have in common. part: empty where the cause is of none."""
+
+    template: str
+    model: str
+    cause: str
+    part: str
+
+
+class Standing(StrEnum):
+    """Of a tenant's share, beside what is usual."""
+
+    UNKNOWN = "unknown"
+    """Too few requests, now or before."""
+    USUAL = "usual"
+    DROPPED = "dropped"
+    STILL_DROPPED = "still_dropped"
+    RECOVERED = "recovered"
+
+
+class OpenDrop(msgspec.Struct, frozen=True):
+    """One that was told and is not over. age_s: since it began."""
+
+    usual_share: float
+    age_s: float
+
+
+def usual_share(hours: Sequence[Totals], least_requests: int) -> float | None:
+    """The median of the hours with enough requests; None: they are too few."""
+    shares = [hour.share for hour in hours if hour.requests >= least_requests]
+    return statistics.median(shares) if len(shares) >= LEAST_HOURS else None
+
+
+def standing(now: Totals, usual: float | None, drop: OpenDrop | None, config: PrefixUpkeepConfig) -> Standing:
+    """now: of the latest stretch. drop: None when none is open; one that has lasted as long as what is usual is told
+    from has become the usual, and is over."""
+    if drop is not None:
+        over = now.requests >= config.least_requests and now.share >= config.recovered_to * drop.usual_share
+        over = over or drop.age_s >= config.usual_hours * 3_600
+        return Standing.RECOVERED if over else Standing.STILL_DROPPED
+    if now.requests < config.least_requests or not usual:
+        return Standing.UNKNOWN
+    return Standing.DROPPED if now.share <= config.dropped_to * usual else Standing.USUAL
+
+
+def culprit(before: Mapping[Place, Totals], after: Mapping[Place, Totals]) -> Place | None:
+    """Where the lost part of all prompt tokens has grown most; None: nowhere."""
+    had, have = _lost_parts(before), _lost_parts(after)
+    grown = {place: part - had.get(place, 0.0) for place, part in have.items()}
+    worst = max(grown, key=lambda place: (grown[place], place), default=None)
+    return worst if worst is not None and grown[worst] > 0 else None
+
+
+def _lost_parts(totals: Mapping[Place, Totals]) -> dict[Place, float]:
+    tokens = sum(each.prompt_tokens for each in totals.values())
+    return {place: (each.prompt_tokens - each.reusable_tokens) / tokens for place, each in totals.items() if tokens}

@@ -1,0 +1,116 @@
+"""`slipstream prefix`: how much of a tenant's prompts could be reused, and what kept the rest from it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.projects import none_in, organization_option
+from slipstream.moment import moment
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.prefixes import PrefixDrop, PrefixShare
+
+HEAD = ("template", "model", "cause", "part", "from token", "requests", "prompt tokens", "reusable", "lost", "cached")
+
+
+@click.command()
+@deployment_options
+@organization_option
+@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help="90m, 24h or 7d ago.")
+@click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
+@click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
+def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
+    """Say how much of an organization's prompts came before, by template, and why no more of them.
+
+    What `cause` says is told from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
+
+    \b
+    Example:
+      slipstream prefix --organization acme --since 7d
+    """
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
+
+    async def work(call: AdminCall) -> tuple[list[PrefixShare], list[PrefixDrop]]:
+        from gateway.admin.resources.prefixes import DropQuery, PrefixQuery, list_prefix_drops, list_prefix_shares
+
+        organization_id = await organization_named(call.connection, organization)
+        shares: list[PrefixShare] = []
+        until, cursor = datetime.now(UTC), None
+        while True:
+            query = PrefixQuery(start=since, end=until, limit=100, cursor=cursor)
+            page = await list_prefix_shares(call, organization_id, query)
+            shares += page.data
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        drops = await list_prefix_drops(call, organization_id, DropQuery(limit=100))
+        return shares, [drop for drop in drops.data if drop.ended_at is None or drop.ended_at >= since]
+
+    shares, drops = administer(deployment, work)
+    if as_json:
+        for each in (*shares, *drops):
+            print(msgspec.json.encode(each).decode())
+        return
+    if not shares:
+        print(none_in(organization))
+    for hour, some in _groups(shares, by_hour):
+        _print_shares(hour, some)
+    for drop in drops:
+        _print_drop(drop)
+
+
+def _groups(shares: list[PrefixShare], by_hour: bool) -> list[tuple[str, list[PrefixShare]]]:
+    groups: dict[str, list[PrefixShare]] = defaultdict(list)
+    for share in shares:
+        groups[f"{share.hour:%Y-%m-%d %H:%M} (UTC)" if by_hour else ""].append(share)
+    return list(groups.items())
+
+
+def _print_shares(hour: str, shares: list[PrefixShare]) -> None:
+    """The reusable part of all, then what each template lost to each cause, the most first."""
+    prompts = sum(share.prompt_tokens for share in shares)
+    reusable = sum(share.reusable_tokens for share in shares) / max(prompts, 1)
+    cached = sum(share.cached_tokens for share in shares) / max(prompts, 1)
+    told = f"{reusable:.1%} of {prompts:,} prompt tokens came before, {cached:.1%} were reused"
+    print(f"{hour}: {told}" if hour else told)
+    places: dict[tuple[str, ...], list[PrefixShare]] = defaultdict(list)
+    for share in shares:
+        places[share.template, share.model, share.cause.value, share.part].append(share)
+    rows = sorted(((_lost(some), place, some) for place, some in places.items()), reverse=True, key=lambda row: row[0])
+    print("\n".join(table(HEAD, [(*place[:3], place[3] or "-", *_cells(some, prompts)) for _, place, some in rows])))
+
+
+def _lost(shares: list[PrefixShare]) -> int:
+    return sum(share.prompt_tokens - share.reusable_tokens for share in shares)
+
+
+def _cells(shares: list[PrefixShare], all_prompts: int) -> list[str]:
+    prompts = sum(share.prompt_tokens for share in shares)
+    first = min((share.differing_token for share in shares if share.differing_token is not None), default=None)
+    return [
+        "-" if first is None else f"{first:,}",
+        f"{sum(share.requests for share in shares):,}",
+        f"{prompts:,}",
+        f"{sum(share.reusable_tokens for share in shares) / max(prompts, 1):.1%}",
+        f"{_lost(shares) / max(all_prompts, 1):.1%}",
+        f"{sum(share.cached_tokens for share in shares) / max(prompts, 1):.1%}",
+    ]
+
+
+def _print_drop(drop: PrefixDrop) -> None:
+    ended = "not over" if drop.ended_at is None else f"over at {drop.ended_at:%Y-%m-%d %H:%M}"
+    print(f"\ndropped at {drop.began_at:%Y-%m-%d %H:%M} (UTC) from {drop.usual_share:.1%} to {drop.share:.1%}, {ended}")
+    if drop.cause is not None:
+        place = "" if drop.part is None else f" in {drop.part.value}"
+        number = "" if drop.part_number is None else f" {drop.part_number}"
+        token = "" if drop.differing_token is None else f", from token {drop.differing_token:,}"
+        print(f"  template {drop.template} of {drop.model}: {drop.cause.value}{place}{number}{token}")
