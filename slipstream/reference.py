@@ -87,15 +87,17 @@ def metrics_page() -> str:
     from router.metrics import RouterMetrics
     from router.policies import registry
     from slipstream.worker_metrics import WorkerMetrics
+    from telemetry.metrics import SpanMetrics
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics):
+    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, SpanMetrics):
         kind(gateway)
     worker = CollectorRegistry()
     WorkerMetrics(worker)
     SloMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
+    SpanMetrics(router)
     parts = [HEAD, METRICS, _table_head("Gateway"), *_metric_rows(gateway)]
     parts += [_table_head("Router"), *_metric_rows(router)]
     parts += [_table_head("Worker"), *_metric_rows(worker)]

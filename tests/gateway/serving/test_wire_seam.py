@@ -43,6 +43,7 @@ class Parts:
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
+        self.spans = None
         self.refusals: list[tuple[str, str, int]] = []
 
     def cached(self, secret: str) -> KeyRecord:
