@@ -6,6 +6,7 @@ Of a request that is not sampled only the ids are kept, for whoever is asked fur
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from contracts.lease import Engine
@@ -28,8 +29,8 @@ class TracedClock(PhaseClock):
 
     __slots__ = ("marks", "started_ns")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(clock)
         self.started_ns = time.time_ns()
         """Since 1970."""
         self.marks: list[Mark] = []
