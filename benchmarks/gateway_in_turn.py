@@ -16,8 +16,9 @@ import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import uvloop
@@ -63,8 +64,8 @@ class Side:
 
 
 @contextlib.asynccontextmanager
-async def side(checkout: Path) -> AsyncIterator[Side]:
-    """A deployment of that tree in front of a fake engine, and a key with limits."""
+async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Side]:
+    """A deployment of that tree in front of a fake engine, and a key with limits. settings: its own, as environment."""
     python = sys.executable if checkout == HERE else str(checkout / ".venv" / "bin" / "python")
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(fake_engine(token=TOKEN))
@@ -87,7 +88,7 @@ async def side(checkout: Path) -> AsyncIterator[Side]:
             return text
 
         port, said = free_port(), ""
-        up = await command("up", "--port", str(port), **fake_fleet(engine.url))
+        up = await command("up", "--port", str(port), **fake_fleet(engine.url), **settings)
         assert up.stdout is not None
         client: Client | None = None
         try:

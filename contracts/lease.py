@@ -59,6 +59,8 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     idle_replica: str = ""
     """For work that nobody waits for: only this replica will do, and only while it serves nobody. Such an ask never
     waits, and its refusal counts as nobody's."""
+    traceparent: str = ""
+    """Of the span that asks, as W3C writes it; empty: no spans are made."""
 
 
 class Lease(msgspec.Struct, frozen=True):

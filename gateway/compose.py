@@ -57,12 +57,16 @@ from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
+from gateway.serving.request_spans import RequestSpans
 from gateway.serving.trace import Traces
 from gateway.stream_audit.endpoint import StreamAudits
 from gateway.supersession.lineage import Digests
 from gateway.supersession.other_gateways import OtherGateways
 from gateway.supersession.supersession import Supersession
 from router.client import RouterClient
+from telemetry.config import TracingConfig
+from telemetry.sampler import Sampler
+from telemetry.start import running_tracing
 
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
@@ -80,6 +84,9 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
+        tracing = await stack.enter_async_context(
+            running_tracing(place.tracing, "gateway", registry, instance=place.instance)
+        )
         stack.enter_context(metrics_server(registry, config.metrics, "gateway.metrics"))
         keys = EngineKeys(lambda: place.token, os.environ)
         keys.require(place.pools)
@@ -204,6 +211,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             metrics=metrics,
             traces=traces,
             salts=Salts(place.pepper),
+            spans=None if tracing is None else RequestSpans(tracing, _sampler(place.tracing)),
             checks={
                 "keys": lambda: keyring.trusted,
                 "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",
@@ -213,6 +221,10 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             },
             replicas=lambda: router.replicas,
         )
+
+
+def _sampler(config: TracingConfig) -> Sampler:
+    return Sampler(config.sample_ratio, trust_client=config.trust_client_sampling)
 
 
 async def _seed(desired: DesiredStateStore, place: InstanceConfig) -> None:

@@ -19,6 +19,7 @@ from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
 from gateway.http.config import ConnectionsConfig
+from telemetry.config import TracingConfig
 
 if TYPE_CHECKING:
     from gateway.services import Services
@@ -51,6 +52,8 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()
     """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
+    tracing: TracingConfig = TracingConfig()
+    """Of every process of the deployment."""
 
 
 def main(config: GatewayConfig, place: InstanceConfig) -> None:

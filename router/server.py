@@ -41,6 +41,7 @@ from router.kv_subscriber import KvSubscriptions
 from router.metrics import RouterMetrics
 from router.policies import registry
 from router.protocol import codec, messages
+from router.spans import PlacementSpans
 from router.tokens import Role, RouterTokens
 
 PONG_KEPT_S = 1.0
@@ -65,6 +66,8 @@ class RouterServer:
         self.port = 0
         self.dispatcher = Dispatcher(config, registry.create(config.policy))
         self.metrics = RouterMetrics(self.dispatcher)
+        self.spans: PlacementSpans | None = None
+        """None: nothing is traced."""
         self._watchers = Watchers()
         self.dispatcher.records.on_decision = self._watchers.decided
         servicer = ControlServicer(self.dispatcher, self.epoch, self.handle, self._watchers)
@@ -154,6 +157,8 @@ class RouterServer:
         """Put one event through the core and act on what it decides."""
         loop = asyncio.get_running_loop()
         now = loop.time()
+        if self.spans is not None:
+            self.spans.told(event)
         if type(event) is Acquire:
             started = time.perf_counter()
             decisions = self.dispatcher.handle(event, now)
@@ -230,6 +235,8 @@ class RouterServer:
         if isinstance(decision, ReplayKvEvents):
             self._kv_events.ask_replay(decision.replica_id, decision.first)
             return
+        if self.spans is not None and isinstance(decision, Granted | Refused):
+            self.spans.decided(decision)
         connection = self.connections.get(decision.connection)
         if connection is None:
             return

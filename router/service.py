@@ -14,10 +14,13 @@ from engines.http.keys import EngineKeys
 from router.config import RouterConfig
 from router.metrics import LoopCollector
 from router.server import RouterServer
+from router.spans import PlacementSpans
 from router.tokens import RouterTokens
+from telemetry.config import TracingConfig
+from telemetry.start import running_tracing
 
 
-async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) -> None:
+async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tracing: TracingConfig) -> None:
     """Run a router until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
     connections = EngineConnections(keys)
     server = RouterServer(config, tokens, connections, drivers.get, keys.follow)
@@ -26,15 +29,17 @@ async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) ->
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     metrics = LoopCollector(server.metrics.registry, loop)
-    with metrics_server(metrics, config.metrics, "router.metrics"):
-        try:
-            await server.start()
-            await stopping.wait()
-        finally:
-            await server.stop()
-            await connections.close()
+    async with running_tracing(tracing, "router", server.metrics.registry) as spans:
+        server.spans = None if spans is None else PlacementSpans(spans)
+        with metrics_server(metrics, config.metrics, "router.metrics"):
+            try:
+                await server.start()
+                await stopping.wait()
+            finally:
+                await server.stop()
+                await connections.close()
 
 
-def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys) -> None:
-    """Entry point of `slipstream router`. keys: what its polls of engines carry."""
-    uvloop.run(serve(config, tokens, keys))
+def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tracing: TracingConfig | None = None) -> None:
+    """Entry point of `slipstream router`. keys: what its polls of engines carry. tracing: None: off."""
+    uvloop.run(serve(config, tokens, keys, tracing or TracingConfig()))

@@ -88,9 +88,10 @@ def metrics_page() -> str:
     from router.metrics import RouterMetrics
     from router.policies import registry
     from slipstream.worker_metrics import WorkerMetrics
+    from telemetry.metrics import SpanMetrics
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics):
+    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, SpanMetrics):
         kind(gateway)
     worker = CollectorRegistry()
     WorkerMetrics(worker)
@@ -98,6 +99,7 @@ def metrics_page() -> str:
     PrefixMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
+    SpanMetrics(router)
     parts = [HEAD, METRICS, _table_head("Gateway"), *_metric_rows(gateway)]
     parts += [_table_head("Router"), *_metric_rows(router)]
     parts += [_table_head("Worker"), *_metric_rows(worker)]

@@ -23,7 +23,7 @@ from infra.local.private import secret_text
 from router.config import RouterConfig
 from slipstream.lsp.key import API_KEY_VARIABLE
 from slipstream.worker_config import WorkerConfig
-from telemetry.config import LoggingConfig
+from telemetry.config import LoggingConfig, TracingConfig
 
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"
@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Logs of all processes."""
     slo: SloConfig = SloConfig()
     """Service level objectives: what requests are promised, and judged by."""
+    tracing: TracingConfig = TracingConfig()
+    """Where spans of requests go."""
     models: tuple[Model, ...] = ()
     """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
     pools: tuple[Pool, ...] = ()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery, signals
+from celery.apps import worker as celery_worker
 from celery.beat import EmbeddedService, Scheduler
 from celery.exceptions import SecurityWarning
 from celery.worker import state
@@ -20,6 +21,7 @@ from celery.worker import state
 from contracts.errors import ServiceError, SlipstreamError, in_words
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from infra.local.private import folder_error
+from telemetry.log import in_json
 
 STOP_SHARE = 0.9
 """Of the time to stop: after it the process ends in the middle of its work, before a supervisor would kill it."""
@@ -51,6 +53,8 @@ class WorkerProcess:
         SystemExit when Celery's worker did."""
         self._queues = tuple(queues)
         logger.setLevel(logging.INFO)  # Celery gives the root its own level, WARNING
+        if in_json():  # that it shuts down Celery prints
+            celery_worker.safe_say = lambda text, *_: logger.info(text.strip())
         signals.worker_ready.connect(self._begin, weak=False)
         signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
         # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.

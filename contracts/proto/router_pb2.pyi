@@ -289,6 +289,7 @@ class Acquire(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     AFFINITY_FIELD_NUMBER: _builtins.int
     IDLE_REPLICA_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     request_id: _builtins.str
     attempt: _builtins.int
@@ -309,6 +310,8 @@ class Acquire(_message.Message):
     """Digest of what it belongs with, such as a file; empty: the session or the prompt's beginning says it."""
     idle_replica: _builtins.str
     """Only this replica, and only while it serves nobody; refused at once otherwise, and not counted as shed."""
+    traceparent: _builtins.str
+    """W3C's traceparent of the span that asks; empty: the request is not traced."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -331,10 +334,11 @@ class Acquire(_message.Message):
         share: _builtins.float = ...,
         affinity: _builtins.bytes = ...,
         idle_replica: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

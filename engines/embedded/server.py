@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 import uvicorn
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from contracts.errors import ConfigError
 from contracts.metrics import metrics_server
@@ -19,6 +21,9 @@ from engines.embedded.config import EngineConfig
 from engines.embedded.http.app import App
 from engines.embedded.metrics import EngineCollector
 from engines.embedded.service import Service
+from engines.embedded.spans import EngineSpans
+from telemetry.config import TracingConfig
+from telemetry.start import running_tracing
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
@@ -26,7 +31,12 @@ SWITCH_INTERVAL_S = 0.0005
 for longer than a step takes."""
 
 
-def main(config: EngineConfig, token: str | None = None, metrics_token: str | None = None) -> None:
+def main(
+    config: EngineConfig,
+    token: str | None = None,
+    metrics_token: str | None = None,
+    tracing: TracingConfig | None = None,
+) -> None:
     """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once. Tokens: see `App`.
 
     Raises ConfigError when settings, model folder or port are wrong, and whatever broke the engine's thread.
@@ -34,13 +44,26 @@ def main(config: EngineConfig, token: str | None = None, metrics_token: str | No
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = _listen(config.host, config.port)
     with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, token, metrics_token, listener))
+        runner.run(_serve(config, token, metrics_token, tracing or TracingConfig(), listener))
 
 
-async def _serve(config: EngineConfig, token: str | None, metrics_token: str | None, listener: socket.socket) -> None:
-    service = Service(config)
+async def _serve(
+    config: EngineConfig, token: str | None, metrics_token: str | None, tracing: TracingConfig, listener: socket.socket
+) -> None:
+    service, registry = Service(config), CollectorRegistry()
+    registry.register(EngineCollector(service))
+    async with running_tracing(tracing, "engine", registry, instance=f"{service.name}-{os.getpid()}") as spans:
+        app = App(service, token, metrics_token, None if spans is None else EngineSpans(spans, service.name))
+        with metrics_server(registry, config.metrics, "engine.metrics"):
+            await _run(service, app, listener)
+    if service.failure is not None:
+        raise service.failure
+
+
+async def _run(service: Service, app: App, listener: socket.socket) -> None:
+    """Serve until the engine is stopped or fails."""
     settings = uvicorn.Config(
-        App(service, token, metrics_token),
+        app,
         http="httptools",
         lifespan="off",
         log_config=None,
@@ -54,17 +77,14 @@ async def _serve(config: EngineConfig, token: str | None, metrics_token: str | N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
     logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
-    with metrics_server(EngineCollector(service), config.metrics, "engine.metrics"):
-        service.start()
-        serving = asyncio.create_task(server.serve([listener]))
-        stopped = asyncio.create_task(service.stopped.wait())
-        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        server.should_exit = True
-        await serving
-        await service.close()
-    if service.failure is not None:
-        raise service.failure
+    service.start()
+    serving = asyncio.create_task(server.serve([listener]))
+    stopped = asyncio.create_task(service.stopped.wait())
+    await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    server.should_exit = True
+    await serving
+    await service.close()
 
 
 class _Server(uvicorn.Server):

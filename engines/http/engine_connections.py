@@ -102,8 +102,10 @@ class EngineConnections:
         connect_timeout_s: float = 2.0,
         request_id: str = "",
         pool_name: str = "",
+        headers: bytes = b"",
     ) -> Opening:
-        """The request, not yet sent. request_id: for the log. pool_name: whose key is sent.
+        """The request, not yet sent. request_id: for the log. pool_name: whose key is sent. headers: further lines,
+        each with its end.
 
         Raises ConfigError or NoEngine when there is no key for it, see `KeySource`.
         """
@@ -111,7 +113,7 @@ class EngineConnections:
         pool = self._pools.get(url)
         if pool is None:
             pool = self._pools[url] = self._pool_of(Origin.parse(url))
-        return Opening(pool, self._encoded(pool, request, key), connect_timeout_s, request_id)
+        return Opening(pool, self._encoded(pool, request, key, headers), connect_timeout_s, request_id)
 
     async def open(
         self,
@@ -176,7 +178,7 @@ class EngineConnections:
             self._ssl_context = ssl.create_default_context()
         return ConnectionPool(origin, self._ssl_context if origin.secure else None)
 
-    def _encoded(self, pool: ConnectionPool, request: EngineRequest, key: str) -> bytes:
+    def _encoded(self, pool: ConnectionPool, request: EngineRequest, key: str, headers: bytes) -> bytes:
         head = pool.heads.get((request.method, request.path, key))
         if head is None:
             origin = pool.origin
@@ -187,9 +189,9 @@ class EngineConnections:
                 f"{request.method} {origin.prefix}{request.path} HTTP/1.1\r\nHost: {origin.place}\r\n{authorization}"
             ).encode("ascii")
         if request.method != "POST" and not request.body:
-            return head + b"\r\n"
+            return head + headers + b"\r\n"
         length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(request.body)
-        return b"".join((head, length, request.body))
+        return b"".join((head, headers, length, request.body))
 
 
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:

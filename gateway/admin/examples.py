@@ -119,6 +119,7 @@ ABSENT = frozenset(
         "revoked_at",
         "rule",
         "served_from",
+        "trace_id",
         "valid_until",
         "warning",
     }

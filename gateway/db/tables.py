@@ -188,6 +188,8 @@ request_traces = Table(
     Column("engine_prefill_ms", Double),
     # How often the engine took the request's memory back and began again; null where it does not tell.
     Column("retractions", SmallInteger),
+    # OpenTelemetry's, 32 hexadecimal digits; null where nobody has spans of it.
+    Column("trace_id", Text),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

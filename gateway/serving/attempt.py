@@ -64,6 +64,7 @@ class Attempt:
         self.failed_on = failed_on
         self.idle_replica = idle_replica
         self.engine_request_id = engine_request_id(request.request_id, number)
+        self._trace = None if request.trace is None else request.trace.attempt()
         generation = request.generation
         self.opened = Opened(
             request.request_id,
@@ -169,6 +170,10 @@ class Attempt:
     def lease_request(self, deadline_s: float) -> LeaseRequest:
         """What the router is asked. deadline_s: how long the attempt may wait for an engine."""
         request, generation, prepared = self.request, self.request.generation, self.request.prepared
+        traceparent = ""
+        if request.trace is not None and self._trace is not None:
+            self._trace.asked_s = request.clock.age_s
+            traceparent = request.trace.context.traceparent(self._trace.route_span_id)
         organization_id = request.caller.organization_id
         return LeaseRequest(
             lease_id=self.engine_request_id,
@@ -186,6 +191,7 @@ class Attempt:
             session_id=f"{organization_id}:{prepared.session}" if prepared.session else "",
             affinity=prepared.file,
             idle_replica=self.idle_replica,
+            traceparent=traceparent,
         )
 
     def placed(self, engine: Engine) -> Placed:
@@ -199,6 +205,26 @@ class Attempt:
         choices = generation.choices
         self.tracker = UsageTracker(choices, choices // generation.sampling.n, salted_cache=salted_cache)
         self.transcoder = transcoder_of(self.request, self.tracker, read_error)
+        if self._trace is not None:
+            self._trace.tracker = self.tracker
+
+    @property
+    def trace_headers(self) -> bytes:
+        """For the engine: that the request is not sampled it is told too, or it might begin a trace of its own."""
+        if (trace := self.request.trace) is None:
+            return b""
+        span_id = "" if self._trace is None else self._trace.engine_span_id
+        return b"traceparent: %b\r\n" % trace.context.traceparent(span_id).encode()
+
+    def traced(self) -> None:
+        """Note for the request's spans how it ended."""
+        if (trace := self._trace) is None:
+            return
+        trace.ended_s = self.request.clock.age_s
+        trace.error_code, trace.finish = self.error_code, self.finish.value
+        trace.engine, trace.usage = self.engine, self.usage
+        if self.engine is not None:
+            trace.granted_s = self.granted_s
 
     def measured(self) -> Measurement:
         """What is known of the request at this attempt's end.

@@ -29,6 +29,7 @@ from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest, Salts
+from gateway.serving.request_spans import Ended, RequestSpans
 from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
@@ -44,7 +45,8 @@ IsTheirs = Callable[[bytes], bool]
 
 
 class InferenceServices(msgspec.Struct, kw_only=True):
-    """What endpoints need of a running gateway. References only; each part owns its own state."""
+    """What endpoints need of a running gateway. References only; each part owns its own state. spans: None: nothing is
+    traced."""
 
     keyring: Keyring
     catalog: ModelCatalog
@@ -52,6 +54,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     metrics: GatewayMetrics
     traces: Traces
     salts: Salts
+    spans: RequestSpans | None = None
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
         """Count a request that was refused before it was prepared, and record it when its caller is known."""
@@ -90,23 +93,41 @@ class InferenceEndpoint(Generic[AskedT]):
         # taken out: it holds uvicorn's cycle, which holds the scope, and only the collector would find that circle
         connection: ClientConnection = scope.pop(SCOPE_KEY)
         arrival = Arrival(self._format, dict(scope["headers"]), connection.network)
-        services = self._services
         names = CurrentRequest(arrival.request_id)
         current_request.set(names)
+        spans = self._services.spans
+        if spans is None:
+            await self._serve(arrival, connection, receive, names)
+            return
+        spans.begin(arrival)
+        names.trace_id = arrival.trace_id or ""
+        ended = await self._serve(arrival, connection, receive, names)
+        spans.end(arrival, scope["path"], ended)
+
+    async def _serve(
+        self, arrival: Arrival, connection: ClientConnection, receive: Receive, names: CurrentRequest
+    ) -> Ended:
+        """Serve it to its end. names: for its log lines. Raises nothing."""
+        services = self._services
         try:
             async with ClientWatch(connection):
                 request = await self._begin(arrival, receive, connection, names)
         except ClientGone:
             services.metrics.answered("none", arrival.endpoint, 499, "client_gone")
+            return Ended(499, "client_gone")
         except SlipstreamError as error:
-            services.refused(arrival, error, arrival.wire_format.error_status(error))
+            status = arrival.wire_format.error_status(error)
+            services.refused(arrival, error, status)
             _response(arrival, connection).fail(error)
+            return Ended(status, error.code)
         except Exception:
             logger.exception("request %s failed", arrival.request_id)
             error_of_ours = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
             _response(arrival, connection).fail(error_of_ours)
-        else:
-            await services.pipeline.run(request, connection, _response(arrival, connection))
+            return Ended(500, error_of_ours.code)
+        response = _response(arrival, connection)
+        await services.pipeline.run(request, connection, response)
+        return Ended(response.status or 499, response.error_code, request)
 
     async def _begin(
         self, arrival: Arrival, receive: Receive, connection: ClientConnection, names: CurrentRequest

@@ -245,6 +245,7 @@ class RequestPipeline:
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
             raise
         finally:
+            attempt.traced()
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
             request.measurement = attempt.measured()
             if attempt.counts_in_limits:
@@ -295,6 +296,7 @@ class RequestPipeline:
             config.connect_timeout_s,
             attempt.engine_request_id,
             engine.pool,
+            attempt.trace_headers,
         )
         try:
             await self._forward(attempt, driver, opening)

@@ -13,6 +13,7 @@ from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.observability.measurement import Measurement
 from gateway.serving.recording import Reading, Recording
+from gateway.serving.request_trace import RequestTrace
 from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
@@ -21,7 +22,7 @@ from gateway.wire.prepared import Prepared, Target
 class Arrival:
     """A request that has come, before it is known whose it is and what it asks."""
 
-    __slots__ = ("clock", "headers", "model", "network", "request_id", "wire_format")
+    __slots__ = ("clock", "headers", "model", "network", "request_id", "trace", "wire_format")
 
     tier = None
     """Not known before the model is."""
@@ -35,6 +36,8 @@ class Arrival:
         self.network = network
         self.model: str | None = None
         """The name the client used, as soon as it is known."""
+        self.trace: RequestTrace | None = None
+        """Its place in a trace; None: tracing is off."""
 
     @property
     def endpoint(self) -> str:
@@ -48,6 +51,11 @@ class Arrival:
         if not given:
             return None
         return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]
+
+    @property
+    def trace_id(self) -> str | None:
+        """Of the trace it is in; None: of none that anybody could find."""
+        return None if self.trace is None else self.trace.id
 
     @property
     def client(self) -> str:
@@ -79,6 +87,7 @@ class InferenceRequest:
         "superseded_by",
         "target",
         "tier",
+        "trace",
         "used",
         "wire_format",
     )
@@ -89,6 +98,7 @@ class InferenceRequest:
         self.client = arrival.client
         self.clock = arrival.clock
         self.network = arrival.network
+        self.trace = arrival.trace
         self.wire_format = arrival.wire_format
         self.key = key
         self.caller = key.caller
@@ -121,6 +131,11 @@ class InferenceRequest:
         """Whether that pool is its model's other side of a rollout."""
         model = self.target.model
         return model.canary is not None and pool == model.canary.pool != model.pool
+
+    @property
+    def trace_id(self) -> str | None:
+        """As of its arrival."""
+        return None if self.trace is None else self.trace.id
 
     @property
     def typed(self) -> bool:

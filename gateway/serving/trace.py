@@ -69,6 +69,7 @@ class Row(Measurement, frozen=True, kw_only=True, gc=False):
     language: str | None
     characters: int | None
     served_from: str | None
+    trace_id: str | None
 
 
 _COLUMNS = ", ".join(Row.__struct_fields__)
@@ -171,6 +172,7 @@ def _row(
         language=language,
         characters=characters,
         served_from=served_from,
+        trace_id=request.trace_id,
         **msgspec.structs.asdict(measurement),
     )
 

@@ -36,6 +36,7 @@ class UsageTracker:
         "_whole",
         "delivered",
         "final",
+        "finish_reasons",
     )
 
     def __init__(self, choices: int, prompts: int = 1, *, salted_cache: bool = True) -> None:
@@ -44,6 +45,8 @@ class UsageTracker:
         """The text of events that came without a usage: what a count told before them may not hold."""
         self.final = False
         """The engine has told what it used in all, and has sent no text since."""
+        self.finish_reasons: dict[int, str] = {}
+        """Why choices ended, as the engine said."""
         self._salted_cache = salted_cache
         self._choices = choices
         self._per_prompt = choices // prompts
@@ -70,6 +73,10 @@ class UsageTracker:
         """An event that may carry usage, or what SGLang tells beside it."""
         self._extension = chunk.get("sglext") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
+        ended = {
+            int(choice.get("index") or 0): str(reason) for choice in choices if (reason := choice.get("finish_reason"))
+        }
+        self.finish_reasons.update(ended)
         if not isinstance(usage, dict):
             self.delivered.chunk(chunk)
             self.final = self.final and not has_text(chunk)
@@ -81,7 +88,7 @@ class UsageTracker:
             self._unread.clear()
             self._whole = told
         # many engines have no event of its own for it: the one that ends the choice tells what it took
-        self._finished.update(int(choice.get("index") or 0) for choice in choices if choice.get("finish_reason"))
+        self._finished.update(ended)
         self.final = not choices or len(self._finished) >= self._choices
 
     @property

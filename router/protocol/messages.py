@@ -53,6 +53,7 @@ def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
             share=ask.share,
             affinity=ask.affinity,
             idle_replica=ask.idle_replica,
+            traceparent=ask.traceparent,
         )
     )
 
@@ -80,6 +81,7 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
         share=message.share or 1.0,
         affinity=message.affinity,
         idle_replica=message.idle_replica,
+        traceparent=message.traceparent,
     )
 
 

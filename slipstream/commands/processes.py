@@ -44,6 +44,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         pepper=settings.pepper,
         models=settings.models,
         pools=settings.pools,
+        tracing=settings.tracing,
     )
     main(settings.gateway, place)
 
@@ -72,7 +73,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
 
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
-    main(settings.engine, token=settings.token, metrics_token=settings.metrics_token)
+    main(settings.engine, settings.token, settings.metrics_token, settings.tracing)
 
 
 @click.command()

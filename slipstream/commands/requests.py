@@ -23,7 +23,7 @@ TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
        phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, stream, attempts, prompt_tokens,
        cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
-       engine_queue_ms, engine_prefill_ms, retractions
+       engine_queue_ms, engine_prefill_ms, retractions, trace_id
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -140,6 +140,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  the client called it {trace['client_request_id']!r}")
         if trace["served_from"] is not None:
             print(f"  answered from the generation of {trace['served_from']}")
+        if trace["trace_id"] is not None:
+            print(f"  trace {trace['trace_id']}")
         _print_phases(trace["phases_ms"])
         _print_latency(trace)
     for row in attempts:

@@ -38,7 +38,8 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
 
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
-    main(settings.router, RouterTokens(settings.router_token, settings.reader_token), settings.observer_keys())
+    tokens = RouterTokens(settings.router_token, settings.reader_token)
+    main(settings.router, tokens, settings.observer_keys(), settings.tracing)
 
 
 @router.command()

@@ -21,6 +21,7 @@ from engines.embedded.http.errors import error_answer
 from engines.embedded.http.exchange import JSON, Exchange, Receive, Send
 from engines.embedded.http.generate import GenerateHandlers
 from engines.embedded.service import Service
+from engines.embedded.spans import EngineSpans
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -35,10 +36,12 @@ PROBE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 class App:
     """Serves one engine over HTTP."""
 
-    def __init__(self, service: Service, token: str | None, metrics_token: str | None = None) -> None:
+    def __init__(
+        self, service: Service, token: str | None, metrics_token: str | None = None, spans: EngineSpans | None = None
+    ) -> None:
         """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded. metrics_token: opens
-        load, metrics and the router's probes only."""
-        generate, control = GenerateHandlers(service), ControlHandlers(service)
+        load, metrics and the router's probes only. spans: None: nothing is traced."""
+        generate, control = GenerateHandlers(service, spans), ControlHandlers(service)
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._expected_for_metrics = None if metrics_token is None else f"Bearer {metrics_token}".encode()
         self._routes: dict[str, dict[str, Handler]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import parse_qs
@@ -26,6 +27,8 @@ class Exchange:
         self.path: str = scope["path"]
         self.started = False
         """The status line has been sent."""
+        self.arrived_ns = time.time_ns()
+        """Since 1970."""
         self.observer = False
         """It came with the metrics token."""
         self._scope = scope

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,7 @@ from engines.embedded.http.wire import Format
 from engines.embedded.live import LiveRequest
 from engines.embedded.output import Delta
 from engines.embedded.service import Service
+from engines.embedded.spans import EngineSpans
 from telemetry.current_request import CurrentRequest, current_request
 
 PreparedT = TypeVar("PreparedT")
@@ -26,8 +28,10 @@ PreparedT = TypeVar("PreparedT")
 class GenerateHandlers:
     """POST /v1/chat/completions and POST /v1/completions."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, spans: EngineSpans | None = None) -> None:
+        """spans: None: nothing is traced."""
         self._service = service
+        self._spans = spans
         self._decoder = Decoder(service)
         self._probes = ProbeGate()
 
@@ -64,7 +68,7 @@ class GenerateHandlers:
         return await self._service.preparation.run(rid, work, exchange.on_disconnect)
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
-        rid = live.request.rid
+        rid, submitted_ns = live.request.rid, time.time_ns()
         watch = exchange.on_disconnect(lambda: self._service.abort(rid))
         try:
             if body.stream:
@@ -73,6 +77,9 @@ class GenerateHandlers:
                 await self._whole(exchange, body, form, live)
         finally:
             watch.cancel()
+            if self._spans is not None:
+                traceparent = exchange.header(b"traceparent")
+                self._spans.served(traceparent, exchange.path, exchange.arrived_ns, submitted_ns, live)
             if not live.finished:
                 self._service.abort(rid)
 

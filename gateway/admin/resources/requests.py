@@ -123,7 +123,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
 
     phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
-    this one's answer was made of, at no cost; null: its own.
+    this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: nobody has spans of it.
 
     latency: how its tokens came; null where no record was kept of it.
     """
@@ -146,6 +146,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     phases_ms: dict[str, float]
     served_from: str | None
     latency: Latency | None
+    trace_id: str | None
     recorded_at: datetime | None
     amount_micro: int
     attempts: list[Attempt]

@@ -22,6 +22,7 @@ from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
+from gateway.serving.request_spans import RequestSpans
 from gateway.wire.config import RequestConfig
 from gateway.wire.prepared import Target
 from tests.gateway.served import served
@@ -43,6 +44,7 @@ class Parts:
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
+        self.spans: RequestSpans | None = None
         self.refusals: list[tuple[str, str, int]] = []
 
     def cached(self, secret: str) -> KeyRecord:

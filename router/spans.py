@@ -1,0 +1,80 @@
+"""Makes a span of each decision about a traced request: from the ask until it was granted, refused or withdrawn."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contracts.lease import LeaseRequest
+from router.core.decisions import Granted, Refused
+from router.core.events import Acquire, Cancel, Event, GatewayDisconnected
+from telemetry import attributes as name
+from telemetry.sampler import following
+from telemetry.span import Span, Value
+from telemetry.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from telemetry.tracing import Tracing
+
+MAX_WAITING = 10_000
+
+
+class _Ask(msgspec.Struct, frozen=True):
+    connection: int
+    ask: LeaseRequest
+    trace: TraceContext
+    began_ns: int
+
+
+class PlacementSpans:
+    """Watches what the core is told and what it decides."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+        self._waiting: dict[str, _Ask] = {}
+        """Traced asks without an answer, by lease."""
+
+    def told(self, event: Event) -> None:
+        """Before the core is."""
+        if isinstance(event, Acquire):
+            trace = following(event.ask.traceparent)
+            if trace is not None and len(self._waiting) < MAX_WAITING:
+                # one that is sent again, after a connection was lost, began to wait when it was sent first
+                self._waiting.setdefault(event.ask.lease_id, _Ask(event.connection, event.ask, trace, time.time_ns()))
+        elif isinstance(event, Cancel):
+            if (ask := self._waiting.pop(event.lease_id, None)) is not None:
+                self._end(ask, {name.FINISH: "withdrawn"})
+        elif isinstance(event, GatewayDisconnected):
+            gone = [lease for lease, ask in self._waiting.items() if ask.connection == event.connection]
+            for lease_id in gone:
+                self._end(self._waiting.pop(lease_id), {name.FINISH: "disconnected"})
+
+    def decided(self, decision: Granted | Refused) -> None:
+        """What the core has decided."""
+        if isinstance(decision, Refused):
+            if (ask := self._waiting.pop(decision.lease_id, None)) is not None:
+                told = {name.FINISH: "refused", name.REASON: decision.cause.value, name.ERROR_TYPE: decision.code}
+                self._end(ask, told, failed=True)
+            return
+        lease = decision.lease
+        if (ask := self._waiting.pop(lease.lease_id, None)) is not None:
+            told = {name.FINISH: "granted", name.REPLICA: lease.engine.replica_id, name.POOL: lease.engine.pool}
+            self._end(ask, told, queued_s=lease.queued_s)
+
+    def _end(self, ask: _Ask, told: dict[str, Value], *, queued_s: float = 0.0, failed: bool = False) -> None:
+        ended_ns, trace, asked = time.time_ns(), ask.trace, ask.ask
+        about: dict[str, Value] = {
+            name.REQUEST_ID: asked.request_id,
+            name.ORGANIZATION_ID: asked.organization_id,
+            name.ATTEMPT: asked.attempt,
+            name.TIER: asked.tier.value,
+            name.REQUEST_MODEL: asked.model,
+        }
+        spans = [
+            Span("place", trace.parent_id, ask.began_ns, ended_ns, about | told, "server", trace.span_id, failed),
+        ]
+        if queued_s > 0:
+            spans.append(Span("queue", trace.span_id, max(ask.began_ns, ended_ns - round(queued_s * 1e9)), ended_ns))
+        self._tracing.add(trace, spans)

@@ -1,0 +1,19 @@
+"""How tracing itself fares, in every process that traces."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+
+class SpanMetrics:
+    """Counts spans by what became of them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        spans = Counter(
+            "slipstream_trace_spans",
+            "Spans of traced requests, by outcome: exported; dropped (too many waited for the collector);"
+            " failed (it did not take them).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.exported, self.dropped, self.failed = map(spans.labels, ("exported", "dropped", "failed"))

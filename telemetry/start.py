@@ -1,0 +1,99 @@
+"""Starts a process' tracing as its settings say. Without a collector nothing of OpenTelemetry is even imported."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from contracts.errors import ConfigError
+from telemetry.collector_headers import collector_headers
+from telemetry.config import TracingConfig
+from telemetry.metrics import SpanMetrics
+
+if TYPE_CHECKING:
+    from telemetry.tracing import Tracing
+
+TRACES = "/v1/traces"
+
+
+@contextlib.asynccontextmanager
+async def running_tracing(
+    config: TracingConfig,
+    process: str,
+    registry: CollectorRegistry,
+    instance: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> AsyncIterator[Tracing | None]:
+    """Where spans go while entered; None: tracing is off.
+
+    process: `gateway`, `router` or `engine`. instance: tells it from others of its kind; empty: its process id does.
+    registry: shows what became of spans. Raises ConfigError for settings that cannot be followed; a collector that is
+    away is no reason.
+    """
+    if not config.otlp_endpoint:
+        yield None
+        return
+    import requests
+    from opentelemetry.exporter.otlp.proto.http import Compression
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    from telemetry.span_queue import SpanQueue
+    from telemetry.tracing import Tracing
+
+    endpoint, certificate = _endpoint(config), _certificate(config)
+    session = requests.Session()
+    session.trust_env = False  # no proxy, and no password from ~/.netrc, that no setting of ours names
+    exporter = OTLPSpanExporter(
+        endpoint=endpoint,
+        certificate_file=certificate,
+        headers=collector_headers(config, environ),
+        timeout=config.timeout_s,
+        compression=Compression.Gzip,
+        session=session,
+    )
+    resource = {
+        "service.name": f"{config.service_name}-{process}",
+        "service.version": version("slipstream"),
+        "service.instance.id": instance or str(os.getpid()),
+    }
+    queue = SpanQueue(exporter, config.queue_spans, SpanMetrics(registry), endpoint)
+    tracing = Tracing(queue, resource)
+    try:
+        yield tracing
+    finally:
+        await asyncio.to_thread(tracing.stop)
+
+
+def _endpoint(config: TracingConfig) -> str:
+    """The full URL. Raises ConfigError."""
+    field, url = "tracing.otlp_endpoint", config.otlp_endpoint
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ConfigError(f"{field}: {url!r} is no URL", param=field) from None
+    if parts.username or parts.password:
+        raise ConfigError(f"{field}: a secret never stands in the settings: use tracing.otlp_headers_file", param=field)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{field}: must be the http or https URL of a collector's OTLP/HTTP receiver, as http://127.0.0.1:4318; "
+            f"got {url!r}",
+            param=field,
+        )
+    return url.rstrip("/").removesuffix(TRACES) + TRACES
+
+
+def _certificate(config: TracingConfig) -> str | None:
+    """Raises ConfigError."""
+    field, path = "tracing.otlp_certificate_file", config.otlp_certificate_file
+    if path and not Path(path).is_file():
+        raise ConfigError(f"{field}: there is no file {path}; give one with PEM certificates", param=field)
+    return path or None

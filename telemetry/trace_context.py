@@ -1,0 +1,67 @@
+"""Which trace a request belongs to, and W3C's header for it (https://www.w3.org/TR/trace-context/)."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import msgspec
+
+HEADER_CHARACTERS = 512
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_SAMPLED = 1
+
+
+class SpanId(msgspec.Struct, frozen=True, gc=False):
+    """A span of another process, as its `traceparent` names it."""
+
+    trace_id: str
+    """32 hexadecimal digits."""
+    span_id: str
+    """16 of them."""
+    sampled: bool
+
+
+class TraceContext(msgspec.Struct, frozen=True, gc=False):
+    """A request's place in a trace, in one process."""
+
+    trace_id: str
+    span_id: str
+    """Of the process' own span, which all others there are below."""
+    sampled: bool
+    """Spans are made of it."""
+    parent_id: str = ""
+    """The span it was asked from; empty: it is the first of its trace."""
+    state: str = ""
+    """The client's `tracestate`: other systems' notes, carried along in spans."""
+
+    @property
+    def known_elsewhere(self) -> bool:
+        """Whether anybody can find the trace: we make spans of it, or its client does."""
+        return self.sampled or bool(self.parent_id)
+
+    def traceparent(self, span_id: str = "") -> str:
+        """The header for whoever is asked by a span; "": by the process' own."""
+        return f"00-{self.trace_id}-{span_id or self.span_id}-{'01' if self.sampled else '00'}"
+
+
+def parse(traceparent: str) -> SpanId | None:
+    """None where it is absent, or not as the standard has it: it is then as if it were not there."""
+    match = _TRACEPARENT.fullmatch(traceparent) if len(traceparent) <= HEADER_CHARACTERS else None
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, rest = match.groups()
+    # a later version may have more fields; its flags have at least the meaning they have now
+    if version == "ff" or (rest and version == "00") or trace_id == "0" * 32 or span_id == "0" * 16:
+        return None
+    return SpanId(trace_id, span_id, bool(int(flags, 16) & _SAMPLED))
+
+
+def new_trace_id() -> str:
+    """Random: no secret, and it need only be unlikely to come twice."""
+    return f"{random.getrandbits(128) or 1:032x}"
+
+
+def new_span_id() -> str:
+    """As `new_trace_id`, of a span."""
+    return f"{random.getrandbits(64) or 1:016x}"
