@@ -42,7 +42,7 @@ class Asked(msgspec.Struct):
     status: int = 0
     """0: it was closed before there was any."""
     refusal: str = ""
-    """What was answered instead of a completion."""
+    """What came instead of a completion: an error, or the end of the connection."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -121,7 +121,7 @@ class Editor:
             async with self._client.post(f"{url}/v1/completions", json=body, headers=headers) as answer:
                 asked.status = answer.status
                 if asked.status != 200:
-                    asked.refusal = (await answer.text())[:200]
+                    asked.refusal = (await answer.text())[:200] or str(asked.status)
                     return
                 async for line in answer.content:
                     if not line.startswith(b"data: {"):
@@ -135,3 +135,5 @@ class Editor:
             asked.first_at = asked.first_at or time.time()
         except asyncio.CancelledError:
             return
+        except aiohttp.ClientError as error:
+            asked.refusal = f"connection lost: {type(error).__name__}"

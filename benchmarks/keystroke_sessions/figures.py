@@ -44,7 +44,7 @@ class Figures(msgspec.Struct, frozen=True):
     reused_share: float
     """Of all requests: they were answered from what another one had generated."""
     refused_share: float
-    """Of all requests: they were answered with an error."""
+    """Of all requests: they were answered with an error, or their connection was lost."""
     queued_share: float
     """Of all requests: they waited for a place, longer than `QUEUED_S`."""
     engine_busy_share: float | None
@@ -85,7 +85,7 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | 
     warm = [each for kind in WARM for each in ttft[kind]]
     seen = [(one, rows.get(one.id)) for one in asked]
     superseded = sum(one.closed_at is not None or (row is not None and row.superseded) for one, row in seen)
-    refused = sum(one.status not in (0, 200) for one in asked)
+    refused = sum(bool(one.refusal) for one in asked)
     queued = sum(row is not None and row.queued_s > QUEUED_S for _, row in seen)
     reused = sum(row is not None and row.reused for _, row in seen)
     return Figures(

@@ -112,7 +112,7 @@ class Slipstream:
         Returns when all that were answered are there, and no other has come for `SHIPPED_S`.
         """
         sent = list(asked)
-        answered = {one.id for one in sent if one.status == 200 and one.closed_at is None}
+        answered = {one.id for one in sent if one.status == 200 and one.closed_at is None and not one.refusal}
         async with self._platform.database() as connection:
             found: dict[str, Row] = {}
             changed_s = time.monotonic()

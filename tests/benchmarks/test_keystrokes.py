@@ -97,6 +97,12 @@ def test_figures_are_of_the_keys_they_name() -> None:
     assert missed(found) == []
 
 
+def test_errors_and_lost_connections_are_refusals() -> None:
+    lost = msgspec.structs.replace(asked("lost", Kind.TYPED), status=0, refusal="connection lost")
+    found = figures([asked("key", Kind.TYPED, 0.1), lost], {"key": row("key", 1)})
+    assert (found.failed, found.refused_share) == (1, 0.5)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
