@@ -171,6 +171,8 @@ class Setup(msgspec.Struct, frozen=True):
             "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
             "SLIPSTREAM_ROUTER__SLOS": msgspec.json.encode([SloClass(Tier.AUTOCOMPLETE, 1 << 31, PROMISE_S)]).decode(),
             "SLIPSTREAM_ROUTER__POLICY": self.policy,
+            # all users sit behind one address
+            "SLIPSTREAM_GATEWAY__CONNECTIONS__MAX_CONNECTIONS_PER_ADDRESS": "0",
             "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": json.dumps({"autocomplete": PROMISE_S}),
         }
 
