@@ -27,6 +27,7 @@ from sqlalchemy.sql.expression import literal_column
 from contracts.errors import Overloaded
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
 from gateway.db.tables import request_traces
+from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
 from gateway.slo.judgement import CLIENT_GONE, SUPERSEDED
 from gateway.slo.tables import slo_objectives
 
@@ -41,14 +42,14 @@ def _text(value: str) -> ColumnElement[str]:
     return literal_column(f"'{value}'")
 
 
-# As `journal.request_id.arrived_at_s`. Only where DATED holds: another id's digits are none.
+# As `journal.request_id.arrived_at_s`. Only where DATED holds: another id may have no digits there.
 MINUTE: ColumnElement[Any] = func.to_timestamp(
     literal_column("('x' || substr(request_traces.request_id, 5, 12))::bit(48)::bigint / 60000 * 60", BigInteger),
     type_=DateTime(timezone=True),
 )
 """In which a request arrived."""
-DATED: ColumnElement[bool] = _T.request_id.regexp_match("^req_[0-9a-f]{36}$")
-"""The id is one of ours, and carries a time."""
+DATED: ColumnElement[bool] = and_(_T.request_id >= _text(FIRST_DATED), _T.request_id < _text(PAST_DATED))
+"""The id carries a time."""
 
 
 def _shorter_than(tokens: int) -> ColumnElement[bool]:

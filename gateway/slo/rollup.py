@@ -8,17 +8,13 @@ news since the last run is redone. Minutes whose traces may already be forgotten
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 
 from sqlalchemy import (
-    ARRAY,
-    DateTime,
     Integer,
     Text,
     and_,
-    any_,
     bindparam,
     delete,
     func,
@@ -35,13 +31,15 @@ from gateway.slo.tables import COUNTS, slo_minutes, slo_objectives, slo_roll_up_
 
 LOCK_ID = 0x736C6F72
 """Key of the advisory lock, the bytes of `slor`."""
-OVERLAP_S = 120
-"""A row's recorded_at is when its transaction began; gateways give up on one after a few seconds (serving/trace.py)."""
+OVERLAP_S = 30
+"""A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
+MOST_MINUTES = 60
+"""Redone by one statement."""
+MINUTE_LONG = timedelta(minutes=1)
 MARGIN = timedelta(hours=1)
 """Between what retention forgets now and the oldest minute that is redone: request ids go by gateways' clocks."""
 
 _T, _RUN = request_traces.c, slo_roll_up_runs.c
-_MINUTES = bindparam("minutes", type_=ARRAY(DateTime(timezone=True)))
 _LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
 TOUCHED = (
     select(MINUTE)
@@ -56,11 +54,9 @@ TOUCHED = (
 VERSIONS = select(slo_objectives.c.valid_from, slo_objectives.c.version).distinct().order_by(slo_objectives.c.version)
 GROUP = tuple(column.name for column in slo_minutes.primary_key)
 _JUDGED = judged(
-    VERSION,
-    and_(_T.request_id >= bindparam("first", type_=Text), _T.request_id < bindparam("past", type_=Text)),
-    any_(_MINUTES) == MINUTE,
+    VERSION, and_(_T.request_id >= bindparam("first", type_=Text), _T.request_id < bindparam("past", type_=Text))
 )
-CLEAR = delete(slo_minutes).where(slo_minutes.c.minute == any_(_MINUTES))
+CLEAR = delete(slo_minutes).where(slo_minutes.c.minute >= bindparam("begin"), slo_minutes.c.minute < bindparam("end"))
 FILL = insert(slo_minutes).from_select(
     [*GROUP, "version", *COUNTS],
     select(
@@ -90,12 +86,10 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         if not versions:
             return 0
         oldest = datetime.now(UTC) - timedelta(days=trace_retention_days) + MARGIN
-        whole = oldest.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        whole = oldest.replace(second=0, microsecond=0) + MINUTE_LONG
         touched = [each.astimezone(UTC) for (each,) in run(connection, TOUCHED, {"oldest": _first(whole)})]
-        for (_, version), found in groupby(
-            touched, lambda minute: (minute.replace(minute=0), version_at(versions, minute))
-        ):
-            _redo(connection, version, list(found))
+        for begin, end in spans(touched, [since for since, _ in versions]):
+            _redo(connection, version_at(versions, begin), begin, end)
         connection.execute(
             "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
             (time.monotonic() - began_s, len(touched)),
@@ -115,11 +109,23 @@ def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> in
     return in_force
 
 
-def _redo(connection: Connection, version: int, minutes: list[datetime]) -> None:
-    run(connection, CLEAR, {"minutes": minutes})
-    past = minutes[-1] + timedelta(minutes=1)
-    given = {"version": version, "minutes": minutes, "first": _first(minutes[0]), "past": _first(past)}
-    run(connection, FILL, given)
+def spans(touched: Sequence[datetime], edges: Sequence[datetime]) -> Iterator[tuple[datetime, datetime]]:
+    """Rising minutes as spans without a gap in them, each from its first minute up to behind its last one. None crosses
+    an edge, or is longer than `MOST_MINUTES`."""
+    begin = end = None
+    for minute in touched:
+        if begin is None or minute != end or minute in edges or minute - begin >= MOST_MINUTES * MINUTE_LONG:
+            if begin is not None and end is not None:
+                yield begin, end
+            begin = minute
+        end = minute + MINUTE_LONG
+    if begin is not None and end is not None:
+        yield begin, end
+
+
+def _redo(connection: Connection, version: int, begin: datetime, end: datetime) -> None:
+    run(connection, CLEAR, {"begin": begin, "end": end})
+    run(connection, FILL, {"version": version, "first": _first(begin), "past": _first(end)})
 
 
 def _first(minute: datetime) -> str:

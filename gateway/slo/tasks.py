@@ -11,10 +11,9 @@ import logging
 import psycopg
 from celery import Celery
 
-from gateway.db.engine import connect
-from gateway.metering.ledger.worker_connection import connect as worker_connect
-from gateway.metering.ledger.worker_connection import run
-from gateway.slo.adoption import adopt
+from gateway.db.engine import FAILURES, connect
+from gateway.db.rows import fetch, fetchval
+from gateway.slo.adoption import adopt, in_force
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import SloConfig
 from gateway.slo.rollup import roll_up
@@ -23,7 +22,6 @@ from gateway.slo.standing import LAST_RUN, counts_of, end_of, standings, window_
 ROLL_UP = "slo.roll_up"
 AT_START = (ROLL_UP,)
 """Run as soon as a worker starts."""
-COUNTS = window_counts()
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +38,8 @@ class SloUpkeep:
         """Once in a process: two workers of different settings would take turns for ever."""
 
     def run(self) -> int:
-        """Bring minutes and metrics up to date; returns how many minutes were redone. Raises OSError, psycopg.Error and
-        what asyncpg raises."""
+        """Bring minutes and metrics up to date; returns how many minutes were redone. Raises FAILURES of the
+        database, and psycopg.Error."""
         if not self._adopted:
             version = asyncio.run(self._adopt())
             self._adopted = True
@@ -51,7 +49,7 @@ class SloUpkeep:
             trace_retention_days=self._trace_retention_days,
             retention_days=self._config.retention_days,
         )
-        self._tell()
+        asyncio.run(self._tell())
         return minutes
 
     async def _adopt(self) -> int:
@@ -61,11 +59,15 @@ class SloUpkeep:
         finally:
             await connection.close()
 
-    def _tell(self) -> None:
-        with worker_connect(self._database_url) as connection:
-            [[last_run]] = run(connection, LAST_RUN).fetchall()
-            counts = counts_of(run(connection, COUNTS, {"end": end_of(last_run)}))
-        self._metrics.tell(standings(self._config.objectives, counts), last_run)
+    async def _tell(self) -> None:
+        connection = await connect(self._database_url, name="slipstream-slo")
+        try:
+            _, objectives = await in_force(connection)  # another worker may have had other settings, and started later
+            last_run = await fetchval(connection, LAST_RUN)
+            counts = counts_of(await fetch(connection, window_counts().params(end=end_of(last_run))))
+        finally:
+            await connection.close()
+        self._metrics.tell(standings(objectives, counts), last_run)
 
 
 def periods_s(roll_up_every_s: float) -> dict[str, float]:
@@ -77,7 +79,11 @@ def add_tasks(app: Celery, upkeep: SloUpkeep) -> None:
     """Make the task known to the worker's application."""
 
     @app.task(
-        name=ROLL_UP, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
+        name=ROLL_UP,
+        shared=False,
+        autoretry_for=(*FAILURES, psycopg.OperationalError),
+        max_retries=3,
+        retry_backoff=True,
     )  # type: ignore[untyped-decorator]
     def roll_up_slo() -> None:
         minutes = upkeep.run()

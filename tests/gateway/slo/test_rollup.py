@@ -15,7 +15,7 @@ from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from gateway.slo.adoption import adopt, in_force
 from gateway.slo.objectives import OBJECTIVES, Objective
-from gateway.slo.rollup import roll_up, version_at
+from gateway.slo.rollup import roll_up, spans, version_at
 from tests.audited import all_audited
 from tests.gateway.slo.trace_rows import Trace, naive, stored, trace, write
 
@@ -136,3 +136,19 @@ def test_before_the_first_objectives_the_first_ones_count() -> None:
     versions = [(noon, 4), (noon + timedelta(hours=1), 5), (noon + timedelta(hours=1), 6)]
     minutes = (-60, 0, 59, 60, 600)
     assert [version_at(versions, noon + timedelta(minutes=each)) for each in minutes] == [4, 4, 4, 6, 6]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_spans_hold_each_minute_once_and_no_other(seed: int) -> None:
+    choose, noon = random.Random(seed), datetime(2026, 11, 22, 12, tzinfo=UTC)
+    minutes = sorted({choose.randrange(400) for _ in range(choose.randrange(390))} | set(range(100, 300)))
+    edges = [noon + timedelta(minutes=choose.randrange(400)) for _ in range(3)]
+    found = list(spans([noon + timedelta(minutes=each) for each in minutes], edges))
+    covered = []
+    for begin, end in found:
+        assert end - begin <= timedelta(hours=1)
+        assert not [edge for edge in edges if begin < edge < end]
+        covered += [
+            (begin - noon) // timedelta(minutes=1) + number for number in range((end - begin) // timedelta(minutes=1))
+        ]
+    assert covered == minutes

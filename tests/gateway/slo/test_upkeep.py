@@ -85,6 +85,7 @@ async def test_settings_come_into_force_and_prometheus_is_told(
     await asyncio.to_thread(later.run)
     await asyncio.to_thread(upkeep.run)
     assert await connection.fetchval("SELECT max(version) FROM gateway.slo_objectives") == 2, "no taking turns"
+    assert told("target", tier="autocomplete") is None, "what is in force is told, whoever set it"
 
 
 def test_an_objective_that_is_gone_is_told_no_more() -> None:
