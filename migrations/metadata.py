@@ -6,6 +6,7 @@ from gateway.admin import tables as admin_tables
 from gateway.audit import tables as audit_tables
 from gateway.autocomplete import tables as autocomplete_tables
 from gateway.db.tables import metadata
+from gateway.diagnosis import tables as diagnosis_tables
 from gateway.limits import tables as limits_tables
 from gateway.metering import tables as metering_tables
 from gateway.prefixes import tables as prefixes_tables
@@ -17,6 +18,7 @@ MODULES = (
     admin_tables,
     audit_tables,
     autocomplete_tables,
+    diagnosis_tables,
     metering_tables,
     prefixes_tables,
     slo_tables,

@@ -13,6 +13,7 @@ from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
 from slipstream.commands.audit_stream import audit_stream
 from slipstream.commands.autocomplete import autocomplete
+from slipstream.commands.changes import changes
 from slipstream.commands.config import config
 from slipstream.commands.diagnose import diagnose
 from slipstream.commands.fleet import fleet
@@ -77,6 +78,7 @@ for command in (
     audit,
     audit_stream,
     diagnose,
+    changes,
     quantization,
     slo,
     prefix,

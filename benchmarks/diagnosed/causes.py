@@ -60,8 +60,9 @@ async def _slow_prefill(site: Site, source: random.Random) -> Shape:
 
 
 async def _retractions(site: Site, source: random.Random) -> Shape:
-    await site.pace(Pace(capacity_tokens=source.randint(900, 1_100)))
-    return Shape(rate=8.0, output_tokens=(60, 120))
+    """Answers that outgrow the memory that was enough for their prompts."""
+    await site.pace(Pace(capacity_tokens=source.randint(1_150, 1_400)))
+    return Shape(rate=5.1, output_tokens=(90, 150))
 
 
 async def _slow_router(site: Site, source: random.Random) -> Shape:

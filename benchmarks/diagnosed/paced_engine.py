@@ -111,13 +111,14 @@ class Replica:
             if sequence.gone:
                 self.waiting.popleft()
                 continue
+            if sequence.started_s is None:
+                sequence.cached_tokens = min(self._cached(sequence.blocks), sequence.prompt_tokens - 1)
             alone = not self.prefilling and not self.decoding
             if not alone and self.used_tokens + sequence.tokens > self.pace.capacity_tokens:
                 return
             self.waiting.popleft()
             if sequence.started_s is None:
                 sequence.started_s = now_s
-                sequence.cached_tokens = min(self._cached(sequence.blocks), sequence.prompt_tokens - 1)
                 self.cached_total += sequence.cached_tokens
                 sequence.to_prefill = sequence.prompt_tokens - sequence.cached_tokens
             else:

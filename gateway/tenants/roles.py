@@ -51,6 +51,7 @@ class Permission(StrEnum):
     WEBHOOKS_READ = "webhooks.read"
     WEBHOOKS_WRITE = "webhooks.write"
     AUDIT_READ = "audit.read"
+    CHANGES_WRITE = "changes.write"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -80,6 +81,7 @@ _ADMIN = (
         Permission.ADMIN_KEYS_WRITE,
         Permission.AUDIT_READ,
         Permission.PROMPTS_READ,
+        Permission.CHANGES_WRITE,
     }
 )
 

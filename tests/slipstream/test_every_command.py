@@ -32,7 +32,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
-    "config show",
+    "changes list", "config show", "diagnose",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
@@ -73,6 +73,13 @@ STEPS: tuple[Step, ...] = (
     ("keys rotate", ("{key}",), {"key.rotate"}),
     ("keys revoke", ("one",), {"key.revoke"}),
     ("organizations update", ("acme", "--store-prompts"), {"organization.update"}),
+    (
+        "changes add",
+        ("chunked prefill", "--expected-ms=-350", "--statistic", "p50", "--window", "60s"),
+        {"change.create"},
+    ),
+    ("changes measure", ("{measurable}",), {"change.measure"}),
+    ("changes remove", ("{change}",), {"change.delete"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -80,6 +87,16 @@ IDS = {
     "{key}": "SELECT id::text FROM gateway.api_keys WHERE name = 'one'",
     "{webhook}": "SELECT id::text FROM gateway.webhooks",
     "{delivery}": "UPDATE gateway.webhook_deliveries SET state = 'failed' RETURNING id::text",
+    # an hour ago, between requests
+    "{measurable}": """
+        WITH traced AS (
+            INSERT INTO gateway.request_traces (request_id, organization_id, tier, status, total_ms, phases_ms, ttft_ms)
+            SELECT 'req_' || lpad(to_hex((extract(epoch FROM now()) - 3600) ::bigint * 1000 + n), 12, '0')
+                   || left(md5(n::text), 24), gen_random_uuid(), 'chat', 200, 1, '{}', 50
+              FROM generate_series(-9000, 9000, 200) AS n)
+        UPDATE gateway.changes SET made_at = now() - interval '1 hour' RETURNING id::text
+    """,
+    "{change}": "SELECT id::text FROM gateway.changes",
     "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 

@@ -17,7 +17,7 @@ from tests.slipstream.guide import NOT_RUN, blocks, reader, shell_blocks
 
 GUIDES = ROOT / "docs" / "guides"
 PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
-ON_ONE_DEPLOYMENT = ("customers.md", "monitoring.md", "real-engines.md", "secrets.md", "backup.md")
+ON_ONE_DEPLOYMENT = ("customers.md", "diagnose.md", "monitoring.md", "real-engines.md", "secrets.md", "backup.md")
 """After README, which starts it; backup last, for it stops it and starts it again."""
 WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md"}
 NOT_RUN_HERE = {
@@ -32,6 +32,7 @@ NOT_RUN_HERE = {
     ("deploy.md", "it changes /opt, /etc and the accounts of the machine"): 1,
     ("deploy.md", "needs a Docker daemon"): 1,
     ("deploy.md", "needs systemd"): 1,
+    ("diagnose.md", "says something only where requests have been slow"): 1,
     ("network.md", "needs a gateway at the other end of a network"): 1,
     ("real-engines.md", "stays in the foreground, and up has to be started anew"): 1,
     ("real-engines.md", "needs SGLang"): 1,

@@ -35,6 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "update_webhook": {"events": ["budget.exhausted"]},
     "rotate_webhook_secret": {},
     "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
+    "create_change": {"name": "chunked prefill {}", "metric": "ttft", "expected_ms": -350},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -126,6 +127,10 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
         "request_id": request,
         "tier_name": "chat",
         "month_name": "2026-11",
+        "change_id": await fetchval(
+            "INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
+            " VALUES ('prefix caching', now(), 'ttft', 'p95', -250, 3600) RETURNING id"
+        ),
         "price_version": await _planned_price(people),
     }
     if not fresh:

@@ -1,0 +1,60 @@
+"""Changes that were made, what they were expected to do, and what they did."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, func
+
+from contracts.generation import Tier
+from gateway.db.tables import id_column, metadata, one_of
+
+
+class Metric(StrEnum):
+    """What a change is to move."""
+
+    TTFT = "ttft"
+    TPOT = "tpot"
+    LONGEST_GAP = "longest_gap"
+
+
+class Statistic(StrEnum):
+    """Which of the distribution."""
+
+    P50 = "p50"
+    P95 = "p95"
+    P99 = "p99"
+
+
+# The deployment's, of no organization.
+changes = Table(
+    "changes",
+    metadata,
+    id_column(),
+    Column("name", Text, nullable=False),
+    Column("made_at", DateTime(timezone=True), nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("statistic", Text, nullable=False),
+    # Null: all.
+    Column("tier", Text),
+    Column("model", Text),
+    # Milliseconds more; below 0: less.
+    Column("expected_ms", Double, nullable=False),
+    # How long before and after it is measured.
+    Column("window_s", Integer, nullable=False),
+    Column("before_ms", Double),
+    Column("before_requests", Integer),
+    Column("after_ms", Double),
+    Column("after_requests", Integer),
+    # Since when the four above are kept.
+    Column("measured_at", DateTime(timezone=True)),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    one_of("metric", Metric),
+    one_of("statistic", Statistic),
+    one_of("tier", Tier),
+    CheckConstraint("window_s > 0", name="window_s"),
+    CheckConstraint(
+        "(measured_at IS NULL) = (before_ms IS NULL) AND (measured_at IS NULL) = (after_ms IS NULL)", name="measured_at"
+    ),
+    Index(None, "made_at", "id"),
+)
