@@ -32,7 +32,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
-    "config show",
+    "config show", "diagnose",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
