@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 
 from engines.performance.engine import EngineLimits
+from router.config import SloClass
+from router.simulator.outcome import PROMISES
 
 
 class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,5 +40,8 @@ class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First part of the arrivals that is simulated but not counted: caches are cold and rates unknown."""
     slow: tuple[tuple[int, float], ...] = ()
     """(replica, speed): replicas with a given speed instead of a drawn one, to play a bad machine."""
+    promises: tuple[SloClass, ...] = PROMISES
+    """Of the chat tier, by rising length of the prompt: what goodput is measured by. What the router places by are its
+    own."""
     limits: EngineLimits = EngineLimits()
     """Launch settings of the engines."""

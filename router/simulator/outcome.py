@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from contracts.generation import Tier
 from router.config import SLOS, SloClass, slo_of
 from router.simulator.arrival import Arrival
 
-PROMISES = [slo for slo in SLOS if slo.tier is Tier.CHAT]
+PROMISES = tuple(slo for slo in SLOS if slo.tier is Tier.CHAT)
 """By rising length of the prompt: the measure of goodput."""
 
 
@@ -16,6 +18,8 @@ class Outcome(msgspec.Struct):
     """Filled in as the simulation goes. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
 
     arrival: Arrival
+    promise: SloClass | None = None
+    """None: that of `PROMISES`."""
     asked_at: float = 0.0
     """When the router was asked last: later than the arrival for a client who came back."""
     asked: int = 0
@@ -52,17 +56,18 @@ class Outcome(msgspec.Struct):
     @property
     def kept(self) -> bool:
         """Both promises were kept."""
-        ttft_s, promise = self.ttft_s, promise_to(self.arrival)
+        ttft_s, promise = self.ttft_s, self.promise or promise_to(self.arrival)
         return (
             self.ended_at is not None
             and ttft_s is not None
             and ttft_s <= promise.ttft_s
-            and self.tpot_s <= promise.tpot_s
+            and (not promise.tpot_s or self.tpot_s <= promise.tpot_s)
         )
 
 
-def promise_to(arrival: Arrival) -> SloClass:
-    """Time to the first token, from the moment the router is asked, and mean time per token after it."""
-    promise = slo_of(PROMISES, Tier.CHAT, arrival.prompt_tokens)
+def promise_to(arrival: Arrival, promises: Sequence[SloClass] = PROMISES) -> SloClass:
+    """Time to the first token, from the moment the router is asked, and mean time per token after it. promises: of the
+    chat tier, by rising length of the prompt."""
+    promise = slo_of(promises, Tier.CHAT, arrival.prompt_tokens)
     assert promise is not None
     return promise

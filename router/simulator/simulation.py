@@ -63,7 +63,7 @@ class Simulation:
     def __init__(self, config: SimulatorConfig, router: RouterUnderTest, arrivals: Sequence[Arrival]) -> None:
         self.config = config
         self.router = router
-        self.outcomes = [Outcome(arrival) for arrival in arrivals]
+        self.outcomes = [Outcome(arrival, promise_to(arrival, config.promises)) for arrival in arrivals]
         listener = router.kv_event if isinstance(router, KvListener) else None
         self.replicas = [ModelledReplica(index, config, listener) for index in range(config.replicas)]
         self.now = 0.0

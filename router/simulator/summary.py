@@ -9,7 +9,7 @@ import msgspec
 
 from router.simulator.config import SimulatorConfig
 from router.simulator.course import Span, course, figures, quantile, ttft_ms
-from router.simulator.outcome import PROMISES, Outcome, promise_to
+from router.simulator.outcome import Outcome, promise_to
 from router.simulator.replica import ModelledReplica
 
 
@@ -70,7 +70,7 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
         requests=len(counted),
         kept_prompt_tokens=_prompt_tokens(kept) / max(_prompt_tokens(counted), 1),
         kept_output_tokens=_output_tokens(kept) / max(_output_tokens(counted), 1),
-        length_classes=_length_classes(counted, kept),
+        length_classes=_length_classes(config, counted, kept),
         late=(len(served) - len(kept)) / len(counted),
         ttft_p50_ms=quantile(ttft_ms(served), 0.50),
         tpot_p50_ms=quantile(tpot, 0.50),
@@ -91,6 +91,8 @@ def _output_tokens(outcomes: Sequence[Outcome]) -> int:
     return sum(outcome.arrival.output_tokens for outcome in outcomes)
 
 
-def _length_classes(counted: Sequence[Outcome], kept: Sequence[Outcome]) -> tuple[LengthClass, ...]:
-    asked, met = (Counter(promise_to(one.arrival) for one in some) for some in (counted, kept))
-    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in PROMISES)
+def _length_classes(
+    config: SimulatorConfig, counted: Sequence[Outcome], kept: Sequence[Outcome]
+) -> tuple[LengthClass, ...]:
+    asked, met = (Counter(promise_to(one.arrival, config.promises) for one in some) for some in (counted, kept))
+    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in config.promises)

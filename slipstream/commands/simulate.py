@@ -14,6 +14,7 @@ import msgspec
 from contracts.errors import ConfigError
 
 if TYPE_CHECKING:
+    from router.config import SloClass
     from router.simulator.arrival import Arrival
     from router.simulator.config import SimulatorConfig
 
@@ -80,6 +81,14 @@ PEAK_HOURS = (20.5, 21.5)
     help="Replicas' true speeds differ by ± this part.",
 )
 @click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="TOKENS:TTFT:TPOT",
+    help="What goodput is measured by, in ms, for prompts of up to so many tokens; several times, the shortest first; "
+    "without TOKENS for all longer ones. TPOT 0: none.  [default: the router's]",
+)
+@click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE.svg",
@@ -99,6 +108,7 @@ def simulate(
     node: str,
     seeds: int,
     spread: float,
+    objectives: Sequence[str],
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -125,6 +135,8 @@ def simulate(
     if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
         raise ConfigError(f"--plot {plot}: give a file ending in .svg in a folder that exists")
     config = SimulatorConfig(node=node, replicas=replicas, spread=spread)
+    if objectives:
+        config = msgspec.structs.replace(config, promises=_promises(objectives))
     load_list = [0.0] if recorded or day is not None else _numbers(loads)
     config, workload = _workload(trace, recorded, day, hours, minutes, config)
     rows = sweep(config, policies or (OURS, "smg", "dynamo", "least_load"), load_list, seeds, workload, _Speaker().say)
@@ -166,6 +178,26 @@ def _workload(
         begin_s, end_s = hours[0] * 3_600, hours[1] * 3_600
         return config, lambda load, seed: whole_day.day(day, begin_s, end_s, seed)
     return config, lambda load, seed: made_up.sessions(load * replicas, minutes * 60, seed)
+
+
+def _promises(objectives: Sequence[str]) -> tuple[SloClass, ...]:
+    from contracts.generation import Tier
+    from router.config import SloClass
+
+    promises: list[SloClass] = []
+    for text in objectives:
+        try:
+            tokens, ttft_ms, tpot_ms = text.split(":")
+            longest = int(tokens) if tokens else 1 << 31
+            promise: SloClass | None = SloClass(Tier.CHAT, longest, float(ttft_ms) / 1e3, float(tpot_ms) / 1e3)
+        except ValueError:
+            promise = None
+        if promise is None or promise.prompt_tokens < 1 or promise.ttft_s <= 0 or promise.tpot_s < 0:
+            raise ConfigError(f"--objective {text!r}: write it as 4096:700:40, or :2000:40 for all longer prompts")
+        if promises and promise.prompt_tokens <= promises[-1].prompt_tokens:
+            raise ConfigError(f"--objective {text!r}: it must be for longer prompts than the one before")
+        promises.append(promise)
+    return tuple(promises)
 
 
 def _numbers(text: str) -> list[float]:

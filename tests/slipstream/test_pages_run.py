@@ -17,7 +17,15 @@ from tests.slipstream.guide import NOT_RUN, blocks, reader, shell_blocks
 
 GUIDES = ROOT / "docs" / "guides"
 PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
-ON_ONE_DEPLOYMENT = ("customers.md", "diagnose.md", "monitoring.md", "real-engines.md", "secrets.md", "backup.md")
+ON_ONE_DEPLOYMENT = (
+    "customers.md",
+    "diagnose.md",
+    "monitoring.md",
+    "workload.md",
+    "real-engines.md",
+    "secrets.md",
+    "backup.md",
+)
 """After README, which starts it; backup last, for it stops it and starts it again."""
 WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md"}
 NOT_RUN_HERE = {

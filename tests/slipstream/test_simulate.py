@@ -78,6 +78,22 @@ def test_a_recorded_trace_is_met_once_at_its_own_times(trace: Path) -> None:
         run("--recorded")
 
 
+def test_goodput_is_measured_by_the_objectives_given(trace: Path) -> None:
+    def kept(*objectives: str) -> list[tuple[int, int]]:
+        given = [part for each in objectives for part in ("--objective", each)]
+        told = run("--trace", str(trace), "--recorded", "--replicas", "2", "--policy", "ours", "--json", *given)
+        (row,) = msgspec.json.decode(told)
+        return [(each["requests"], each["kept"]) for each in row["runs"][0]["length_classes"]]
+
+    assert kept(":100000:0") == [(120, 120)]
+    assert kept(":0.001:0") == [(120, 0)]
+    assert kept(":100000:0.001") == [(120, 0)]
+    assert kept("1000:1:1", ":100000:1000") == [(0, 0), (120, 120)]
+    for wrong in (("x",), ("10:1",), ("10:0:1",), ("0:1:1",), ("10:1:1", "10:2:2")):
+        with pytest.raises(ConfigError, match="--objective"):
+            kept(*wrong)
+
+
 def test_made_up_conversations_and_part_of_a_day() -> None:
     made_up = run("--minutes", "0.5", "--replicas", "2", "--load", "2", "--policy", "smg")
     day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg")

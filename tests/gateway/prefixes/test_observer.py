@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contracts.prefix import BLOCK_TOKENS
 from gateway.prefixes import sketch as sketch_module
 from gateway.prefixes.observer import Observed, PrefixObserver
+from gateway.prefixes.parts import MAX_MESSAGES
 from gateway.prefixes.sketch import MAX_TEMPLATES, OTHERS, TEMPLATE_IDLE_S
 from gateway.prefixes.template import PrefixDigests
 from tests.gateway.prefixes.prompts import ACME, OTHER, asked, ids_of, message, tool
@@ -163,6 +164,16 @@ def test_digests_need_the_deployments_key() -> None:
     assert len(mine.blocks) == request.prepared.prompt_tokens // 512
     assert not set(mine.blocks) & set(other.blocks)
     assert mine.template != other.template
+
+
+def test_a_conversation_of_too_many_messages_is_not_known_again() -> None:
+    mine = observer()
+    history = [message("user", f"{n}") for n in range(MAX_MESSAGES)]
+    mine.observe(asked(history))
+    sample = mine.observe(asked([*history, message("user", "more")]))
+    assert (sample.turn, sample.cause) == (1, "new_text")
+    assert sample.session_id == sample.request_id
+    assert sample.reusable_tokens > 0
 
 
 @pytest.mark.parametrize("size", [3, 600])
