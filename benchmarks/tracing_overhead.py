@@ -1,6 +1,6 @@
 """What tracing costs a gateway: off, on with one request in a hundred sampled, and with all, asked in turn.
 
-`python -m benchmarks.tracing_overhead [--rounds 40] [--requests 150]`. Three deployments of this tree stand in front of
+`python -m benchmarks.tracing_overhead [--rounds 120] [--requests 40]`. Three deployments of this tree stand in front of
 fake engines, and a collector takes their spans. CPU is each gateway process' own, by nanoseconds from
 /proc/PID/task/*/schedstat, from one round's beginning to the next one's: spans are sent while others are asked too. The
 last line is JSON: the cost of a request over that of tracing off, as the median of the rounds' ratios, with the bounds
@@ -38,8 +38,8 @@ def compared(plain_us: list[float], other_us: list[float]) -> tuple[float, float
 async def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--requests", type=int, default=150)
+    parser.add_argument("--rounds", type=int, default=120)
+    parser.add_argument("--requests", type=int, default=40)
     arguments = parser.parse_args()
     async with contextlib.AsyncExitStack() as stack:
         there = stack.enter_context(collector())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from router.server import RouterServer
 from router.spans import PlacementSpans
 from telemetry import span_queue
 from telemetry.config import TracingConfig
+from telemetry.json_lines import JsonLines
 from telemetry.sampler import Sampler
 from telemetry.start import running_tracing
 from telemetry.trace_context import parse
@@ -135,6 +138,28 @@ async def test_an_engine_that_fails_has_a_span_and_the_one_after_it_too() -> Non
         (root,) = (span for span in spans if span.name == ROOT)
         assert root.failed
         assert root.attributes["slipstream.attempts"] == 2
+
+
+async def test_a_log_line_about_a_request_names_it_and_its_trace() -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.setFormatter(JsonLines())
+    handler.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]
+    logging.getLogger("gateway.serving.pipeline").addHandler(handler)
+    try:
+        async with traced() as platform:
+            for engine in platform.harness.engines:
+                engine.control(b'{"status": 500}')
+            async with platform.session.post(platform.url, data=WHOLE, headers=PARENT) as response:
+                request_id = response.headers["line-id"]
+                await response.read()
+    finally:
+        logging.getLogger("gateway.serving.pipeline").removeHandler(handler)
+    told = [json.loads(line) for line in lines]
+    assert len(told) == 2, "one for each engine that failed"
+    for line in told:
+        assert (line["request_id"], line["trace_id"], line["level"]) == (request_id, TRACE, "WARNING")
+        assert line["organization_id"] == "organization"
 
 
 async def test_what_is_refused_before_it_is_understood_says_nothing_of_what_was_sent() -> None:
