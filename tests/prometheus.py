@@ -138,7 +138,8 @@ def faster(rules: str, speed: int) -> str:
 
     windows = re.sub(r"(\[)(\d+)([smh])(\])", shorter, rules)
     waits = re.sub(r"(?m)^( +for: )(\d+)([smh])($)", shorter, windows)
-    return re.sub(r"(_oldest_seconds > )(\d+)", lambda match: f"{match[1]}{int(match[2]) / speed:g}", waits)
+    ages = r"(_(?:oldest|timestamp)_seconds\)? > )(\d+)"
+    return re.sub(ages, lambda match: f"{match[1]}{int(match[2]) / speed:g}", waits)
 
 
 async def _ready(client: httpx2.AsyncClient, process: asyncio.subprocess.Process) -> None:

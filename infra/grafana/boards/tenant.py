@@ -70,7 +70,7 @@ BOARD = Board(
             " beginning changes.",
             unit="percentunit",
             queries=_by_hour("sum(cached_tokens)::float8 / nullif(sum(prompt_tokens), 0) AS share"),
-            alerts=("prefix/FilesAreForgottenBetweenKeystrokes",),
+            alerts=("prefix/FilesAreForgottenBetweenKeystrokes", "prefix/ATenantsPromptsAreReusedByHalf"),
         ),
         Panel(
             title="Good requests",
@@ -100,6 +100,7 @@ BOARD = Board(
             queries=_by_interval(
                 "hour", "prefix_shares", "sum(reusable_tokens)::float8 / nullif(sum(prompt_tokens), 0) AS share"
             ),
+            alerts=("prefix/ATenantsPromptsAreReusedByHalf",),
         ),
         Panel(
             title="By model",
