@@ -75,14 +75,15 @@ async def running_tracing(
 def _endpoint(config: TracingConfig) -> str:
     """The full URL. Raises ConfigError."""
     field, url = "tracing.otlp_endpoint", config.otlp_endpoint
+    if "@" in url:  # not repeated: there may be a password before it
+        raise ConfigError(f"{field}: a secret never stands in the settings: use tracing.otlp_headers_file", param=field)
     try:
         parts = urlsplit(url)
-        port_fits = parts.port is None or parts.port > 0
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fits = fits and not (parts.query or parts.fragment)
     except ValueError:
-        raise ConfigError(f"{field}: {url!r} is no URL", param=field) from None
-    if parts.username or parts.password:
-        raise ConfigError(f"{field}: a secret never stands in the settings: use tracing.otlp_headers_file", param=field)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits or parts.query or parts.fragment:
+        fits = False
+    if not fits:
         raise ConfigError(
             f"{field}: must be the http or https URL of a collector's OTLP/HTTP receiver, as http://127.0.0.1:4318; "
             f"got {url!r}",

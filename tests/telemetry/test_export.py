@@ -83,7 +83,9 @@ async def test_headers_come_from_a_file_or_the_environment(tmp_path: Path) -> No
     [
         ({"otlp_endpoint": "collector:4318"}, "must be the http or https URL"),
         ({"otlp_endpoint": "http://user:secret@collector"}, "a secret never stands in the settings"),
-        ({"otlp_endpoint": "http://c:99999"}, "is no URL"),
+        ({"otlp_endpoint": "http://c:99999"}, "must be the http or https URL"),
+        ({"otlp_endpoint": "http://user:secret@c:99999"}, "a secret never stands in the settings"),
+        ({"otlp_endpoint": "https//user:secret@c"}, "a secret never stands in the settings"),
         ({"otlp_endpoint": "http://c", "otlp_headers_env": "authorization=Bearer secret"}, "must be the name of an"),
         ({"otlp_endpoint": "http://c", "otlp_headers_env": "NOT_SET"}, "NOT_SET is not set"),
         ({"otlp_endpoint": "http://c", "otlp_headers_file": "authorization=secret"}, "must be the absolute path"),
@@ -132,7 +134,8 @@ async def test_a_collector_that_fails_delays_nothing(how: str) -> None:
     assert longest_s < 5.0
     assert stopped_s < STOP_S + 3.0
     assert counted(registry, "dropped") > 0
-    assert counted(registry, "exported") == (0 if how != "mute" else counted(registry, "exported"))
+    if how != "mute":  # that one answers at its end
+        assert counted(registry, "exported") == 0
 
 
 async def test_it_is_said_once_that_spans_are_lost_and_why(caplog: pytest.LogCaptureFixture) -> None:

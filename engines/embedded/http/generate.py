@@ -21,6 +21,7 @@ from engines.embedded.output import Delta
 from engines.embedded.service import Service
 from engines.embedded.spans import EngineSpans
 from telemetry.current_request import CurrentRequest, current_request
+from telemetry.trace_context import parse
 
 PreparedT = TypeVar("PreparedT")
 
@@ -64,7 +65,10 @@ class GenerateHandlers:
     ) -> PreparedT:
         # nobody can abort by an id, or ask for the usage of one, that we are about to make up
         rid = body.rid or uuid.uuid4().hex
-        current_request.set(CurrentRequest(rid))
+        names = CurrentRequest(rid)
+        if self._spans is not None and (parent := parse(exchange.header(b"traceparent"))) is not None:
+            names.trace_id = parent.trace_id
+        current_request.set(names)
         return await self._service.preparation.run(rid, work, exchange.on_disconnect)
 
     async def _serve(self, exchange: Exchange, body: SamplingFields, form: Format, live: LiveRequest) -> None:
