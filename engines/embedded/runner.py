@@ -97,7 +97,8 @@ class Runner:
         states: dict[Sequence, Tensor],
         take_in: Callable[[], None] | None,
     ) -> Ran:
-        wanted = None if take_in is None else WantedRows(rows.order, take_in)
+        # a tensor that a request brings is changed behind this step, where one of the inference mode may not be
+        wanted = None if take_in is None else WantedRows(rows.order, torch.inference_mode(mode=False)(take_in))
         goes_on = None if wanted is None else wanted.goes_on
         hidden, outputs = native(rows.batch, self._store.pages, self._layers, goes_on)
         rows = _of_those_who_stay(rows)

@@ -134,9 +134,12 @@ def test_random_requests_that_come_and_go_at_any_piece_leave_nothing_and_change_
     def meddle() -> None:
         if len(sent) < 60 and source.random() < 0.2:
             prompt = [*source.choice(stems)[: source.randrange(1, 300)], source.randrange(5, 2048)]
-            one = request(
-                f"r{len(sent)}.", prompt, max_tokens=source.randrange(1, 12), choices=source.choice((1, 1, 2))
+            # a penalty brings a tensor along
+            sampling = source.choice(
+                ({}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5, "logit_bias": ((7, 2.0),)})
             )
+            choices, most = source.choice((1, 1, 2)), source.randrange(1, 12)
+            one = request(f"r{len(sent)}.", prompt, max_tokens=most, choices=choices, **sampling)
             sent[one.rid] = one
             engine.submit(one)
         if sent and source.random() < 0.1:
