@@ -23,7 +23,8 @@ OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "usage_roll_up_runs", "usage_verifications", "engine_counts",
     "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
-    "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "completion_texts",
+    "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
+    "completion_texts",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -150,6 +150,7 @@ CONTROLLERS = (
     controller("/diagnosis", get(diagnosis.get_diagnosis_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller("/organizations/{organization_id}/prefix-contract", get(prefixes.list_prefix_shares, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/prefix-drops", get(prefixes.list_prefix_drops, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/prefix-texts", get(prefixes.list_prefix_texts, Can.PROMPTS_READ)),
     controller(
         "/changes",
         get(changes.list_changes, Can.REQUESTS_READ, operator_only=True),

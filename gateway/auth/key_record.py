@@ -30,7 +30,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
     tiers: frozenset[Tier] | None = None
     """The tiers its project may use; None: both."""
     store_prompts: bool = False
-    """Its organization wants kept what is asked and answered at gaps."""
+    """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

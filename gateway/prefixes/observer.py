@@ -10,7 +10,8 @@ import msgspec
 
 from contracts.generation import Caller
 from contracts.prefix import BLOCK_BYTES, BLOCK_TOKENS, HASH_BYTES
-from gateway.prefixes.difference import EVERY_REQUEST, Cause, Difference, Part, difference
+from gateway.prefixes.difference import EVERY_REQUEST, HARMLESS, Cause, Difference, Part, difference
+from gateway.prefixes.excerpt import Excerpt, excerpt, system_text
 from gateway.prefixes.parts import Parts, Systems, split
 from gateway.prefixes.sketch import Remembered, Sketch, Template
 from gateway.prefixes.template import PrefixDigests
@@ -37,6 +38,8 @@ class Observed(msgspec.Struct, frozen=True):
     prepared: Prepared
     at_s: float
     """Any clock that does not go back."""
+    texts_stored: bool = False
+    """Its organization has asked for it (`store_prompts`)."""
 
 
 class PrefixSample(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +82,10 @@ class PrefixObserver:
 
     def observe(self, asked: Observed) -> PrefixSample:
         """Compare a request with those before it, and remember it."""
+        return self.compare(asked)[0]
+
+    def compare(self, asked: Observed) -> tuple[PrefixSample, Excerpt | None]:
+        """The same, and the texts at the difference where they may be stored and somebody can mend it."""
         prepared, caller = asked.prepared, asked.caller
         generation, chain = prepared.generation, prepared.chain
         taken = split(generation.prompt, self._systems)
@@ -88,23 +95,20 @@ class PrefixObserver:
         previous = next(reversed(sketch.templates.values()), None)
         name, template = sketch.template(name, asked.at_s)
         depth, closest = sketch.closest(chain.hashes)
-        request = Remembered(taken.parts)
+        request = Remembered(taken.parts, system_text(generation.prompt) if asked.texts_stored else None)
         version = template.last is None and _version_of(previous, taken.parts)
         _count_systems(previous if version and previous else template, template, taken.parts)
         whole = depth == len(chain.hashes) // HASH_BYTES
         # before `remember`: the comparison is with what came earlier
-        found = (
-            Difference(Cause.WHOLE)
-            if whole and depth
-            else _why(taken.parts, closest, template, previous if version else None)
-        )
+        earlier = closest or template.last or (previous.last if version and previous else None)
+        found = Difference(Cause.WHOLE) if whole and depth else _why(earlier, taken.parts, template)
         sketch.remember(chain.hashes, request)
         sketch.used(template, request)
         session_id, turn = sketch.turn(taken.turns, asked.request_id)
         self.size_bytes += sketch.size_bytes - before_bytes
         self._forget()
         tokens = TOKENS_PER_BLOCK[chain.kind]
-        return PrefixSample(
+        sample = PrefixSample(
             asked.request_id,
             caller.organization_id,
             caller.project_id,
@@ -122,6 +126,9 @@ class PrefixObserver:
             found.cause.value,
             self._digests.blocks(chain.kind, chain.hashes),
         )
+        if not asked.texts_stored or found.cause in HARMLESS:
+            return sample, None
+        return sample, excerpt(found, None if earlier is None else earlier.system_text, generation.prompt)
 
     def _forget(self) -> None:
         while self.size_bytes > self._limit_bytes:
@@ -139,17 +146,12 @@ def _count_systems(before: Template, template: Template, parts: Parts) -> None:
         template.other_systems = 0 if same else before.other_systems + 1
 
 
-def _why(parts: Parts, closest: Remembered | None, template: Template, previous: Template | None) -> Difference:
-    """closest: the request it shares blocks with; None: it shares none, and the template's last request is what it is
-    compared with, or the tenant's last where this is the first of its template and looks like a version of that."""
-    if closest is not None:
-        found = difference(closest.parts, parts)
-    elif template.last is not None:
-        found = difference(template.last.parts, parts)
-    elif previous is not None and previous.last is not None:
-        found = difference(previous.last.parts, parts)
-    else:
+def _why(earlier: Remembered | None, parts: Parts, template: Template) -> Difference:
+    """earlier: the request it shares most blocks with, or its template's last; or the tenant's last, where this is the
+    first of its template and looks like a version of that. None: there is none."""
+    if earlier is None:
         return Difference(Cause.FIRST)
+    found = difference(earlier.parts, parts)
     if found.part is Part.SYSTEM and template.other_systems >= EVERY_REQUEST_RUN:
         return found._replace(cause=EVERY_REQUEST.get(found.cause, found.cause))
     return found

@@ -105,7 +105,7 @@ def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
     digests = [xxhash.xxh3_64_intdigest(message) for message in encoded_messages]
     tools = prompt.tools or ()
     parts = Parts(
-        system=System() if leading is None else systems.of(_text(leading.get("content"))),
+        system=System() if leading is None else systems.of(text_of(leading.get("content"))),
         tools=_packed(xxhash.xxh3_64_intdigest(encoder.encode(tool)) for tool in tools[:MAX_PARTS]),
         messages=_packed(digests[:MAX_PARTS]),
         lengths=_lengths(encoded_messages[:MAX_PARTS]),
@@ -134,7 +134,8 @@ def _turns(digests: Iterable[int]) -> tuple[int, ...]:
     return tuple(turns)
 
 
-def _text(content: Any) -> str:
+def text_of(content: Any) -> str:
+    """The text of a message's content, whichever form it has."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list | tuple) else ()

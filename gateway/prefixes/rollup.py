@@ -43,6 +43,10 @@ DELETE FROM gateway.prefix_samples WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.prefix_samples WHERE recorded_at < now() - make_interval(days => %s) LIMIT %s))
 """,
     """
+DELETE FROM gateway.prefix_texts WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.prefix_texts WHERE recorded_at < now() - make_interval(days => %s) LIMIT %s))
+""",
+    """
 DELETE FROM gateway.prefix_shares WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.prefix_shares WHERE hour < now() - make_interval(days => %s) LIMIT %s))
 """,
@@ -78,7 +82,9 @@ def forget(database_url: str, *, sample_retention_days: int, share_retention_day
     forgotten = 0
     with connect(database_url, autocommit=True) as connection:
         for statement, days in zip(
-            FORGET, (sample_retention_days, share_retention_days, share_retention_days), strict=True
+            FORGET,
+            (sample_retention_days, sample_retention_days, share_retention_days, share_retention_days),
+            strict=True,
         ):
             while deleted := connection.execute(statement, (days, AT_ONCE)).rowcount:
                 forgotten += deleted

@@ -25,13 +25,20 @@ OTHERS = "others"
 
 
 class Remembered:
-    """One request. places: blocks of which it was the last one, and whatever else holds it."""
+    """One request. places: blocks of which it was the last one, and whatever else holds it. system_text: only where
+    its organization has texts stored."""
 
-    __slots__ = ("parts", "places")
+    __slots__ = ("parts", "places", "system_text")
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, system_text: str | None = None) -> None:
         self.parts = parts
         self.places = 0
+        self.system_text = system_text
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.parts.size_bytes + len(self.system_text or "")
 
 
 class Template:
@@ -140,11 +147,11 @@ class Sketch:
 
     def _hold(self, request: Remembered) -> None:
         if not request.places:
-            self.size_bytes += request.parts.size_bytes
+            self.size_bytes += request.size_bytes
         request.places += 1
 
     def _let_go(self, request: Remembered | None) -> None:
         if request is not None:
             request.places -= 1
             if not request.places:
-                self.size_bytes -= request.parts.size_bytes
+                self.size_bytes -= request.size_bytes

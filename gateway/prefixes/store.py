@@ -20,6 +20,7 @@ from gateway.db.engine import FAILURES, borrow
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
+from gateway.prefixes.text_store import PrefixTexts
 from gateway.wire.prepared import Prepared
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class PrefixSamples:
         self._ended: deque[Observed] = deque()
         self._ended_tokens = 0
         self._waiting: deque[PrefixSample] = deque()
+        self._texts = PrefixTexts()
         self._behind = False
         """The last batch was not taken, and that was said."""
         self._task = BackgroundTask.every(config.flush_s, self.flush, "prefix samples")
@@ -72,24 +74,29 @@ class PrefixSamples:
         await self._task.stop()
         await self.flush()
 
-    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
-        """Remember a request that an engine has had, until it is compared."""
+    def add(
+        self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False
+    ) -> None:
+        """Remember a request that an engine has had, until it is compared. texts_stored: its organization wants it."""
         if not self._enabled:
             return
         if len(self._ended) >= MAX_ENDED or self._ended_tokens >= MAX_ENDED_TOKENS:
             self._metrics.prefix_samples_dropped.inc()
             return
-        self._ended.append(Observed(request_id, caller, endpoint, prepared, time.monotonic()))
+        self._ended.append(Observed(request_id, caller, endpoint, prepared, time.monotonic(), texts_stored))
         self._ended_tokens += prepared.prompt_tokens
 
     async def flush(self) -> None:
         """Compare what has ended and write what waits. Raises nothing of the database's: it is tried again."""
         await self._compare()
-        while self._waiting:
+        while self._waiting or self._texts:
             batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
-                    await connection.execute(INSERT, _encode(batch).decode())
+                    if batch:
+                        await connection.execute(INSERT, _encode(batch).decode())
+                    batch = []
+                    await self._texts.write(connection)
             except FAILURES as failure:
                 if not self._behind:
                     logger.warning("prefix samples wait for the database: %s", failure)
@@ -106,7 +113,10 @@ class PrefixSamples:
             if len(self._waiting) >= MAX_WAITING:
                 self._waiting.popleft()
                 self._metrics.prefix_samples_dropped.inc()
-            self._waiting.append(self._observer.observe(asked))
+            sample, excerpt = self._observer.compare(asked)
+            self._waiting.append(sample)
+            if excerpt is not None:
+                self._texts.add(sample, excerpt, asked.at_s)
             if time.perf_counter() >= until_s:
                 await asyncio.sleep(0)
                 until_s = time.perf_counter() + TURN_S

@@ -1,6 +1,7 @@
 """How prompts hang together: a row for each request with digests and lengths, their sums by hour, and the drops.
 
-No text is in any of them, and no hash that could be tried out without the deployment's key.
+No hash is in them that could be tried out without the deployment's key, and no text but in a table of its own, of
+organizations that want it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,25 @@ prefix_samples = Table(
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
+    Index(None, "organization_id", "request_id"),
+)
+
+# Only of organizations whose `store_prompts` is on.
+prefix_texts = Table(
+    "prefix_texts",
+    metadata,
+    Column("request_id", Text(collation="C"), primary_key=True),
+    Column("project_id", UUID(), nullable=False),
+    Column("organization_id", UUID(), nullable=False),
+    Column("template", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("part", Text),
+    Column("part_number", Integer),
+    # Both begin alike; null: only the digest of the earlier one was there.
+    Column("earlier", Text),
+    Column("later", Text, nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "organization_id", "request_id"),
 )
 

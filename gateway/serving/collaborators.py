@@ -69,8 +69,10 @@ Drivers = Callable[[Engine], Driver]
 class PrefixLog(Protocol):
     """`gateway.prefixes.store.PrefixSamples`."""
 
-    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
-        """Remember a request that an engine has had."""
+    def add(
+        self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False
+    ) -> None:
+        """Remember a request that an engine has had. texts_stored: its organization wants it."""
         ...
 
 

@@ -427,7 +427,10 @@ class RequestPipeline:
         self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)
         if request.ran:
-            self._prefixes.add(request.request_id, request.caller, request.endpoint, request.prepared)
+            wanted = request.key.store_prompts
+            self._prefixes.add(
+                request.request_id, request.caller, request.endpoint, request.prepared, texts_stored=wanted
+            )
 
 
 async def _refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:

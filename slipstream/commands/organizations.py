@@ -52,7 +52,8 @@ def create(deployment: Deployment, name: str) -> None:
 @click.option(
     "--store-prompts/--no-store-prompts",
     required=True,
-    help="Whether what its people ask at gaps, and are answered, is kept for its own administrators. Off deletes it.",
+    help="Whether what its people ask at gaps, and are answered, and where its prompts differ from those before, is"
+    " kept for its own administrators. Off deletes it.",
 )
 def update(deployment: Deployment, which: str, store_prompts: bool) -> None:
     """Change the organization WHICH (id or name)."""

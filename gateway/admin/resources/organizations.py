@@ -18,7 +18,8 @@ from gateway.db.tables import organizations
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """An organization. operator: its members run the deployment. disabled_at: since when its keys are refused.
-    store_prompts: what is asked and answered at gaps is kept, for its own administrators."""
+    store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
+    own administrators."""
 
     id: UUID
     name: str

@@ -8,14 +8,14 @@ from uuid import UUID
 from msgspec import Struct
 from sqlalchemy import and_
 
-from contracts.errors import InvalidField
+from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, is_set
 from gateway.prefixes.difference import Cause, Part
-from gateway.prefixes.tables import prefix_drops, prefix_shares
+from gateway.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
 
 LAST = timedelta(days=7)
 
@@ -64,6 +64,21 @@ class PrefixDrop(Struct, frozen=True, kw_only=True):
     differing_token: int | None
 
 
+class PrefixText(Struct, frozen=True, kw_only=True):
+    """What two prompts say where they first differ, up to 200 characters of each. earlier: null where no more than its
+    digest was kept."""
+
+    request_id: str
+    project_id: UUID
+    template: str
+    cause: Cause
+    part: Part | None
+    part_number: int | None
+    earlier: str | None
+    later: str
+    recorded_at: datetime
+
+
 class PrefixQuery(PageQuery, frozen=True, kw_only=True):
     """Which hours; the last seven days, unless start is given."""
 
@@ -79,6 +94,12 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
         if begin >= end:
             raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
         return begin, end
+
+
+class PrefixTextQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters."""
+
+    template: Name | None = None
 
 
 class DropQuery(PageQuery, frozen=True, kw_only=True):
@@ -116,3 +137,20 @@ async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQ
         .where(table.organization_id == organization_id, is_set(table.ended_at, query.ended))
     )
     return await page_of(call.connection, PrefixDrop, statement, query, table.began_at, table.id)
+
+
+async def list_prefix_texts(call: AdminCall, organization_id: UUID, query: PrefixTextQuery) -> Page[PrefixText]:
+    """List the texts at which prompts of one's own organization differed, newest first.
+
+    Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+    """
+    await call.require_organization(organization_id)
+    if call.principal.organization_id != organization_id:
+        raise PermissionDenied("Stored texts are shown to the organization's own members only.")
+    table = prefix_texts.c
+    statement = (
+        prefix_texts.select()
+        .with_only_columns(*columns_of(PrefixText, prefix_texts))
+        .where(table.organization_id == organization_id, equal(table.template, query.template))
+    )
+    return await page_of(call.connection, PrefixText, statement, query, table.request_id)

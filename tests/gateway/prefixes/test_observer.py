@@ -90,7 +90,7 @@ def recounted(sketch: sketch_module.Sketch) -> int:
         len(sketch._blocks) * sketch_module.ENTRY_BYTES
         + len(sketch._turns) * sketch_module.TURN_BYTES
         + len(sketch.templates) * sketch_module.TEMPLATE_BYTES
-        + sum(request.parts.size_bytes for request in held.values())
+        + sum(request.size_bytes for request in held.values())
     )
 
 

@@ -125,7 +125,9 @@ class FakePrefixes:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def add(self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared) -> None:
+    def add(
+        self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False
+    ) -> None:
         self.seen.append(request_id)
 
 

@@ -1,0 +1,59 @@
+"""The texts where two prompts first differ: only for organizations that have asked for it (`store_prompts`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import ChatPrompt, TextPrompt
+from gateway.prefixes.difference import Difference, Part
+from gateway.prefixes.parts import text_of
+
+BEFORE_CHARACTERS = 60
+"""Of what both have in common, up to the difference."""
+CHARACTERS = 200
+"""Of each text, at most."""
+KEPT_CHARACTERS = 16_384
+"""Of a system prompt, in memory; a difference behind them is not shown."""
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """Both texts begin alike. earlier: None where no more than its digest was kept."""
+
+    earlier: str | None
+    later: str
+
+
+def system_text(prompt: ChatPrompt | TextPrompt) -> str | None:
+    """A conversation's system prompt, as much of it as is kept; None: it has none."""
+    if isinstance(prompt, TextPrompt) or not prompt.messages or prompt.messages[0].get("role") != "system":
+        return None
+    return text_of(prompt.messages[0].get("content"))[:KEPT_CHARACTERS]
+
+
+def excerpt(found: Difference, earlier: str | None, prompt: ChatPrompt | TextPrompt) -> Excerpt | None:
+    """What a prompt says where it differs. earlier: the system prompt it is compared with; None: not kept. Returns None
+    where there is no text: of a prompt that is none of a conversation's, of a part that is no longer there, and of what
+    is the same as far as it is kept."""
+    if isinstance(prompt, TextPrompt):
+        return None
+    if found.part is Part.SYSTEM:
+        return _of_systems(earlier, system_text(prompt))
+    if found.number is None:
+        return None
+    behind = prompt.messages[1:] if system_text(prompt) is not None else prompt.messages
+    parts = prompt.tools or () if found.part is Part.TOOLS else behind
+    if found.number >= len(parts):
+        return None
+    return Excerpt(None, msgspec.json.encode(parts[found.number]).decode()[:CHARACTERS])
+
+
+def _of_systems(earlier: str | None, later: str | None) -> Excerpt | None:
+    if later is None:
+        return None
+    if earlier is None:
+        return Excerpt(None, later[:CHARACTERS])
+    if earlier == later:
+        return None
+    at = next((at for at, (one, other) in enumerate(zip(earlier, later, strict=False)) if one != other), None)
+    begin = max((min(len(earlier), len(later)) if at is None else at) - BEFORE_CHARACTERS, 0)
+    return Excerpt(earlier[begin : begin + CHARACTERS], later[begin : begin + CHARACTERS])
