@@ -90,7 +90,7 @@ BOARD = Board(
             title="Refused and failed",
             description="Requests that failed, that were turned away for lack of room, or that met a limit of theirs.",
             unit="short",
-            queries=_by_interval("minute", "slo_minutes", "sum(failed + shed) AS failed, sum(limited) AS limited"),
+            queries=_by_interval("minute", "slo_minutes", "sum(failed) AS failed, sum(limited) AS limited"),
         ),
         Panel(
             title="Reusable prompts",
