@@ -7,23 +7,21 @@ away, is dropped and counted.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import asyncpg
 import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.generation import Caller
-from gateway.db.engine import FAILURES, borrow
+from gateway.db.write_behind import WriteBehind
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.text_store import PrefixTexts
 from gateway.wire.prepared import Prepared
-
-logger = logging.getLogger(__name__)
 
 MAX_ENDED = 2_000
 MAX_ENDED_TOKENS = 8 << 20
@@ -32,8 +30,6 @@ MAX_WAITING = 20_000
 BATCH = 1_000
 TURN_S = 0.001
 """For so long prompts are compared at once; then it is the clients' turn."""
-WRITE_TIMEOUT_S = 5.0
-"""A database that hangs must not hold up the process's stop."""
 # One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.prefix_samples
@@ -53,16 +49,20 @@ class PrefixSamples:
     def __init__(
         self, pool: asyncpg.Pool, metrics: GatewayMetrics, observer: PrefixObserver, config: PrefixesConfig
     ) -> None:
-        self._pool = pool
         self._metrics = metrics
         self._observer = observer
         self._enabled = config.enabled
         self._ended: deque[Observed] = deque()
         self._ended_tokens = 0
-        self._waiting: deque[PrefixSample] = deque()
-        self._texts = PrefixTexts()
-        self._behind = False
-        """The last batch was not taken, and that was said."""
+        self._samples = WriteBehind(
+            pool,
+            _write,
+            "prefix samples",
+            most=MAX_WAITING,
+            batch=BATCH,
+            on_dropped=metrics.prefix_samples_dropped.inc,
+        )
+        self._texts = PrefixTexts(pool)
         self._task = BackgroundTask.every(config.flush_s, self.flush, "prefix samples")
 
     def start(self) -> None:
@@ -89,34 +89,23 @@ class PrefixSamples:
     async def flush(self) -> None:
         """Compare what has ended and write what waits. Raises nothing of the database's: it is tried again."""
         await self._compare()
-        while self._waiting or self._texts:
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-            try:
-                async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
-                    if batch:
-                        await connection.execute(INSERT, _encode(batch).decode())
-                    batch = []
-                    await self._texts.write(connection)
-            except FAILURES as failure:
-                if not self._behind:
-                    logger.warning("prefix samples wait for the database: %s", failure)
-                self._behind = True
-                self._waiting.extendleft(reversed(batch))
-                return
-            self._behind = False
+        await self._samples.flush()
+        if not self._samples:  # else the database is away, and would hold up a stop once more
+            await self._texts.flush()
 
     async def _compare(self) -> None:
         until_s = time.perf_counter() + TURN_S
         while self._ended:
             asked = self._ended.popleft()
             self._ended_tokens -= asked.prepared.prompt_tokens
-            if len(self._waiting) >= MAX_WAITING:
-                self._waiting.popleft()
-                self._metrics.prefix_samples_dropped.inc()
             sample, excerpt = self._observer.compare(asked)
-            self._waiting.append(sample)
+            self._samples.add(sample)
             if excerpt is not None:
                 self._texts.add(sample, excerpt, asked.at_s)
             if time.perf_counter() >= until_s:
                 await asyncio.sleep(0)
                 until_s = time.perf_counter() + TURN_S
+
+
+async def _write(connection: asyncpg.Connection, rows: Sequence[PrefixSample]) -> None:
+    await connection.execute(INSERT, _encode(rows).decode())

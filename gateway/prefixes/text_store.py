@@ -2,16 +2,21 @@
 
 Best effort, like the samples. Few are enough: of each template, cause and part one in a while. Whether the organization
 still wants it is asked once more by the statement that writes (as gateway/autocomplete/text_store.py does): of one that
-has turned it off meanwhile nothing is stored.
+has turned it off meanwhile nothing is stored, nor what came before it turned it on again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import asyncpg
 
+from gateway.db.storable_text import storable
+from gateway.db.write_behind import WriteBehind
+from gateway.metering.journal.request_id import arrived_at_s
 from gateway.prefixes.excerpt import Excerpt
 from gateway.prefixes.observer import PrefixSample
 
@@ -22,24 +27,27 @@ KNOWN = 10_000
 """Of these, so many are remembered."""
 INSERT = """
     WITH wanted AS (
-        SELECT id FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
+        SELECT id, date_trunc('milliseconds', store_prompts_since) AS since
+          FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
     INSERT INTO gateway.prefix_texts
         (request_id, project_id, organization_id, template, cause, part, part_number, earlier, later)
-    SELECT told.* FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::integer[],
-                              $8::text[], $9::text[])
-                    AS told (request_id, project_id, organization_id, template, cause, part, part_number, earlier,
-                             later)
-      JOIN wanted ON wanted.id = told.organization_id
+    SELECT request_id, project_id, organization_id, template, cause, part, part_number, earlier, later
+      FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::text[], $7::text[],
+                  $8::integer[], $9::text[], $10::text[])
+           AS told (request_id, project_id, organization_id, asked_at, template, cause, part, part_number, earlier,
+                    later)
+      JOIN wanted ON wanted.id = organization_id AND asked_at >= since
         ON CONFLICT DO NOTHING
 """
 
 
 class Texts(NamedTuple):
-    """A row of `gateway.prefix_texts`."""
+    """A row of `gateway.prefix_texts`, and when its request came."""
 
     request_id: str
     project_id: str
     organization_id: str
+    asked_at: datetime
     template: str
     cause: str
     part: str | None
@@ -49,10 +57,12 @@ class Texts(NamedTuple):
 
 
 class PrefixTexts:
-    """A bounded buffer in front of `gateway.prefix_texts`. One per gateway process."""
+    """In front of `gateway.prefix_texts`. One per gateway process."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[Texts] = deque(maxlen=MAX_WAITING)
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._rows = WriteBehind(
+            pool, _write, "texts of prefixes", most=MAX_WAITING, batch=MAX_WAITING, on_dropped=lambda: None
+        )
         self._last_s: OrderedDict[tuple[str, str, str, str | None], float] = OrderedDict()
 
     def add(self, sample: PrefixSample, found: Excerpt, at_s: float) -> None:
@@ -64,37 +74,26 @@ class PrefixTexts:
         self._last_s.move_to_end(key)
         if len(self._last_s) > KNOWN:
             self._last_s.popitem(last=False)
-        earlier = None if found.earlier is None else _stored(found.earlier)
-        self._waiting.append(
+        earlier = None if found.earlier is None else storable(found.earlier)
+        self._rows.add(
             Texts(
                 sample.request_id,
                 sample.project_id,
                 sample.organization_id,
+                datetime.fromtimestamp(arrived_at_s(sample.request_id) or 0.0, UTC),
                 sample.template,
                 sample.cause,
                 sample.part,
                 sample.part_number,
                 earlier,
-                _stored(found.later),
+                storable(found.later),
             )
         )
 
-    async def write(self, connection: asyncpg.Connection) -> None:
-        """Write what waits. Raises what asyncpg raises; what was not written waits on."""
-        if not self._waiting:
-            return
-        batch = list(self._waiting)
-        self._waiting.clear()
-        try:
-            await connection.execute(INSERT, *(list(column) for column in zip(*batch, strict=True)))
-        except BaseException:
-            self._waiting.extendleft(reversed(batch))
-            raise
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    async def flush(self) -> None:
+        """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
+        await self._rows.flush()
 
 
-def _stored(text: str) -> str:
-    """As PostgreSQL takes it: no NUL, and no half of a surrogate pair: one text must not lose its whole batch."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
+async def _write(connection: asyncpg.Connection, rows: Sequence[Texts]) -> None:
+    await connection.execute(INSERT, *(list(column) for column in zip(*rows, strict=True)))

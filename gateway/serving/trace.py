@@ -6,9 +6,7 @@ oldest are dropped and counted.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
+from collections.abc import Sequence
 
 import asyncpg
 import msgspec
@@ -26,7 +24,7 @@ from contracts.errors import (
     WrongEndpoint,
 )
 from contracts.generation import Caller, TextPrompt
-from gateway.db.engine import FAILURES, borrow
+from gateway.db.write_behind import WriteBehind
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
@@ -34,14 +32,10 @@ from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival, InferenceRequest
 
-logger = logging.getLogger(__name__)
-
 MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
 """A flood of refusals must not push out the records of requests that were served."""
 BATCH = 1_000
-WRITE_TIMEOUT_S = 5.0
-"""A database that hangs must not hold up the process's stop."""
 TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
 """Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
 REASON_CHARACTERS = 500
@@ -86,12 +80,11 @@ class Traces:
     """Two bounded queues in front of `gateway.request_traces`: requests that ran, and requests that were refused."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
-        self._pool = pool
-        self._metrics = metrics
-        self._served: deque[Row] = deque()
-        self._refused: deque[Row] = deque()
-        self._behind = False
-        """The last batch was not taken, and that was said."""
+        dropped = metrics.traces_dropped.inc
+        self._served = WriteBehind(pool, _write, "traces", most=MAX_WAITING, batch=BATCH, on_dropped=dropped)
+        self._refused = WriteBehind(
+            pool, _write, "traces of refusals", most=MAX_REFUSALS_WAITING, batch=BATCH, on_dropped=dropped
+        )
         self._task = BackgroundTask.every(flush_s, self._flush, "traces")
 
     def start(self) -> None:
@@ -108,35 +101,20 @@ class Traces:
         # Taken away: its traceback holds the response, a cycle that would wait for the collector.
         error, response.error = response.error, None
         row = _row(request, request.caller, response.status or 499, response.error_code, error)
-        if isinstance(error, LimitError):
-            self._put(self._refused, MAX_REFUSALS_WAITING, row)
-        else:
-            self._put(self._served, MAX_WAITING, row)
+        (self._refused if isinstance(error, LimitError) else self._served).add(row)
 
     def refused(self, arrival: Arrival, caller: Caller, status: int, error: SlipstreamError) -> None:
         """Remember a request of a known caller that was refused before it was prepared."""
-        self._put(self._refused, MAX_REFUSALS_WAITING, _row(arrival, caller, status, error.code, error))
-
-    def _put(self, queue: deque[Row], most: int, row: Row) -> None:
-        if len(queue) >= most:
-            queue.popleft()
-            self._metrics.traces_dropped.inc()
-        queue.append(row)
+        self._refused.add(_row(arrival, caller, status, error.code, error))
 
     async def _flush(self) -> None:
-        for queue in (self._served, self._refused):
-            while queue:
-                batch = [queue.popleft() for _ in range(min(BATCH, len(queue)))]
-                try:
-                    async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
-                        await connection.execute(INSERT, _encode(batch).decode())
-                except FAILURES as failure:
-                    if not self._behind:
-                        logger.warning("phase records wait for the database: %s", failure)
-                    self._behind = True
-                    queue.extendleft(reversed(batch))
-                    return
-                self._behind = False
+        await self._served.flush()
+        if not self._served:  # else the database is away, and would hold up a stop once more
+            await self._refused.flush()
+
+
+async def _write(connection: asyncpg.Connection, rows: Sequence[Row]) -> None:
+    await connection.execute(INSERT, _encode(rows).decode())
 
 
 def _row(

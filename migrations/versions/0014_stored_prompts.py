@@ -12,7 +12,20 @@ depends_on = None
 # Deleted by the database itself, whoever turns the setting off: the statement that stores texts holds the
 # organization's row, so that what came before it is found here, and what comes later is not stored.
 UP = """
-ALTER TABLE gateway.organizations ADD COLUMN store_prompts boolean DEFAULT false NOT NULL;
+ALTER TABLE gateway.organizations
+    ADD COLUMN store_prompts boolean DEFAULT false NOT NULL,
+    ADD COLUMN store_prompts_since timestamptz DEFAULT now() NOT NULL;
+
+-- What was asked before is not stored, though it may still wait in a gateway.
+CREATE FUNCTION gateway.note_store_prompts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.store_prompts_since := clock_timestamp();
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER organizations_store_prompts BEFORE UPDATE ON gateway.organizations
+    FOR EACH ROW WHEN (NEW.store_prompts AND NOT OLD.store_prompts)
+    EXECUTE FUNCTION gateway.note_store_prompts();
 
 CREATE TABLE gateway.completion_texts (
     request_id text COLLATE "C",
@@ -53,7 +66,9 @@ CREATE TRIGGER organizations_notify AFTER UPDATE ON gateway.organizations
 DROP TRIGGER organizations_forget_texts ON gateway.organizations;
 DROP FUNCTION gateway.forget_completion_texts();
 DROP TABLE gateway.completion_texts;
-ALTER TABLE gateway.organizations DROP COLUMN store_prompts;
+DROP TRIGGER organizations_store_prompts ON gateway.organizations;
+DROP FUNCTION gateway.note_store_prompts();
+ALTER TABLE gateway.organizations DROP COLUMN store_prompts, DROP COLUMN store_prompts_since;
 """
 
 

@@ -69,6 +69,11 @@ async def test_only_who_wants_it_and_until_it_is_not_wanted_any_more(pool: async
     await store.flush()
     assert not await stored(pool, wants), "also what was waiting"
     assert len(await stored(pool, other)) == 1
+    store.add(mint(), wants, GAP, "asked for while it was off")
+    await want(pool, wants, True)
+    store.add(mint(), wants, GAP, "asked for since")
+    await store.flush()
+    assert await stored(pool, wants) == [("before", "behind", "asked for since")]
 
 
 async def test_what_is_written_while_it_is_turned_off_is_gone_too(pool: asyncpg.Pool[Any]) -> None:
@@ -107,7 +112,7 @@ async def test_a_database_that_is_away_costs_the_oldest(
         store.add(mint(1_800_000_000 + number), caller, Gap(str(number), ""), None)
     await store.flush()
     assert registry.get_sample_value("slipstream_completion_texts_dropped_total") == 1.0
-    store._pool = pool
+    store._rows._pool = pool
     await store.flush()
     assert [prefix for prefix, _, _ in await stored(pool, caller)] == ["1", "2", "3"]
     away.terminate()
