@@ -77,6 +77,7 @@ def settings_page() -> str:
 
 def metrics_page() -> str:
     """Every metric by process."""
+    from gateway.admin.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
     from gateway.observability.file_metrics import FileMetrics
@@ -96,6 +97,7 @@ def metrics_page() -> str:
     worker = CollectorRegistry()
     WorkerMetrics(worker)
     SloMetrics(worker)
+    WebhookMetrics(worker)
     PrefixMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from contracts.metrics import metrics_server
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
+from gateway.admin.webhooks.metrics import WebhookMetrics
 from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
 from gateway.prefixes import tasks as prefix_tasks
@@ -99,8 +100,9 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     upkeep = Queue.UPKEEP in queues
     if upkeep:
         settings.observer_keys()
-    delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks)
     registry = CollectorRegistry()
+    metrics = WebhookMetrics(registry) if Queue.WEBHOOKS in queues else None
+    delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks, metrics)
     process = WorkerProcess(
         create_app(settings, queues, delivery.wake, registry),
         delivery,

@@ -138,7 +138,7 @@ def faster(rules: str, speed: int) -> str:
 
     windows = re.sub(r"(\[)(\d+)([smh])(\])", shorter, rules)
     waits = re.sub(r"(?m)^( +for: )(\d+)([smh])($)", shorter, windows)
-    ages = r"(_(?:oldest|timestamp)_seconds\)? > )(\d+)"
+    ages = r"(_(?:oldest|timestamp)_seconds(?:\[\w+\])?\)* > )(\d+)"
     return re.sub(ages, lambda match: f"{match[1]}{int(match[2]) / speed:g}", waits)
 
 

@@ -18,11 +18,13 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.sealed import unseal
 from gateway.admin.tables import DeliveryState
 from gateway.admin.webhooks import signature
+from gateway.admin.webhooks.metrics import WebhookMetrics
 from gateway.admin.webhooks.outbox import EventType
 from gateway.admin.webhooks.queue import Due, take_due
 from gateway.admin.webhooks.sender import Outcome, Sender
@@ -62,10 +64,11 @@ class WebhookDelivery:
     own organization slots and nobody else time.
     """
 
-    def __init__(self, url: str, pepper: bytes, config: WebhooksConfig) -> None:
+    def __init__(self, url: str, pepper: bytes, config: WebhooksConfig, metrics: WebhookMetrics | None = None) -> None:
         self._url = url
         self._pepper = pepper
         self._config = config
+        self._metrics = metrics or WebhookMetrics(CollectorRegistry())
 
     async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
         """Deliver whatever becomes due, until `stop`; what is under way then has STOP_GRACE_S to end.
@@ -98,7 +101,7 @@ class WebhookDelivery:
         pool = await lazy_pool(self._url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name=name)
         try:
             async with Sender(self._config) as sender:
-                shift = Shift(pool, sender, self._pepper, self._config, on_slot_free)
+                shift = Shift(pool, sender, self._pepper, self._config, on_slot_free, self._metrics)
                 try:
                     yield shift
                 finally:
@@ -117,12 +120,14 @@ class Shift:
         pepper: bytes,
         config: WebhooksConfig,
         on_slot_free: Callable[[], None],
+        metrics: WebhookMetrics,
     ) -> None:
         self._pool = pool
         self._sender = sender
         self._pepper = pepper
         self._config = config
         self._on_slot_free = on_slot_free
+        self._metrics = metrics
         self._under_way: dict[asyncio.Task[None], Due] = {}
 
     async def start_due(self) -> int:
@@ -196,6 +201,7 @@ class Shift:
         async with connection.transaction():
             await connection.execute(NOTE, delivery.id, attempt, outcome.status, outcome.error, outcome.duration_ms)
             await connection.execute(SETTLE, delivery.id, state.value, attempt, pause_s)
+        self._metrics.tried(delivered=outcome.delivered, last=state is DeliveryState.FAILED)
 
 
 def pause_after(attempt: int, config: WebhooksConfig) -> float:

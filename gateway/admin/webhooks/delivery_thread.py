@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks.delivery import STOP_GRACE_S, WebhookDelivery
+from gateway.admin.webhooks.metrics import WebhookMetrics
 
 JOIN_S = STOP_GRACE_S + 2.0
 
@@ -22,7 +23,14 @@ class DeliveryThread:
     pepper: asked for in the thread.
     """
 
-    def __init__(self, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        pepper: Callable[[], bytes],
+        config: WebhooksConfig,
+        metrics: WebhookMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics
         self._database_url = database_url
         self._pepper = pepper
         self._config = config
@@ -64,4 +72,6 @@ class DeliveryThread:
     async def _deliver(self) -> None:
         self._loop, self._due, self._stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         self._begun.set()
-        await WebhookDelivery(self._database_url, self._pepper(), self._config).run(self._due, self._stop)
+        await WebhookDelivery(self._database_url, self._pepper(), self._config, self._metrics).run(
+            self._due, self._stop
+        )

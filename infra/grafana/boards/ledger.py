@@ -131,6 +131,13 @@ BOARD = Board(
             alerts=("worker/WorkerIsStuck",),
         ),
         Panel(
+            title="Webhooks",
+            description="Tries to deliver a webhook, a second, by outcome.",
+            unit="ops",
+            queries=(rate("slipstream_webhook_attempts_total", "outcome"),),
+            alerts=("worker/WebhooksFail",),
+        ),
+        Panel(
             title="Dropped",
             description="What was not stored because PostgreSQL was away for too long, a second: records of how"
             " requests went, and what editors reported. Usage is never dropped.",

@@ -9,10 +9,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks import signature
 from gateway.admin.webhooks.delivery import WebhookDelivery, pause_after
+from gateway.admin.webhooks.metrics import OUTCOMES, WebhookMetrics
 from gateway.admin.webhooks.outbox import EventType, emit
 from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.admin.people import Client, People
@@ -32,11 +34,19 @@ async def server() -> AsyncIterator[Receiver]:
 class Subscriber:
     """An organization of its own with webhooks that point at a receiver."""
 
-    def __init__(self, people: People, operator: Client, organization: UUID, delivery: WebhookDelivery) -> None:
+    def __init__(
+        self,
+        people: People,
+        operator: Client,
+        organization: UUID,
+        delivery: WebhookDelivery,
+        registry: CollectorRegistry,
+    ) -> None:
         self.people = people
         self.operator = operator
         self.organization = organization
         self.delivery = delivery
+        self.registry = registry
 
     async def subscribe(self, url: str, events: list[str] | None = None) -> dict[str, Any]:
         """A webhook; the API of the tests' gateway refuses this machine, so its URL is put in by hand."""
@@ -62,6 +72,11 @@ class Subscriber:
         """Deliver what is due; returns how many were tried."""
         return await deliver_round(self.delivery)
 
+    def tries(self) -> dict[str, float | None]:
+        """How many ended how, as Prometheus is told."""
+        name = "slipstream_webhook_attempts_total"
+        return {outcome: self.registry.get_sample_value(name, {"outcome": outcome}) for outcome in OUTCOMES}
+
     async def due(self) -> None:
         """Let the pause be over."""
         await self.people.database.execute("UPDATE gateway.webhook_deliveries SET next_attempt_at = now()")
@@ -72,9 +87,9 @@ async def subscriber(people: People, admin_gateway: LoneGateway, admin_postgres_
     operator = await people.operator()
     organization = await operator.make("/organizations", {"name": uuid4().hex})
     await people.database.execute("DELETE FROM gateway.webhook_events")
-    return Subscriber(
-        people, operator, UUID(organization["id"]), WebhookDelivery(admin_postgres_url, people.pepper, CONFIG)
-    )
+    registry = CollectorRegistry()
+    delivery = WebhookDelivery(admin_postgres_url, people.pepper, CONFIG, WebhookMetrics(registry))
+    return Subscriber(people, operator, UUID(organization["id"]), delivery, registry)
 
 
 async def test_an_event_reaches_the_webhooks_that_want_it_signed(subscriber: Subscriber, server: Receiver) -> None:
@@ -115,6 +130,7 @@ async def test_failures_are_tried_again_and_given_up_in_the_end(subscriber: Subs
         assert delivery["attempts"] == attempt
         await subscriber.due()
     assert delivery["state"] == "failed"
+    assert subscriber.tries() == {"delivered": 0, "retried": 2, "given_up": 1}
     log = await subscriber.operator.get(f"/deliveries/{delivery['id']}")
     assert [(each["attempt"], each["status"]) for each in log["attempts"]] == [(1, 500), (2, 302), (3, 503)]
     assert len({came.headers["webhook-id"] for came in server.came}) == 1  # so that a receiver knows it again
@@ -123,6 +139,7 @@ async def test_failures_are_tried_again_and_given_up_in_the_end(subscriber: Subs
     assert again.status == 200
     assert await subscriber.round() == 1
     assert (await subscriber.deliveries(made))[0]["state"] == "delivered"
+    assert subscriber.tries() == {"delivered": 1, "retried": 2, "given_up": 1}
 
 
 async def test_a_delivery_that_succeeds_late_is_delivered(subscriber: Subscriber, server: Receiver) -> None:

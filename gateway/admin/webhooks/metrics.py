@@ -1,0 +1,25 @@
+"""The worker's metric of webhooks: how tries to deliver end."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+OUTCOMES = ("delivered", "retried", "given_up")
+
+
+class WebhookMetrics:
+    """A counter of one worker, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        attempts = Counter(
+            "slipstream_webhook_attempts",
+            "Tries to deliver a webhook, by outcome: delivered; retried (it failed and comes again); given_up (it"
+            " failed for the last time).",
+            ["outcome"],
+            registry=registry,
+        )
+        self._attempts = {outcome: attempts.labels(outcome) for outcome in OUTCOMES}
+
+    def tried(self, *, delivered: bool, last: bool) -> None:
+        """A try has ended. last: it is not made again."""
+        self._attempts["delivered" if delivered else "given_up" if last else "retried"].inc()
