@@ -15,10 +15,9 @@ from gateway.db.write_behind import WriteBehind
 
 @pytest.fixture
 async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
-    pool = await lazy_pool(postgres_url, size=1, connect_timeout_s=5)
-    await pool.execute("DROP TABLE IF EXISTS written_behind; CREATE TABLE written_behind (number int PRIMARY KEY)")
+    pool = await lazy_pool(empty_postgres_url, size=1, connect_timeout_s=5)
+    await pool.execute("CREATE TABLE written_behind (number int PRIMARY KEY)")
     yield pool
-    await pool.execute("DROP TABLE written_behind")
     pool.terminate()
 
 
