@@ -13,7 +13,7 @@ found in the one does not hide the other, which is told as second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import StrEnum
 
 import msgspec
@@ -155,7 +155,7 @@ def diagnose(
         blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
         outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
         return Diagnosis(outcome=outcome, clear=clear, unknown=unknown)
-    explains = explanations(evidence)
+    explains = explanations(evidence, {each.cause for each in findings})
     primary = first_of(findings, explains)
     explained = explains.get(primary.cause, frozenset())
     rest = [each for each in _ordered(findings) if each is not primary]
@@ -170,20 +170,24 @@ def diagnose(
     )
 
 
-def explanations(evidence: Evidence) -> Explains:
-    """What else each cause makes look ill, under this load.
+def explanations(evidence: Evidence, found: Set[Cause]) -> Explains:
+    """What else each cause makes look ill, under this load and beside what else was found.
 
     A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
-    less than they did, and the queue is what forms behind it.
+    less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
+    slow because they wait for others' prompts.
     """
     before = evidence.before
     if before is None:
         return EXPLAINS
+    explains = {**EXPLAINS}
+    if Cause.CHOPPY_DECODE in found:
+        explains[Cause.SLOW_PREFILL] = EXPLAINS[Cause.SLOW_PREFILL] | {Cause.SLOW_DECODE}
     slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
     if evidence.now.rate >= MORE_LOAD * before.rate:
-        return {**EXPLAINS, Cause.QUEUE: slower}
+        return {**explains, Cause.QUEUE: slower}
     behind = {Cause.QUEUE}
-    return {**EXPLAINS, **{cause: EXPLAINS[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
+    return {**explains, **{cause: explains[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
 
 
 def first_of(findings: list[Finding], explains: Explains) -> Finding:
