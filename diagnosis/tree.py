@@ -6,9 +6,9 @@
     4  the phases                     the one that spends most of its objective; new ones before those that always were
     5  the way to the client          a path that holds back, clients that do not read
 
-Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs more stands
-before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what is
-found in the one does not hide the other, which is told as second.
+Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs clearly more
+stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what
+is found in the one does not hide the other, which is told as second.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ EXPLAINS: Explains = {
     Cause.SLOW_PREFILL: frozenset({Cause.CHOPPY_DECODE}),
 }
 """What else a cause makes look ill, whatever the load."""
+OUTWEIGHS = 0.1
+"""Of the objective: what a phase must cost more to stand before a cause that does not explain it."""
 MORE_LOAD = 1.3
 """Requests a second, beside the window before."""
 STRUCTURAL = (
@@ -199,7 +201,9 @@ def first_of(findings: list[Finding], explains: Explains) -> Finding:
     phases = [each for each in _ordered(findings) if each.cause not in STRUCTURAL]
     top = _behind(phases, explains)
     for cause in STRUCTURAL:
-        if cause in by_cause and (top is None or top.cause in explains[cause]):
+        if cause in by_cause and (
+            top is None or top.cause in explains[cause] or top.score < by_cause[cause].score + OUTWEIGHS
+        ):
             return by_cause[cause]
     return _ordered(findings)[0] if top is None else top
 

@@ -110,11 +110,8 @@ def together(evidence: Evidence) -> Shares | None:
 
 
 def harm(evidence: Evidence, objectives: Objectives) -> Excess | None:
-    """What it costs in the time to first token."""
-    found = (
-        grown(evidence, measure, objectives, Number.TTFT)
-        for measure in (Measure.TTFT, Measure.PREFILL, Measure.ENGINE_UNSPLIT)
-    )
+    """What it costs before the first token; not all of that time, for other phases may have grown beside it."""
+    found = (grown(evidence, measure, objectives, Number.TTFT) for measure in (Measure.PREFILL, Measure.ENGINE_UNSPLIT))
     return max((each for each in found if each is not None), key=lambda each: each.score, default=None)
 
 

@@ -176,7 +176,7 @@ CHANGES: dict[Cause, Change] = {
     Cause.LONG_PROMPTS: _long_prompts,
     Cause.SLOW_ARRIVAL: _phase("auth", 90.0),
     Cause.SLOW_LIMITER: _limiter,
-    Cause.SLOW_ROUTER: _phase("route", 110.0),
+    Cause.SLOW_ROUTER: _phase("route", 250.0),
     Cause.QUEUE: _queue,
     Cause.SLOW_PREFILL: _prefill,
     Cause.QUEUE_OR_PREFILL: _unsplit,
