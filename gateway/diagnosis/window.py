@@ -21,8 +21,8 @@ from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, 
 from diagnosis.measure import Measure
 from gateway.metering.journal.request_id import first_at
 
-MOST = 200_000
-"""Requests whose distributions are computed: some seconds of PostgreSQL's time."""
+MOST = 50_000
+"""Requests whose distributions are computed: a second or two of PostgreSQL's time."""
 LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
