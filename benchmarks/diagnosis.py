@@ -1,6 +1,6 @@
 """Whether `slipstream diagnose` names what is wrong with a running deployment, and never what would not help.
 
-    python -m benchmarks.diagnosis [--seeds 5] [--causes "slow router" healthy …] [--seconds 14] [--check]
+    python -m benchmarks.diagnosis [--seeds 5] [--causes "slow router" healthy …] [--seconds 12] [--check]
 
 Gateway, router, worker, PostgreSQL and Valkey run as processes of `slipstream up`, three engines on the wall clock
 behind them that queue, prefill, decode, cache and retract (benchmarks/diagnosed/paced_engine.py), and a real nginx
@@ -32,7 +32,7 @@ from benchmarks.diagnosed.load import Load, Shape
 from benchmarks.diagnosed.site import Site, site
 from gateway.admin.resources.diagnosis import DiagnosisOf, DiagnosisQuery
 
-WARM_S, SETTLE_S, HEAL_S = 12.0, 1.0, 3.0
+WARM_S, HEAL_S = 10.0, 2.5
 GOAL = 0.95
 NOTHING = "nothing"
 Span = tuple[datetime, datetime]
@@ -126,7 +126,7 @@ async def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--causes", nargs="+", choices=INJECTIONS, default=list(INJECTIONS))
-    parser.add_argument("--seconds", type=float, default=14.0, help="of each window")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each window")
     add_check(parser)
     arguments = parser.parse_args()
     judged: list[Judged] = []

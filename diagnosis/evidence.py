@@ -47,6 +47,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     """Sums, of requests whose engine told what it had cached."""
     cached_tokens: int = 0
+    sampled_tokens: int = 0
+    """Of prompts that were compared with earlier ones of their organization."""
+    reusable_tokens: int = 0
+    """Of them, what an earlier prompt began with, whether or not an engine still had it."""
     retractions_known: int = 0
     """Requests whose engine tells retractions."""
     retracted: int = 0
@@ -62,6 +66,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     def cached_share(self) -> float | None:
         """Of the prompt tokens; None where nothing is known."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    @property
+    def reusable_share(self) -> float | None:
+        """Of the prompt tokens; None where prompts were not compared."""
+        return self.reusable_tokens / self.sampled_tokens if self.sampled_tokens else None
 
 
 class Part(msgspec.Struct, frozen=True):

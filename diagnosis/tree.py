@@ -6,14 +6,14 @@
     4  the phases                     the one that spends most of its objective; new ones before those that always were
     5  the way to the client          a path that holds back, clients that do not read
 
-Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs more stands
-before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what is
-found in the one does not hide the other, which is told as second.
+Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs clearly more
+stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what
+is found in the one does not hide the other, which is told as second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import StrEnum
 
 import msgspec
@@ -102,6 +102,8 @@ EXPLAINS: Explains = {
     Cause.SLOW_PREFILL: frozenset({Cause.CHOPPY_DECODE}),
 }
 """What else a cause makes look ill, whatever the load."""
+OUTWEIGHS = 0.1
+"""Of the objective: what a phase must cost more to stand before a cause that does not explain it."""
 MORE_LOAD = 1.3
 """Requests a second, beside the window before."""
 STRUCTURAL = (
@@ -155,7 +157,7 @@ def diagnose(
         blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
         outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
         return Diagnosis(outcome=outcome, clear=clear, unknown=unknown)
-    explains = explanations(evidence)
+    explains = explanations(evidence, {each.cause for each in findings})
     primary = first_of(findings, explains)
     explained = explains.get(primary.cause, frozenset())
     rest = [each for each in _ordered(findings) if each is not primary]
@@ -170,20 +172,24 @@ def diagnose(
     )
 
 
-def explanations(evidence: Evidence) -> Explains:
-    """What else each cause makes look ill, under this load.
+def explanations(evidence: Evidence, found: Set[Cause]) -> Explains:
+    """What else each cause makes look ill, under this load and beside what else was found.
 
     A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
-    less than they did, and the queue is what forms behind it.
+    less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
+    slow because they wait for others' prompts.
     """
     before = evidence.before
     if before is None:
         return EXPLAINS
+    explains = {**EXPLAINS}
+    if Cause.CHOPPY_DECODE in found:
+        explains[Cause.SLOW_PREFILL] = EXPLAINS[Cause.SLOW_PREFILL] | {Cause.SLOW_DECODE}
     slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
     if evidence.now.rate >= MORE_LOAD * before.rate:
-        return {**EXPLAINS, Cause.QUEUE: slower}
+        return {**explains, Cause.QUEUE: slower}
     behind = {Cause.QUEUE}
-    return {**EXPLAINS, **{cause: EXPLAINS[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
+    return {**explains, **{cause: explains[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
 
 
 def first_of(findings: list[Finding], explains: Explains) -> Finding:
@@ -195,7 +201,9 @@ def first_of(findings: list[Finding], explains: Explains) -> Finding:
     phases = [each for each in _ordered(findings) if each.cause not in STRUCTURAL]
     top = _behind(phases, explains)
     for cause in STRUCTURAL:
-        if cause in by_cause and (top is None or top.cause in explains[cause]):
+        if cause in by_cause and (
+            top is None or top.cause in explains[cause] or top.score < by_cause[cause].score + OUTWEIGHS
+        ):
             return by_cause[cause]
     return _ordered(findings)[0] if top is None else top
 

@@ -38,11 +38,10 @@ async def _healthy(site: Site, source: random.Random) -> Shape:
 
 
 async def _queue(site: Site, source: random.Random) -> Shape:
-    """Every other time more requests, in bursts; else fewer places in the batch."""
-    if source.random() < 0.5:
-        return Shape(rate=34.0, burst=4)
-    await site.pace(Pace(max_running=1))
-    return Shape(rate=8.0)
+    """Every other time four times the requests in bursts, on batches that are bounded; else hardly any places."""
+    bursts = source.random() < 0.5
+    await site.pace(Pace(max_running=3 if bursts else 1))
+    return Shape(rate=32.0, burst=4) if bursts else Shape()
 
 
 async def _long_prompts(site: Site, source: random.Random) -> Shape:

@@ -28,7 +28,7 @@ GUARD_S = 60.0
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How a window's requests are."""
 
-    rate: float = 8.0
+    rate: float = 9.0
     """Requests a second."""
     burst: int = 1
     """So many at a time."""

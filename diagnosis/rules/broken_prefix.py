@@ -1,7 +1,8 @@
 """One organization's prompts have stopped sharing their beginning: something that changes stands in front.
 
-The prefix-stability contract: one dynamic token takes the share from 80 % to 10 %. Others' caches are as good as ever,
-and waiting does not mend it.
+The prefix-stability contract: one dynamic token takes the share from 80 % to 10 %, and waiting does not mend it. By the
+prompts themselves where gateways compare them with earlier ones, whatever engines have still cached; else by what was
+cached, where others' caches are as good as ever.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
-from diagnosis.rules.cached_shares import harm, shares
+from diagnosis.rules.cached_shares import harm, shares, together
 
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_KV_MEMORY, "what is kept is not asked for again"),
@@ -26,9 +27,16 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     known = shares(evidence)
     if not known:
         return NotEnough(Cause.BROKEN_PREFIX, "no organization has enough requests in both windows")
-    broken = [each for each in known if each.fell and not each.recovers]
+    compared = [each for each in known if each.prompts_changed is not None]
     whole = [each for each in known if not each.fell]
-    if not broken or (len(known) > 1 and not whole):
+    if compared:
+        broken = [each for each in compared if each.prompts_changed and each.fell]
+    else:
+        # by what was cached alone: not while all caches fill, nor where everybody lost theirs
+        everybody = together(evidence)
+        filling = everybody is not None and everybody.fills
+        broken = [] if filling or (len(known) > 1 and not whole) else [each for each in known if each.stays_low]
+    if not broken:
         return Clear(Cause.BROKEN_PREFIX)
     cost = harm(evidence, objectives)
     others = (f"Of {len(known)} organizations {len(whole)} kept theirs.",) if len(known) > 1 else ()

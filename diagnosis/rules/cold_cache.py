@@ -9,7 +9,7 @@ from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
-from diagnosis.rules.cached_shares import harm, shares
+from diagnosis.rules.cached_shares import harm, together
 
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.STABLE_PREFIX, "the prompts are as they were: their prefixes are found again"),
@@ -20,20 +20,18 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the course of every organization's cached share."""
-    known = [each for each in shares(evidence) if each.first is not None and each.last is not None]
-    if not known:
-        return NotEnough(Cause.COLD_CACHE, "no organization's cache can be followed through both windows")
-    cold = [each for each in known if each.fell_at_first and each.recovers]
-    if len(cold) * 2 <= len(known):
+    """By the course of the share of all organizations together: one alone has too few requests in a third."""
+    found = together(evidence)
+    if found is None or found.first is None or found.last is None:
+        return NotEnough(Cause.COLD_CACHE, "what was cached cannot be followed through both windows")
+    if not found.fills or found.prompts_changed:
         return Clear(Cause.COLD_CACHE)
     cost = harm(evidence, objectives)
     return Finding(
         cause=Cause.COLD_CACHE,
         phase=Phase.PREFILL,
         evidence=(
-            cold[0].told,
-            f"So it is with {len(cold)} of {len(known)} organizations.",
+            found.told,
             *((cost.told,) if cost is not None else ()),
         ),
         fixes=(Fix.WARM_UP,),

@@ -9,10 +9,10 @@ from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
-from diagnosis.rules.cached_shares import harm, shares
+from diagnosis.rules.cached_shares import harm, shares, together
 
 LEAST_TENANTS = 2
-"""Of one alone it cannot be told from prompts that broke."""
+"""Where prompts are not compared, one alone cannot be told from prompts that broke."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.STABLE_PREFIX, "all organizations' prompts did not change at one moment"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
@@ -23,9 +23,11 @@ WOULD_NOT_HELP = (
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By all organizations' cached shares."""
     known = shares(evidence)
-    if len(known) < LEAST_TENANTS:
+    compared = bool(known) and all(each.prompts_changed is not None for each in known)
+    if not known or (len(known) < LEAST_TENANTS and not compared):
         return NotEnough(Cause.LOST_CACHE, "fewer than two organizations have enough requests in both windows")
-    if not all(each.fell and not each.recovers for each in known):
+    everybody = together(evidence)
+    if everybody is None or everybody.fills or not all(each.stays_low and not each.prompts_changed for each in known):
         return Clear(Cause.LOST_CACHE)
     cost = harm(evidence, objectives)
     return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from diagnosis.comparison import OURS, Number, dominating, grown, measured
+from diagnosis.comparison import OURS, Number, Share, dominating, grown, measured
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
@@ -21,10 +21,11 @@ class GatewayPhase(msgspec.Struct, frozen=True):
     fixes: tuple[Fix, ...]
     would_not_help: tuple[WouldNotHelp, ...]
     questions: tuple[str, ...] = ()
+    least: Share = OURS
 
     def judge(self, evidence: Evidence, objectives: Objectives) -> Verdict:
         """Whether it grew, or takes most of a TTFT that is missed."""
-        slow = grown(evidence, self.measure, objectives, Number.TTFT, OURS)
+        slow = grown(evidence, self.measure, objectives, Number.TTFT, self.least)
         slow = slow or dominating(evidence, self.measure, objectives)
         if slow is None:
             enough = measured(evidence, self.measure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diagnosis.comparison import ENGINE
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
@@ -18,6 +19,7 @@ RULE = GatewayPhase(
         WouldNotHelp(Fix.SPECULATIVE_DECODING, "the engine had ended"),
         WouldNotHelp(Fix.MORE_REPLICAS, "the engine had ended"),
     ),
+    least=ENGINE,  # a disk's flush: its time is not ours, and nobody waits for it before the text
 )
 
 

@@ -15,10 +15,12 @@ from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
 
-LEAST = 15
-"""A router that learns sends a slow replica less; half of what a median else needs."""
+LEAST = 6
+"""Fewer than a median else needs: by prefix, some replicas are sent little, and a slow one is sent less."""
 RATIO, SPENT = 1.5, 0.25
 """Of the others' median, and of the objective."""
+GREW = 0.1
+"""Of the objective: neighbours that much slower than before have the same trouble."""
 ALIKE = 1.5
 """Prompts computed, less what was cached: by medians."""
 MEASURES = ((Measure.TPOT, "a token"), (Measure.PREFILL, "prefill"), (Measure.ENGINE_UNSPLIT, "the first event"))
@@ -41,7 +43,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
             for slow in pool:
                 others = [each for each in pool if each is not slow]
                 excess = _excess(slow, others, measure, objectives)
-                if excess and not _slowed(others, evidence, measure):
+                if excess and not _slowed(others, evidence, objectives):
                     found.append((excess, slow, others, measure, noun))
     if not found:
         return Clear(Cause.SLOW_REPLICA)
@@ -74,9 +76,7 @@ def _excess(slow: Slice, others: list[Slice], measure: Measure, objectives: Obje
     typical = _typical(others, measure)
     if mine is None or mine.n < LEAST or typical is None:
         return 0.0
-    objective = objectives.of(slow.tier, None)
-    objective_ms = objective.tpot_ms if measure is Measure.TPOT else objective.ttft_ms
-    score = (mine.p50 - typical) / objective_ms
+    score = (mine.p50 - typical) / _objective_ms(slow, measure, objectives)
     if mine.p50 < RATIO * typical or score < SPENT:
         return 0.0
     if measure is not Measure.TPOT and _computed(slow) > ALIKE * max(median(map(_computed, others)), 1.0):
@@ -95,14 +95,26 @@ def _computed(one: Slice) -> float:
     return 0.0 if prompt is None else max(prompt.p50 - (0.0 if cached is None else cached.p50), 0.0)
 
 
-def _slowed(others: list[Slice], evidence: Evidence, measure: Measure) -> bool:
-    """Most of the neighbours have become slower, too: then it is no matter of one replica."""
+def _slowed(others: list[Slice], evidence: Evidence, objectives: Objectives) -> bool:
+    """Most of the neighbours have become slower themselves, in anything: then it is no matter of one replica."""
     if evidence.before is None:
         return False
     pairs = [(each, same(evidence.before.replicas, each)) for each in others]
     slower = [
-        now.measures[measure].p50 > RATIO * before.measures[measure].p50
+        any(_grew(now, before, measure, objectives) for measure, _ in MEASURES)
         for now, before in pairs
-        if before is not None and measure in now.measures and measure in before.measures
+        if before is not None
     ]
     return bool(slower) and sum(slower) * 2 > len(slower)
+
+
+def _grew(now: Slice, before: Slice, measure: Measure, objectives: Objectives) -> bool:
+    if measure not in now.measures or measure not in before.measures:
+        return False
+    now_ms, before_ms = now.measures[measure].p50, before.measures[measure].p50
+    return now_ms >= RATIO * before_ms and now_ms - before_ms >= GREW * _objective_ms(now, measure, objectives)
+
+
+def _objective_ms(one: Slice, measure: Measure, objectives: Objectives) -> float:
+    objective = objectives.of(one.tier, None)
+    return objective.tpot_ms if measure is Measure.TPOT else objective.ttft_ms

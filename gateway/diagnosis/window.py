@@ -21,8 +21,8 @@ from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, 
 from diagnosis.measure import Measure
 from gateway.metering.journal.request_id import first_at
 
-MOST = 200_000
-"""Requests whose distributions are computed: some seconds of PostgreSQL's time."""
+MOST = 50_000
+"""Requests whose distributions are computed: a second or two of PostgreSQL's time."""
 LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
@@ -88,6 +88,14 @@ SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*)
   {ANSWERED} AND right(request_id, 4) < $5 AND prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL
  GROUP BY 1, 2 ORDER BY 1, 2
 """
+# The gateway's comparison of prompts with earlier ones (gateway/prefixes), where it is on.
+REUSABLE = """
+SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusable_tokens)::bigint AS reusable_tokens
+  FROM gateway.prefix_samples
+ WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
+   AND ($4::text IS NULL OR tier = $4) AND right(request_id, 4) < $5
+ GROUP BY 1
+"""
 NAMES = "SELECT id, name FROM gateway.organizations WHERE id = ANY($1)"
 _KNOWN = "prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL"
 _VALUES = ", ".join(f"{expression} AS value_{measure}" for measure, expression in MEASURED.items())
@@ -128,6 +136,7 @@ async def read_window(
     below = _below(totals["answered"])
     slices = await connection.fetch(SLICES, *which, below)
     parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
+    reusable = {row["organization_id"]: row for row in await connection.fetch(REUSABLE, *which, below)}
     names = await _names(connection, [*slices, *parts])
     return Window(
         began=began,
@@ -138,7 +147,7 @@ async def read_window(
         refusals=tuple(Refusal(*row) for row in codes if row["rule"] is not None),
         failures=tuple(Failure(row["error_code"], row["count"]) for row in codes if row["rule"] is None),
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
-        **{field: _slices(slices, by, names) for field, by in SETS.items()},
+        **{field: _slices(slices, by, names, reusable) for field, by in SETS.items()},
     )
 
 
@@ -155,13 +164,19 @@ def _dispersion(requests: int, squares: float, seconds: int) -> float | None:
     return (squares / seconds - mean * mean) / mean
 
 
-def _slices(rows: list[asyncpg.Record], by: tuple[str, ...], names: Mapping[UUID, str]) -> tuple[Slice, ...]:
+def _slices(
+    rows: list[asyncpg.Record],
+    by: tuple[str, ...],
+    names: Mapping[UUID, str],
+    reusable: Mapping[UUID, asyncpg.Record],
+) -> tuple[Slice, ...]:
     absent = sum(1 << place for place, name in enumerate(reversed(GROUPED)) if name not in by)
     chosen = [row for row in rows if row["absent"] == absent and all(row[name] is not None for name in by)]
-    return tuple(_slice(row, names) for row in chosen)
+    return tuple(_slice(row, names, reusable) for row in chosen)
 
 
-def _slice(row: asyncpg.Record, names: Mapping[UUID, str]) -> Slice:
+def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUID, asyncpg.Record]) -> Slice:
+    compared = reusable.get(row["organization_id"])
     return Slice(
         requests=row["requests"],
         tier=None if row["tier"] is None else Tier(row["tier"]),
@@ -172,6 +187,8 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str]) -> Slice:
         measures={measure: Quantiles(row[f"n_{measure}"], *row[measure]) for measure in Measure if row[measure]},
         prompt_tokens=row["prompt_tokens_sum"],
         cached_tokens=row["cached_tokens_sum"],
+        sampled_tokens=0 if compared is None else compared["sampled_tokens"],
+        reusable_tokens=0 if compared is None else compared["reusable_tokens"],
         retractions_known=row["retractions_known"],
         retracted=row["retracted"],
     )

@@ -33,6 +33,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    reusable_tokens: int | None = None
+    """Of `gateway.prefix_samples`; None: it has no sample."""
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     itl_max_ms: float | None = None
@@ -69,7 +71,9 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
             lambda row: (row.tier, row.pool, row.replica_id),
             ("tier", "pool", "replica_id"),
         ),
-        tenants=_slices(answered, lambda row: (row.organization,), ("organization",)),
+        tenants=tuple(
+            _compared(each, all_rows) for each in _slices(answered, lambda row: (row.organization,), ("organization",))
+        ),
         parts=_parts(answered, began, ended),
     )
 
@@ -112,6 +116,15 @@ def quantiles_of(values: list[float]) -> Quantiles:
         return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
     return Quantiles(len(ordered), at(0.5), at(0.9), at(0.95), at(0.99))
+
+
+def _compared(one: Slice, rows: list[Row]) -> Slice:
+    sampled = [row for row in rows if row.organization == one.organization and row.reusable_tokens is not None]
+    return msgspec.structs.replace(
+        one,
+        sampled_tokens=sum(row.prompt_tokens or 0 for row in sampled),
+        reusable_tokens=sum(row.reusable_tokens or 0 for row in sampled),
+    )
 
 
 def _slices(rows: list[Row], key: Callable[[Row], tuple[Hashable, ...]], names: tuple[str, ...]) -> tuple[Slice, ...]:

@@ -42,6 +42,7 @@ def a_row(source: random.Random, at: datetime, organization: str, prompt_tokens:
         prompt_tokens=prompt_tokens,
         cached_tokens=cached_tokens,
         completion_tokens=source.randint(20, 60),
+        reusable_tokens=SYSTEM_TOKENS,
         phases_ms={
             "auth": noisy(1.0),
             "limit": noisy(2.0),
@@ -133,7 +134,7 @@ def _slow_replica(source: random.Random, row: Row) -> Row:
 def _broken_prefix(source: random.Random, row: Row) -> Row:
     if row.organization != "bolt":
         return row
-    return a_row(source, row.at, row.organization, row.prompt_tokens or 0, 16)
+    return changed(a_row(source, row.at, row.organization, row.prompt_tokens or 0, 16), reusable_tokens=16)
 
 
 def _lost_cache(source: random.Random, row: Row) -> Row:
@@ -175,7 +176,7 @@ CHANGES: dict[Cause, Change] = {
     Cause.LONG_PROMPTS: _long_prompts,
     Cause.SLOW_ARRIVAL: _phase("auth", 90.0),
     Cause.SLOW_LIMITER: _limiter,
-    Cause.SLOW_ROUTER: _phase("route", 110.0),
+    Cause.SLOW_ROUTER: _phase("route", 250.0),
     Cause.QUEUE: _queue,
     Cause.SLOW_PREFILL: _prefill,
     Cause.QUEUE_OR_PREFILL: _unsplit,
@@ -189,12 +190,15 @@ CHANGES: dict[Cause, Change] = {
 BUFFERED = AuditFinding("buffered", "of 24 events 23 arrived joined", "proxy_buffering off;", True, 900.0)
 
 
-def evidence(seed: int, cause: Cause | None) -> Evidence:
-    """A healthy window, and one after it in which something is wrong; None: nothing."""
+def evidence(seed: int, cause: Cause | None, *, compared: bool = True) -> Evidence:
+    """A healthy window, and one after it in which something is wrong; None: nothing. compared: prompts were compared
+    with earlier ones."""
     source = random.Random(seed)
     change = CHANGES[cause] if cause is not None else lambda _, row: row
     before = list(rows(source, BEGAN))
     now = [change(source, row) for row in rows(source, BEGAN + WINDOW)]
+    if not compared:
+        before, now = ([msgspec.structs.replace(row, reusable_tokens=None) for row in each] for each in (before, now))
     return Evidence(
         before=window_of(before, BEGAN, BEGAN + WINDOW),
         now=window_of(now, BEGAN + WINDOW, BEGAN + 2 * WINDOW),

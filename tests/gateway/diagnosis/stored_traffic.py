@@ -22,6 +22,14 @@ INSERT INTO gateway.request_traces (request_id, organization_id, total_ms, rule,
 SELECT request_id, organization_id, 1, rule, {", ".join(COLUMNS)}
   FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
 """
+SAMPLED = (
+    "request_id", "organization_id", "project_id", "model", "tier", "endpoint", "template", "session_id", "turn",
+    "prompt_tokens", "reusable_tokens", "cause", "blocks",
+)  # fmt: skip
+SAMPLE = f"""
+INSERT INTO gateway.prefix_samples ({", ".join(SAMPLED)})
+SELECT {", ".join(SAMPLED)} FROM json_populate_recordset(NULL::gateway.prefix_samples, $1::json)
+"""
 
 
 def organization(name: str) -> UUID:
@@ -49,9 +57,21 @@ async def store(database: asyncpg.Connection, kept: list[Row]) -> None:
         for row in kept
     ]
     await database.execute(INSERT, msgspec.json.encode(records).decode())
+    samples = [
+        {
+            "request_id": record["request_id"], "organization_id": record["organization_id"],
+            "project_id": record["organization_id"], "model": "m", "tier": row.tier, "endpoint": "chat",
+            "template": "t", "session_id": record["request_id"], "turn": 1, "prompt_tokens": row.prompt_tokens,
+            "reusable_tokens": row.reusable_tokens, "cause": "none", "blocks": [],
+        }
+        for record, row in zip(records, kept, strict=True)
+        if row.reusable_tokens is not None
+    ]  # fmt: skip
+    await database.execute(SAMPLE, msgspec.json.encode(samples).decode())
 
 
 async def forget(database: asyncpg.Connection) -> None:
     """Take all of it away."""
     ids = [organization(name) for name in TENANTS]
+    await database.execute("DELETE FROM gateway.prefix_samples WHERE organization_id = ANY($1)", ids)
     await database.execute("DELETE FROM gateway.request_traces WHERE organization_id = ANY($1)", ids)
