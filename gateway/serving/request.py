@@ -60,7 +60,7 @@ class Arrival:
     @property
     def client(self) -> str:
         """What kind of client sent it."""
-        return client_family(self.headers.get(b"user-agent", b""), self.endpoint)
+        return client_family(self.headers, self.endpoint)
 
 
 class InferenceRequest:
