@@ -97,7 +97,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
             return await overview(connection, only)
 
     found = asyncio.run(run())
-    print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}limits")
+    print(f"{'id':<38}{'key':<16}{'state':<9}{'organization':<16}{'project':<16}{'name':<16}{'scopes':<27}limits")
     for key in found:
         limits = (
             (key["requests_per_minute"], "requests/min"),
@@ -106,7 +106,8 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
         )
         spoken = ", ".join(f"{value:,} {unit}" for value, unit in limits if value is not None) or "none"
         tenant = f"{key['organization']:<16}{key['project']:<16}{key['name']:<16}"
-        print(f"{key['id']!s:<38}{key['display']:<16}{key['state']:<9}{tenant}{spoken}")
+        scopes = "all" if key["scopes"] is None else ", ".join(key["scopes"])
+        print(f"{key['id']!s:<38}{key['display']:<16}{key['state']:<9}{tenant}{scopes:<27}{spoken}")
 
 
 @keys.command()

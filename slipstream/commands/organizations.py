@@ -28,7 +28,8 @@ def list_command(deployment: Deployment) -> None:
     page = administer(deployment, lambda call: list_organizations(call, query))
     print(f"{'id':<38}{'state':<10}name")
     for each in page.data:
-        note = "   (operates the deployment)" if each.operator else ""
+        notes = ("operates the deployment" if each.operator else "", "stores prompts" if each.store_prompts else "")
+        note = "".join(f"   ({said})" for said in notes if said)
         print(f"{each.id!s:<38}{'disabled' if each.disabled_at else 'active':<10}{each.name}{note}")
     if page.has_more:
         print("… and more: GET /admin/v1/organizations")

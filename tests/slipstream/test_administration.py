@@ -60,6 +60,14 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
         await connection.close()
 
 
+async def test_organizations_that_store_prompts_are_marked(shell: Shell) -> None:
+    acme, quiet = [await shell.must("organizations", "create", name) for name in ("acme", "quiet")]
+    await shell.must("organizations", "update", "acme", "--store-prompts")
+    listed = await shell.must("organizations", "list")
+    assert re.search(rf"^{acme} +active +acme +\(stores prompts\)$", listed, re.MULTILINE)
+    assert re.search(rf"^{quiet} +active +quiet$", listed, re.MULTILINE)
+
+
 async def test_a_deployment_is_administered_from_the_command_line(
     shell: Shell, fresh_postgres_url: str, data_folder: Path
 ) -> None:

@@ -86,8 +86,9 @@ async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
         "keys", "create", "--create-missing", "--organization", "acme", "--name", "first", "--tokens-per-minute", "5000"
     )
     await shell.must(
-        "keys", "create", "--create-missing", "--organization", "acme", "--name", "second", "--expires-days", "1"
-    )
+        "keys", "create", "--create-missing", "--organization", "acme", "--name", "second", "--expires-days", "1",
+        "--scope", "completions", "--scope", "models",
+    )  # fmt: skip
     await shell.must("keys", "create", "--create-missing", "--organization", "other", "--name", "third")
     await shell.must("keys", "revoke", "first")
     _, *lines = (await shell.must("keys", "list")).splitlines()
@@ -97,7 +98,8 @@ async def test_keys_are_listed_with_their_state_for_all_or_one_organization(
         ["active", "other", "default", "third"],
     ]
     assert lines[0].endswith("5,000 tokens/min")
-    assert lines[1].endswith("none")
+    assert re.search(r"first +all +", lines[0])
+    assert re.search(r"second +completions, models +none$", lines[1])
     await connection.execute("UPDATE gateway.api_keys SET expires_at = now() WHERE name = 'second'")
     acme = await connection.fetchval("SELECT id::text FROM gateway.organizations WHERE name = 'acme'")
     for which in ("acme", acme):

@@ -76,6 +76,7 @@ async def overview(connection: asyncpg.Connection[Any], organization_id: UUID | 
             organizations.c.name.label("organization"),
             projects.c.name.label("project"),
             key.name,
+            key.scopes,
             rule.requests_per_minute,
             rule.tokens_per_minute,
             rule.max_concurrency,
