@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
+import click
 import msgspec
 import pytest
 
 from diagnosis.finding import Cause
+from diagnosis.fix import Fix
+from slipstream.__main__ import cli
+from tests.deployment import ROOT
 from tests.diagnosis.traffic import CHANGES, WINDOW, rows
 from tests.gateway.diagnosis.stored_traffic import forget, store
 from tests.slipstream.shell import Shell
@@ -95,3 +100,16 @@ async def test_the_ledger_is_printed_with_what_was_measured(
     assert "bigger model" in row
     assert "+100 ms" in row
     assert row.count(" ms of ") == 2
+
+
+def test_settings_and_commands_that_changes_name_are_there() -> None:
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    told = " ".join(fix.told for fix in Fix)
+    for name in re.findall(r"\b(?:gateway|router|engine)\.[a-z_.]*[a-z_]", told):
+        assert f"`{name}" in settings, name
+    for command in re.findall(r"`slipstream ([a-z -]+)`", told):
+        found: click.Command | None = cli
+        for word in command.split():
+            assert isinstance(found, click.Group), command
+            found = found.get_command(click.Context(found), word)
+        assert found is not None, command
