@@ -46,18 +46,18 @@ class Fix(StrEnum):
 
 _TOLD = {
     Fix.ADMISSION_CONTROL: (
-        "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, queue deadlines, "
-        "limits and tiers of tenants)."
+        "Bound the queue at the edge: shed or downgrade what can wait before it queues (router.slos, "
+        "gateway.queue_deadline_s, tenants' limits)."
     ),
-    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` says how many this traffic needs.",
+    Fix.MORE_REPLICAS: "Add replicas to the pool; `slipstream simulate` tells what this traffic would do on more.",
     Fix.SMALLER_BATCH: (
-        "Lower the engine's largest batch (SGLang: --max-running-requests) until running requests fit, and operate one "
-        "notch below the knee of TTFT."
+        "Lower the engine's largest batch (SGLang: --max-running-requests; embedded: engine.scheduler.max_running) "
+        "until running requests fit, and operate one notch below the knee of TTFT."
     ),
     Fix.BIGGER_BATCH: "Raise the engine's largest batch.",
     Fix.CHUNKED_PREFILL: (
         "Prefill in chunks that interleave with decoding, or smaller ones (SGLang: --chunked-prefill-size; embedded: "
-        "engine.scheduler)."
+        "engine.scheduler.max_batch_tokens)."
     ),
     Fix.PREFIX_CACHING: "Keep the KV of prefixes that requests share (system prompts, tools, earlier turns).",
     Fix.CACHE_AWARE_ROUTING: 'Route by prefix (router.policy = "prefix"), so that requests meet their cache again.',
@@ -76,14 +76,14 @@ _TOLD = {
     Fix.WEIGHT_QUANTIZATION: "Quantize the weights.",
     Fix.CASCADE: "Send easy requests to a smaller model.",
     Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that what runs fits.",
-    Fix.DRAIN_REPLICA: "Drain that replica (`slipstream router drain`), look at its machine, and bring it back.",
+    Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
     Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
     Fix.REPAIR_ENGINE_LINK: "Look at the way to the engine: its network, its HTTP front end's CPU, its tokenizer.",
     Fix.REPAIR_COUNTERS: (
         "Look at Valkey (latency from the gateway's host, CPU, swapping, slow commands) and at the disk of the "
         "journal: a reservation is one round trip and one record."
     ),
-    Fix.REPAIR_ROUTER: "Look at the router: its CPU, its distance to the gateway, `slipstream router status`.",
+    Fix.REPAIR_ROUTER: "Look at the router: its CPU, its distance to the gateway, `slipstream router watch`.",
     Fix.REPAIR_KEY_LOOKUP: "Look at PostgreSQL, where keys are read, and at how slowly clients send their bodies.",
     Fix.REPAIR_JOURNAL: "Look at the journal's disk (its fsync) and at Valkey, where requests are settled.",
     Fix.RAISE_LIMIT: "Raise that limit, if the tenant is meant to send so much.",

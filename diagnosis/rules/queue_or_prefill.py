@@ -21,7 +21,7 @@ WOULD_NOT_HELP = (
 )
 QUESTIONS = (
     "How long do requests wait in the engine's queue (p99), apart from prefill? It decides between admission control "
-    "and chunked prefill. SGLang tells it with --enable-metrics, the embedded engine always.",
+    "and chunked prefill. SGLang tells it in its metrics (--enable-metrics), the embedded engine with every answer.",
     "Are prompts' lengths a tight distribution or a long tail? A long tail makes chunked prefill the first lever.",
     "What is the largest batch, and how often is it full? Full all the time with slow tokens means a full KV.",
     "Do most requests share a system prompt? It decides whether prefix caching is worth it.",

@@ -20,7 +20,7 @@ RULE = GatewayPhase(
         WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is asked for as slowly"),
         WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
     ),
-    ("Valkey or the disk? `slipstream_limiter_seconds` is the round trip to Valkey alone.",),
+    ("Valkey or the disk? `slipstream_limits_reserve_seconds` is the answer of Valkey alone.",),
 )
 
 

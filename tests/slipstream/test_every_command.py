@@ -27,6 +27,7 @@ from slipstream.first_key import COMMAND, make_first_key
 from slipstream.settings import Settings
 from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: F401  run here
 from tests.database import as_owner
+from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
@@ -88,12 +89,8 @@ IDS = {
     "{webhook}": "SELECT id::text FROM gateway.webhooks",
     "{delivery}": "UPDATE gateway.webhook_deliveries SET state = 'failed' RETURNING id::text",
     # an hour ago, between requests
-    "{measurable}": """
-        WITH traced AS (
-            INSERT INTO gateway.request_traces (request_id, organization_id, tier, status, total_ms, phases_ms, ttft_ms)
-            SELECT 'req_' || lpad(to_hex((extract(epoch FROM now()) - 3600) ::bigint * 1000 + n), 12, '0')
-                   || left(md5(n::text), 24), gen_random_uuid(), 'chat', 200, 1, '{}', 50
-              FROM generate_series(-9000, 9000, 200) AS n)
+    "{measurable}": f"""
+        WITH traced AS ({TRACED_AN_HOUR_AGO})
         UPDATE gateway.changes SET made_at = now() - interval '1 hour' RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",

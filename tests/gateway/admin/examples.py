@@ -12,6 +12,7 @@ from gateway.admin.webhooks.signature import new_secret
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
+from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 
 _things: dict[tuple[int, str], dict[str, object]] = {}
 
@@ -128,8 +129,9 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
         "tier_name": "chat",
         "month_name": "2026-11",
         "change_id": await fetchval(
-            "INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
-            " VALUES ('prefix caching', now(), 'ttft', 'p95', -250, 3600) RETURNING id"
+            f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
+            " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
+            " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
         ),
         "price_version": await _planned_price(people),
     }

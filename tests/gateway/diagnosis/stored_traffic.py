@@ -22,6 +22,13 @@ INSERT INTO gateway.request_traces (request_id, organization_id, total_ms, rule,
 SELECT request_id, organization_id, 1, rule, {", ".join(COLUMNS)}
   FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
 """
+TRACED_AN_HOUR_AGO = """
+INSERT INTO gateway.request_traces (request_id, organization_id, tier, status, total_ms, phases_ms, ttft_ms)
+SELECT 'req_' || lpad(to_hex((extract(epoch FROM now()) - 3600)::bigint * 1000 + n), 12, '0')
+       || left(md5(n::text || random()), 24), gen_random_uuid(), 'chat', 200, 1, '{}', 50
+  FROM generate_series(-9000, 9000, 200) AS n
+"""
+"""Enough on both sides to measure a change of then."""
 SAMPLED = (
     "request_id", "organization_id", "project_id", "model", "tier", "endpoint", "template", "session_id", "turn",
     "prompt_tokens", "reusable_tokens", "cause", "blocks",

@@ -1,0 +1,115 @@
+"""`slipstream diagnose` and `slipstream changes` on a real database: what they print, and how they end."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+import click
+import msgspec
+import pytest
+
+from diagnosis.finding import Cause
+from diagnosis.fix import Fix
+from slipstream.__main__ import cli
+from tests.deployment import ROOT
+from tests.diagnosis.traffic import CHANGES, WINDOW, rows
+from tests.gateway.diagnosis.stored_traffic import forget, store
+from tests.slipstream.shell import Shell
+
+SINCE = ("diagnose", "--since", "60s")
+
+
+@pytest.fixture
+async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def traffic(database: asyncpg.Connection, cause: Cause | None) -> None:
+    """A minute that is well, and the one until now."""
+    source, now = random.Random(51), datetime.now(UTC)
+    change = CHANGES[cause] if cause is not None else lambda _, row: row
+    latest = [change(source, row) for row in rows(source, now - WINDOW)]
+    await forget(database)
+    await store(database, [*rows(source, now - 2 * WINDOW), *latest])
+
+
+async def test_a_cause_is_told_with_what_to_change_and_what_would_not_help(
+    database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    shell = Shell(fresh_postgres_url, data_folder)
+    await traffic(database, Cause.SLOW_PREFILL)
+    code, said = await shell.run(*SINCE)
+    assert code == 1, said
+    assert "FOUND  phase prefill: slow_prefill" in said
+    assert "fix 1  check_placement" in said
+    assert "would not help: speculative_decoding" in said
+    assert "chat, short" in said
+    code, said = await shell.run(*SINCE, "--tenant", "acme", "--json")
+    found = msgspec.json.decode(said)
+    assert (code, found["primary"]["cause"]) == (1, "slow_prefill")
+    assert 0 < found["requests"] < 200
+    code, said = await shell.run(*SINCE, "--tier", "autocomplete")
+    assert (code, "not enough evidence" in said) == (2, True)
+
+
+async def test_where_all_is_well_nothing_is_found(
+    database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    await traffic(database, None)
+    code, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE)
+    assert (code, "nothing found" in said) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("diagnose", "--since", "soon"), "'soon' is no span of time"),
+        (("diagnose", "--tenant", "nobody"), "nobody"),
+        (("diagnose", "--since", "30d"), "7 days"),
+        (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),
+        (("changes", "measure", "x"), "is no change's id"),
+    ],
+)
+async def test_what_cannot_be_asked_is_said(
+    arguments: tuple[str, ...], told: str, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    code, said = await Shell(fresh_postgres_url, data_folder).run(*arguments)
+    assert code in (1, 2)
+    assert told in said, said
+
+
+async def test_the_ledger_is_printed_with_what_was_measured(
+    database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    shell = Shell(fresh_postgres_url, data_folder)
+    assert await shell.must("changes", "list") == "no change is noted"
+    await traffic(database, Cause.SLOW_PREFILL)
+    at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
+    await shell.must(
+        "changes", "add", "bigger model", "--expected-ms=100", "--statistic", "p50", "--at", at, "--window", "60s"
+    )
+    head, row = (await shell.must("changes", "list")).splitlines()
+    assert head.split()[:2] == ["made", "at"]
+    assert "bigger model" in row
+    assert "+100 ms" in row
+    assert row.count(" ms of ") == 2
+
+
+def test_settings_and_commands_that_changes_name_are_there() -> None:
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    told = " ".join(fix.told for fix in Fix)
+    for name in re.findall(r"\b(?:gateway|router|engine)\.[a-z_.]*[a-z_]", told):
+        assert f"`{name}" in settings, name
+    for command in re.findall(r"`slipstream ([a-z -]+)`", told):
+        found: click.Command | None = cli
+        for word in command.split():
+            assert isinstance(found, click.Group), command
+            found = found.get_command(click.Context(found), word)
+        assert found is not None, command
