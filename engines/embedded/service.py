@@ -70,13 +70,12 @@ class Service:
     def submit(self, request: Request) -> LiveRequest:
         """Hand a request to the engine.
 
-        Raises Draining, EngineFailed or Overloaded when nothing is taken now, InvalidField for an id in use and
-        ContextTooLong when a prompt and its output do not fit.
+        Raises Draining or Overloaded when nothing is taken now, EngineFailed when the engine broke down, InvalidField
+        for an id in use and ContextTooLong when a prompt and its output do not fit.
         """
         if self.draining:
             raise Draining("The engine is shutting down.", retry_after_s=1.0)
-        if self.engine is None or self.failure is not None:
-            raise EngineFailed("The engine is not ready.", retry_after_s=1.0)
+        self._require_engine()
         for prompt in request.prompts:
             if len(prompt) + request.sampling.max_tokens > self.context_tokens:
                 raise ContextTooLong(
@@ -104,10 +103,16 @@ class Service:
         self._worker.abort(rid, prefix=prefix)
 
     async def flush_cache(self) -> bool:
-        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when there is no engine."""
-        if self.engine is None or self.failure is not None:
-            raise EngineFailed("The engine is not ready.", retry_after_s=1.0)
+        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when the engine broke
+        down, Overloaded when there is none yet."""
+        self._require_engine()
         return await self._worker.ask(lambda engine: engine.flush_cache())
+
+    def _require_engine(self) -> None:
+        if self.failure is not None:
+            raise EngineFailed("The engine broke down.", retry_after_s=1.0)
+        if self.engine is None:
+            raise Overloaded("The engine is not ready: its model is being loaded.", retry_after_s=1.0)
 
     def stop(self) -> None:
         """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort what

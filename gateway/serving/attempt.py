@@ -112,6 +112,11 @@ class Attempt:
         return isinstance(self._error, EngineFailed | EngineTimeout)
 
     @property
+    def broke_engine(self) -> bool:
+        """The engine failed while it had the request; that it could not be reached says nothing about the request."""
+        return self.sent and self.engine_fault
+
+    @property
     def counts_in_limits(self) -> bool:
         """Whether an engine had it, whatever came of that. One that is full (429, 503) had not."""
         return self.sent and not (self.rejected and isinstance(self._error, Overloaded))
@@ -129,7 +134,8 @@ class Attempt:
             return True
         if self.finish is Finish.CLIENT_GONE or isinstance(self._error, RequestError):
             return self.usage.total_tokens > 0
-        return self.finish is Finish.ENGINE_ERROR and self.opened.stream and self.usage.completion_tokens > 0
+        broken_off = self.finish is Finish.ENGINE_ERROR and self.first_event_seen
+        return broken_off and self.opened.stream and self.usage.completion_tokens > 0
 
     @property
     def usage_for_limits(self) -> Usage:

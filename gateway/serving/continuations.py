@@ -24,6 +24,7 @@ from gateway.serving.attempt import Attempt
 from gateway.serving.follower import Follower
 from gateway.serving.recording import Cursor, End, Reading, Recording
 from gateway.serving.request import InferenceRequest
+from gateway.supersession.lineage import MOST_TYPED
 from gateway.wire.digest import digest_of
 
 LIMIT_BYTES = 16 * 1024 * 1024
@@ -34,8 +35,6 @@ ENTRY_BYTES = 1_200
 KEPT_S = 60.0
 KEPT_CHARACTERS = 4_096
 """A longer text is no completion between two keystrokes, and is forgotten with its request."""
-LONGEST_TYPED = 256
-"""Characters by which a prefix may have grown."""
 LOOKED_AT = 16
 """Recordings of one place in a file, newest first."""
 ONE_ANSWER = 0.1
@@ -61,7 +60,7 @@ class Question(msgspec.Struct, frozen=True):
         """By what the prefix is longer than the recording's, if the recording may answer it; None: it does not."""
         cursor, before = recording.cursor, recording.cursor.characters
         typed = self.prefix[before:]
-        if not 0 <= len(self.prefix) - before <= LONGEST_TYPED or not recording.text.startswith(typed):
+        if not 0 <= len(self.prefix) - before <= MOST_TYPED or not recording.text.startswith(typed):
             return None
         if recording.end is None:
             # half of the tokens, each a character or more, are to come

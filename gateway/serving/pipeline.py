@@ -69,6 +69,9 @@ from gateway.wire.errors import Headers
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_BYTES = 65_536
+MOST_BROKEN = 2
+"""Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash takes everybody's
+requests along, of which at most one was its cause, and the others are to be served elsewhere."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
 
@@ -185,9 +188,11 @@ class RequestPipeline:
         return await self._limiter.reserve(*asked)
 
     async def _attempts(self, request: InferenceRequest, client: Client) -> bytes:
-        """Try engines until one has begun to answer; the first failure is the one reported."""
+        """Try engines until one has begun to answer; the first failure is the one reported. A request that several
+        broke down with is taken no further: it may be what they break down on."""
         failure: ServiceError | None = None
         failed_on: tuple[str, ...] = ()
+        broken = 0
         for number in range(self._config.max_attempts):
             attempt = Attempt(request, client, number, failed_on)
             try:
@@ -198,7 +203,8 @@ class RequestPipeline:
                         self._texts.add(request.request_id, request.caller, gap, attempt.transcoder.text)
                 return closing
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
-                if attempt.first_event_seen or attempt.engine is None:
+                broken += attempt.broke_engine
+                if attempt.first_event_seen or attempt.engine is None or broken == MOST_BROKEN:
                     raise failure or error from None
                 failure = failure or error
                 failed_on += (attempt.engine.replica_id,)

@@ -119,6 +119,8 @@ class StreamForwarder:
         seen = transcoder.events
         noted, self._unread_bytes = self._unread_bytes, 0
         events = transcoder.feed(data)
+        if not self._begun and self._attempt.tracker.aborted:
+            return  # the engine gave up before the client was sent anything: another may begin; its count is still read
         if not self._begun and (transcoder.events or transcoder.error):
             self._on_begun(self._attempt)
             self._begun = True

@@ -29,12 +29,14 @@ class InFlightRequest:
     """`async with request:` around each wait that a newer keystroke is to end; raises Superseded, at once where one has
     come already."""
 
-    __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "request_id", "since_s", "spared")
+    __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "lineage", "request_id", "since_s", "spared")
 
     def __init__(self, request_id: str, keystroke: Keystroke | None, spared: str | None = None) -> None:
         """keystroke: None for a request that nothing supersedes. spared: an older one that this one does not."""
         self.request_id = request_id
         self.keystroke = keystroke
+        self.lineage = b""
+        """The digest of its keystroke's, once it is registered: of long texts it costs, and is made once."""
         self.spared = spared
         self.by: str | None = None
         """The newer request's id, as soon as there is one."""

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.supersession.lineage import Digests, Keystroke, few_typed, near
+
+LOOKED_AT = 16
+"""Requests of one lineage, newest first, the judged one among them: each costs a comparison of texts, on the event
+loop. Who types has one or two in flight; what a burst leaves beyond these runs to its end."""
 
 
 class Elsewhere(Protocol):
@@ -44,8 +49,8 @@ class Supersession:
         if keystroke is None:
             yield request
             return
-        lineage = self._digests.lineage(keystroke)
-        siblings = self._in_flight.setdefault(lineage, {})
+        request.lineage = self._digests.lineage(keystroke)
+        siblings = self._in_flight.setdefault(request.lineage, {})
         siblings[request_id] = request
         try:
             yield request
@@ -53,7 +58,7 @@ class Supersession:
             request.ended.set()
             del siblings[request_id]
             if not siblings:
-                del self._in_flight[lineage]
+                del self._in_flight[request.lineage]
 
     def typed_on(self, request: InFlightRequest) -> None:
         """A registered request is going to be served: end the older ones that it was typed on, here and elsewhere. Not
@@ -63,7 +68,7 @@ class Supersession:
         for older in self._older(request):
             older.supersede(request.request_id)
         if self._elsewhere is not None:
-            self._elsewhere.announce(request, request.keystroke, self._digests.lineage(request.keystroke))
+            self._elsewhere.announce(request, request.keystroke, request.lineage)
 
     async def made_room(self, request: InFlightRequest, places: int, timeout_s: float) -> bool:
         """End the older ones here for a request that has no place while they run. False, and nobody is ended, where
@@ -82,20 +87,21 @@ class Supersession:
         return True
 
     def _older(self, request: InFlightRequest) -> list[InFlightRequest]:
-        """Those that it was typed on, newest first; not one whose answer it shares, or another that goes on."""
+        """Those that it was typed on, newest first, of the last `LOOKED_AT`; not one whose answer it shares, or another
+        that goes on."""
         if (keystroke := request.keystroke) is None:
             return []
-        siblings = list(self._in_flight[self._digests.lineage(keystroke)].values())
-        older = set(siblings[: siblings.index(request)])
         found: list[InFlightRequest] = []
         spared: set[str | None] = set()
-        for one in reversed(siblings):  # whose answer one shares came before it
+        older = False
+        for one in itertools.islice(reversed(self._in_flight[request.lineage].values()), LOOKED_AT):
             # all else is equal: they are of one lineage
-            typed_on = one in older and one.keystroke is not None and near(one.keystroke.prefix, keystroke.prefix)
-            if typed_on and one.request_id not in spared:
+            typed_on = older and one.keystroke is not None and near(one.keystroke.prefix, keystroke.prefix)
+            if typed_on and one.request_id not in spared:  # whose answer one shares came before it
                 found.append(one)
             elif one.by is None:
                 spared.add(one.spared)
+            older = older or one is request
         return found
 
     def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:

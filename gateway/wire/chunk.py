@@ -17,6 +17,11 @@ TEXTS = ("reasoning_content", "content", "refusal")
 """The texts of a chat event's `delta`; a completion's is the choice's own `text`."""
 
 
+ABORT = "abort"
+"""The finish_reason of what was stopped before its end: by us, who have ended the answer by then, or by the engine
+itself, which has then failed."""
+
+
 def decoded(payload: bytes) -> dict[str, Any]:
     """An event's JSON object. Raises EngineFailed when it is none."""
     try:
@@ -33,6 +38,12 @@ def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
     if chunk.get("error") or chunk.get("object") == "error":
         return event_error(msgspec.json.encode(chunk), read)
     return None
+
+
+def finish_of(choice: dict[str, Any]) -> str | None:
+    """Why a choice has ended; None: it has not, or was aborted, which makes no text complete."""
+    reason: str | None = choice.get("finish_reason")
+    return None if reason == ABORT else reason
 
 
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:

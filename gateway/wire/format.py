@@ -40,7 +40,8 @@ class Transcoder(Protocol):
     What of an answer is over is three questions:
 
                   true when                                       what the pipeline does then
-        finished  every choice has the engine's finish_reason     does not abort; the engine's count may still come
+        finished  every choice has the engine's finish_reason,    does not abort; the engine's count may still come
+                  and none was aborted
         satisfied the client has all it gets, though not finished stops the engine; the answer counts as complete
                   (a rule has ended it, or `cut`)
         complete  finished, and without an error                  asks at the stream's end, unless satisfied: false is
@@ -66,7 +67,7 @@ class Transcoder(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Every choice has its finish_reason."""
+        """Every choice has its finish_reason; `abort` is none."""
         ...
 
     @property

@@ -10,7 +10,7 @@ from contracts.errors import EngineFailed
 from contracts.usage import EngineTiming, Usage
 from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.chunk import has_text
+from gateway.wire.chunk import ABORT, has_text
 from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
@@ -90,6 +90,11 @@ class UsageTracker:
         # many engines have no event of its own for it: the one that ends the choice tells what it took
         self._finished.update(ended)
         self.final = not choices or len(self._finished) >= self._choices
+
+    @property
+    def aborted(self) -> bool:
+        """A choice was stopped before its end, by us or by the engine itself."""
+        return ABORT in self.finish_reasons.values()
 
     @property
     def output_tokens(self) -> dict[int, int]:

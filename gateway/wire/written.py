@@ -12,6 +12,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
+from gateway.wire.chunk import ABORT
 
 NOTHING_USED = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 ANSWER_ID = "cmpl-shared"
@@ -44,7 +45,8 @@ class Written:
         """Unix time in seconds; 0: the engine did not say."""
 
     def feed(self, data: bytes) -> None:
-        """Take the engine's bytes. Raises EngineFailed for what cannot be read. An error of the engine's is no text."""
+        """Take the engine's bytes. Raises EngineFailed for what cannot be read, and when the engine aborted. An error
+        of its own is no text."""
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 continue
@@ -55,6 +57,8 @@ class Written:
             self.created = self.created or event.created
             for choice in event.choices:
                 self.text += choice.text or ""
+                if choice.finish_reason == ABORT:
+                    raise EngineFailed("The engine ended its answer early.")
                 self.finish_reason = self.finish_reason or choice.finish_reason
 
 

@@ -73,8 +73,10 @@ class Generating:
     def abort(self) -> None:
         """End as SGLang does: a finish_reason of its own, exact usage, [DONE]."""
         self._cancel()
+        self._abort([] if self._started else self._begin())
+
+    def _abort(self, events: list[bytes]) -> None:
         self._record.aborted = True
-        events = [] if self._started else self._begin()
         events += [self._writer.finish(index, b'"abort"', self._index) for index in range(self._choices)]
         self._end(events)
 
@@ -115,7 +117,13 @@ class Generating:
     def _step(self, events: list[bytes]) -> bool:
         """Add the next token of every choice; True when nothing is to follow."""
         script, index = self._script, self._index
-        if index in (script.die_after_tokens, script.hang_after_tokens, script.error_after_tokens):
+        breaks = (
+            script.die_after_tokens,
+            script.hang_after_tokens,
+            script.error_after_tokens,
+            script.abort_after_tokens,
+        )
+        if index in breaks:
             return self._break_off(events)
         if index >= self._tokens:
             self._end(events)
@@ -127,7 +135,7 @@ class Generating:
         self._index = index + 1
         self._record.tokens += self._choices
         self._engine.generated_tokens += self._choices
-        if last and index + 1 not in (script.die_after_tokens, script.hang_after_tokens, script.error_after_tokens):
+        if last and index + 1 not in breaks:
             if self._chat:
                 events.extend([self._writer.finish(choice, self._reason, 0) for choice in range(self._choices)])
             self._end(events)
@@ -136,6 +144,9 @@ class Generating:
 
     def _break_off(self, events: list[bytes]) -> bool:
         script = self._script
+        if self._index == script.abort_after_tokens:
+            self._abort(events)
+            return True
         if self._index == script.error_after_tokens:
             self._record.finished = True
             self._finish([*events, self._writer.error("scripted failure", script.error_code), DONE])

@@ -57,6 +57,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Close the socket after so many, 0 before the first byte of the answer; -1: never."""
     error_after_tokens: int = -1
     """Send an error event instead of going on; -1: never."""
+    abort_after_tokens: int = -1
+    """End the generation by itself instead of going on, as an engine that shuts down; -1: never."""
     error_code: int = 500
     """What that event says it is."""
 

@@ -9,6 +9,7 @@ import msgspec
 from contracts.errors import (
     AuthError,
     BodyTooLarge,
+    EngineFailed,
     InternalError,
     LimitError,
     MethodNotAllowed,
@@ -28,8 +29,9 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
     (ModelNotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
     (RequestError, HTTPStatus.BAD_REQUEST),
-    # a ServiceError too, and not one that another engine or a moment's patience would mend
+    # ServiceErrors too, and none that a moment's patience would mend: 503 says that there is no room
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
+    (EngineFailed, HTTPStatus.INTERNAL_SERVER_ERROR),
     (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )

@@ -15,7 +15,7 @@ import msgspec
 from contracts.errors import SlipstreamError, UnsupportedField
 from contracts.usage import Usage
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ReadError, decoded, error_in, has_text, texts_of
+from gateway.wire.chunk import ReadError, decoded, error_in, finish_of, has_text, texts_of
 from gateway.wire.fill.confidence import Confidence
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import TextFilter
@@ -137,7 +137,7 @@ class _Transcoder:
         text = "".join(self._filter.feed(text) for index, text in texts_of(chunk) if index == 0)
         for choice in chunk.get("choices") or ():
             if not choice.get("index"):
-                self._finish_reason = self._finish_reason or choice.get("finish_reason")
+                self._finish_reason = self._finish_reason or finish_of(choice)
                 if self._confidence is not None:
                     self._confidence.add(choice.get("logprobs"))
         if self._confidence is None:

@@ -18,7 +18,7 @@ from contracts.errors import SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ReadError, decoded, error_in, has_text, texts_in, texts_of
+from gateway.wire.chunk import ABORT, ReadError, decoded, error_in, finish_of, has_text, texts_in, texts_of
 from gateway.wire.usage_tracker import UsageTracker
 
 ENGINE_PRIVATE = b',"matched_stop":null'
@@ -209,12 +209,13 @@ class Relay:
         self.events += 1
         self._usage.chunk(chunk)
         choices = chunk.get("choices") or []
-        self._finished_choices.update(int(one.get("index") or 0) for one in choices if one.get("finish_reason"))
+        self._finished_choices.update(int(one.get("index") or 0) for one in choices if finish_of(one))
         self.text_seen = self.text_seen or has_text(chunk)
         if self.characters is not None:
             self.characters += sum(len(text) for index, text in texts_of(chunk) if index == 0)
-        if not choices:
-            return b""  # the usage event: ours is made in `finish`
+        # the usage event: ours is made in `finish`; or an aborted choice's last: the client is told of an error instead
+        if not choices or any(one.get("finish_reason") == ABORT for one in choices):
+            return b""
         event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
         if self.finished:
             self.final.append(event)

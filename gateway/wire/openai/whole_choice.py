@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import EngineFailed
-from gateway.wire.chunk import TEXTS
+from gateway.wire.chunk import TEXTS, finish_of
 from gateway.wire.openai.schema import MAX_CALLS
 
 
@@ -73,7 +73,7 @@ class WholeChoice:
             self._text("text", part.get("text") or "")
         if part.get("logprobs"):
             self._add_logprobs(part["logprobs"])
-        self.finish_reason = part.get("finish_reason") or self.finish_reason
+        self.finish_reason = finish_of(part) or self.finish_reason
 
     def end(self) -> None:
         """What has come is all of it."""

@@ -88,6 +88,7 @@ ENGINES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"status": st.sampled_from([400, 429, 500])}),
     st.fixed_dictionaries({"die_after_tokens": st.integers(0, TOKENS - 1)}),
     st.fixed_dictionaries({"error_after_tokens": st.integers(1, TOKENS - 1)}),
+    st.fixed_dictionaries({"abort_after_tokens": st.integers(0, TOKENS - 1)}),
 )
 ERRORS = st.sampled_from(
     [RateLimited("yours", retry_after_s=1), RouterUnavailable("away", retry_after_s=1), InternalError("defect")]
@@ -116,7 +117,9 @@ def test_each_is_answered_as_if_alone_and_books_are_closed(
         async with harness(driver=driver, abort_drain_s=0.5) as platform:
             platform.script(tokens=TOKENS, file=FILE, hang_after_tokens=hangs_after, **script)
             if recovers:
-                platform.engines[1].control(b'{"status":200,"die_after_tokens":-1,"error_after_tokens":-1}')
+                platform.engines[1].control(
+                    b'{"status":200,"die_after_tokens":-1,"error_after_tokens":-1,"abort_after_tokens":-1}'
+                )
             platform.faults.raises.update(raises)
             clients = [Client(asked.leaves_at_write) for asked in course]
             tasks = []

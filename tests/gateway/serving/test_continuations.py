@@ -83,6 +83,11 @@ class Asking:
         for generating in list(self.platform.engines[0].live.values()):
             generating.go_on()
 
+    def abort(self) -> None:
+        """End what the engine generates, although nobody has asked for that."""
+        for generating in list(self.platform.engines[0].live.values()):
+            generating.abort()
+
     @property
     def requests(self) -> int:
         return self.platform.engines[0].requests
@@ -360,6 +365,33 @@ async def test_who_was_sent_nothing_asks_for_itself_and_who_was_breaks_off_with_
             assert fim_text(follower) == REST
 
 
+async def test_what_an_engine_aborts_answers_nobody() -> None:
+    async with asking(hang_after_tokens=3) as platform:
+        leader, follower = platform.ask(fim()), platform.ask(fim())
+        for client in (leader, follower):
+            await client.reads(b"right")
+        platform.abort()
+        await platform.ended()
+        assert [client.answer.events[-1]["error"]["code"] for client in (leader, follower)] == ["engine_failed"] * 2
+        platform.platform.script(hang_after_tokens=-1)
+        later = platform.ask(fim(PREFIX + "ft"))
+        await platform.ended()
+        assert fim_text(later)
+        assert (platform.requests, platform.reused("continued")) == (2, None)
+
+
+async def test_who_was_sent_nothing_of_what_an_engine_aborts_asks_for_itself() -> None:
+    async with asking(hang_after_tokens=3) as platform:
+        leader, follower = platform.ask(fim()), platform.ask(fim(stream=False))
+        await leader.reads(b"right")
+        await platform.reading(1)
+        platform.platform.faults.calls["closed"] = lambda: platform.platform.script(hang_after_tokens=-1)
+        platform.abort()
+        await platform.ended()
+        assert leader.answer.events[-1]["error"]["code"] == "engine_failed"
+        assert fim_text(follower) == REST
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(stream: bool) -> None:
     async with asking(hang_after_tokens=2) as platform:
@@ -381,7 +413,7 @@ async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(s
         assert platform.platform.sample("slipstream_superseded_total", stage="decode") == 2
 
 
-async def test_a_stream_ends_where_the_one_it_reads_was_superseded() -> None:
+async def test_what_somebody_still_reads_is_not_superseded() -> None:
     """The newer keystroke takes back what the reader has typed: it is typed on the leader only."""
     async with asking(hang_after_tokens=2) as platform:
         leader = platform.ask(fim())
@@ -392,8 +424,8 @@ async def test_a_stream_ends_where_the_one_it_reads_was_superseded() -> None:
         await platform.at_the_engine(2)
         platform.go_on()
         await platform.ended()
-        assert fim_text(follower) == REST[1:6]
-        assert platform.requests_ended[1].superseded_by is None
+        assert fim_text(follower) == REST[1:]
+        assert [request.superseded_by for request in platform.requests_ended] == [None] * 3
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -202,6 +202,22 @@ async def test_a_full_engine_says_when_to_come_back_and_the_log_why_once_a_minut
         assert "(status 429: Rate limit reached for requests.); 0 more" in line
 
 
+async def test_a_request_that_broke_two_engines_is_taken_to_no_third() -> None:
+    async with harness(engines=4, max_attempts=4) as platform:
+        platform.script(die_after_tokens=0)
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (502, "engine_failed")
+        assert [ask.excluded_replicas for ask in platform.router.asks] == [(), ("engine-0",)]
+
+
+async def test_engines_that_were_full_are_not_broken_by_a_request() -> None:
+    async with harness(engines=4, max_attempts=4) as platform:
+        platform.script(status=503)
+        client = await served(platform)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (503, "overloaded")
+        assert len(platform.router.asks) == 4
+
+
 async def test_when_every_engine_fails_the_first_failure_is_the_answer() -> None:
     async with harness() as platform:
         platform.script(die_after_tokens=0)
@@ -224,6 +240,45 @@ async def test_an_engine_that_fails_in_its_stream_ends_it_with_one_error_event(s
         assert platform.journal.records[0].usage.completion_tokens == 2
         assert len(platform.router.asks) == 1, "what has begun is not begun again"
         assert platform.traces.seen == [(200, "engine_failed")]
+
+
+@pytest.mark.parametrize("asked", [WHOLE, STREAM])
+async def test_an_engine_that_aborts_before_anything_was_sent_is_replaced(asked: bytes) -> None:
+    async with harness() as platform:
+        platform.script(abort_after_tokens=0)
+        platform.faults.calls["closed"] = lambda: platform.script(abort_after_tokens=-1)
+        client = await served(platform, asked)
+        assert (client.answer.status, client.answer.complete) == (200, True)
+        assert b"abort" not in client.answer.body
+        assert [(finish, billed) for finish, _, billed in finishes(platform)] == [
+            (Finish.ENGINE_ERROR, False),
+            (Finish.COMPLETE, True),
+        ]
+        assert [end.engine_fault for end in platform.router.ends] == [True, False]
+
+
+async def test_an_engine_that_aborts_in_its_stream_ends_it_with_an_error() -> None:
+    async with harness() as platform:
+        platform.script(hang_after_tokens=2)
+        client = Client()
+        serving = asyncio.create_task(served(platform, STREAM, client))
+        await client.reads(b"t1")
+        for generating in list(platform.engines[0].live.values()):
+            generating.abort()
+        await serving
+        assert client.answer.complete
+        assert client.answer.events[-1]["error"]["code"] == "engine_failed"
+        assert b"abort" not in client.answer.body
+        assert finishes(platform) == [(Finish.ENGINE_ERROR, Outcome.EXACT, True)], "as far as it was sent on"
+        assert [end.engine_fault for end in platform.router.ends] == [True]
+
+
+async def test_a_whole_answer_that_every_engine_aborts_is_an_error_and_not_billed() -> None:
+    async with harness() as platform:
+        platform.script(abort_after_tokens=2)
+        client = await served(platform, WHOLE)
+        assert (client.answer.status, client.answer.json["error"]["code"]) == (502, "engine_failed")
+        assert {(finish, billed) for finish, _, billed in finishes(platform)} == {(Finish.ENGINE_ERROR, False)}
 
 
 async def test_a_whole_answer_that_breaks_off_reached_nobody_and_is_not_billed() -> None:

@@ -30,6 +30,7 @@ ENGINES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"status": st.sampled_from([400, 404, 429, 500, 503])}),
     st.fixed_dictionaries({"die_after_tokens": st.integers(0, TOKENS - 1)}),
     st.fixed_dictionaries({"error_after_tokens": st.integers(1, TOKENS - 1)}),
+    st.fixed_dictionaries({"abort_after_tokens": st.integers(0, TOKENS - 1)}),
 )
 
 
@@ -60,7 +61,9 @@ def test_books_are_closed_whatever_happens(
         async with harness(driver=driver, abort_drain_s=0.5) as platform:
             platform.script(tokens=TOKENS, split=split, **script)
             if recovers:
-                platform.engines[1].control(b'{"status":200,"die_after_tokens":-1,"error_after_tokens":-1}')
+                platform.engines[1].control(
+                    b'{"status":200,"die_after_tokens":-1,"error_after_tokens":-1,"abort_after_tokens":-1}'
+                )
             client = Client(leaves_at_write)
             platform.faults.raises.update(raises)
             if leaves_at is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from gateway.supersession.in_flight_request import InFlightRequest, Superseded
 from gateway.supersession.lineage import Digests, Keystroke
-from gateway.supersession.supersession import Supersession
+from gateway.supersession.supersession import LOOKED_AT, Supersession
 from tests.gateway.serving.harness import GUARD_S
 from tests.gateway.supersession.serving import served
 from tests.gateway.supersession.test_lineage import keystroke
@@ -188,6 +189,31 @@ def test_who_is_overtaken_while_its_reservation_is_made_ends_nobody(supersession
     ):
         supersession.typed_on(slow)
         assert (slow.by, fast.by) == ("2", None)
+
+
+def test_a_burst_costs_each_request_one_digest_and_a_few_comparisons() -> None:
+    digested: list[Keystroke] = []
+
+    class Counting(Digests):
+        def lineage(self, keystroke: Keystroke) -> bytes:
+            digested.append(keystroke)
+            return super().lineage(keystroke)
+
+    class Elsewhere:
+        def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
+            assert lineage == Digests(b"secret").lineage(keystroke)
+
+    supersession = Supersession(Counting(b"secret"), Elsewhere())
+    waiting = LOOKED_AT + 4
+    with contextlib.ExitStack() as stack:
+        flights = [
+            stack.enter_context(supersession.registered(str(at), keystroke("a" * (at + 1), "")))
+            for at in range(waiting)
+        ]
+        stack.enter_context(served(supersession, "newest", keystroke("a" * (waiting + 1), "")))
+        ended = LOOKED_AT - 1
+        assert [flight.by for flight in flights] == [None] * (waiting - ended) + ["newest"] * ended
+        assert len(digested) == waiting + 1
 
 
 def test_whose_answer_is_shared_is_spared(supersession: Supersession) -> None:

@@ -72,6 +72,16 @@ def test_a_rule_that_has_ended_the_text_is_satisfied_and_still_counts() -> None:
     assert transcoder.finish() == b"[stop 3]"
 
 
+def test_what_the_engine_aborts_by_itself_is_not_complete_and_still_counts() -> None:
+    transcoder = relay()
+
+    transcoder.feed(event("a") + event("", "abort") + LAST)
+    assert (transcoder.finished, transcoder.satisfied, transcoder.complete) == (False, False, False)
+    assert transcoder._usage.final
+    assert transcoder._usage.total is not None
+    assert transcoder._usage.total.completion_tokens == 3
+
+
 def test_a_warm_up_answers_with_nothing() -> None:
     transcoder = relay(warm_up=True)
 

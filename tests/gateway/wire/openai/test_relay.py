@@ -190,6 +190,18 @@ def test_spaced_json_takes_the_slow_path_to_the_same_end() -> None:
         assert events(slow[0] + slow[1]) == events(plain[0] + plain[1])
 
 
+@pytest.mark.parametrize("kind", [Relay, Collector])
+@pytest.mark.parametrize("choices", [1, 2])
+def test_what_an_engine_aborts_is_not_complete_and_is_not_passed_on(kind: Any, choices: int) -> None:
+    state = Relay(OURS, MODEL, choices, True) if kind is Relay else Collector(OURS, MODEL, choices)
+    ends = [chunk(finish="stop", index=1)] if choices == 2 else []
+    sent = state.feed(sse(chunk("a"), *ends, chunk(finish="abort"), {"choices": [], "usage": usage(3)}, "[DONE]"))
+    assert (state.finished, state.complete) == (False, False)
+    assert b"abort" not in sent
+    assert state.usage is not None
+    assert state.usage.completion_tokens == 3
+
+
 def test_an_error_event_is_not_passed_on() -> None:
     relay = Relay(OURS, MODEL, 1, include_usage=False)
     assert relay.feed(sse(chunk("a"))) != b""
