@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
+"""A geometric mean of tokens' probabilities, below which a completion is left out; 0 is off."""
 
 
 class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -38,3 +42,7 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     reuse: bool = True
     """A gap that a key asks for again while it is being filled shares that generation, and one that was typed on into
     what the model wrote is answered with the rest of it. false: the model is asked every time."""
+    min_confidence: MinConfidence = 0.0
+    """Least geometric mean of its tokens' probabilities that a completion needs to be shown, where the request does not
+    say (`min_confidence`) and `fim.rules` hold for it; 0: every one is. Its pool's engines have to tell log
+    probabilities."""

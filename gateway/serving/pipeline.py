@@ -199,8 +199,9 @@ class RequestPipeline:
                 closing = await self._attempt(attempt)
                 if request.superseded_by is None:
                     self._warm_ups.answered(attempt)
-                    if request.key.store_prompts and (gap := request.prepared.gap) is not None:
-                        self._texts.add(request.request_id, request.caller, gap, attempt.transcoder.text)
+                    prepared = request.prepared
+                    if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
+                        self._texts.add(request.request_id, request.caller, prepared.gap, attempt.transcoder.text)
                 return closing
             except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
                 broken += attempt.broke_engine

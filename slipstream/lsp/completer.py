@@ -77,6 +77,6 @@ class Completer:
             body["language"] = gap.language
         if self._config.model:
             body["model"] = self._config.model
-        if self._config.min_confidence:
+        if self._config.min_confidence is not None:
             body["min_confidence"] = self._config.min_confidence
         return body

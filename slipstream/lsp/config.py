@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from contracts import settings
 from contracts.errors import ConfigError
+from contracts.fill_in_the_middle import MinConfidence
 
 EDITOR = "initializationOptions"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -27,8 +28,9 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """A request waits so long for another keystroke. One that the user asks for does not wait."""
     max_tokens: Annotated[int, Meta(ge=1, le=4_096)] = 128
     """Longest completion."""
-    min_confidence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are."""
+    min_confidence: MinConfidence | None = None
+    """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are. None: as the
+    gateway's model is set."""
     # together less than MOST_COMPARED in gateway/wire/gap.py: longer gaps are not typed on and not shared
     prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 96_000
     """Most text before the cursor that is sent; what of it the model is shown is the gateway's to say."""

@@ -149,3 +149,11 @@ def test_a_settings_file_leads_to_the_ports_of_the_deployment_that_runs_on_its_d
         lock.release()
     assert running_settings(file, None).router.control_port == 8144, "nothing runs: the file's word counts"
     assert running_settings(None, str(data_folder)).router.control_port == 8155
+
+
+@pytest.mark.parametrize("least", ["1.0", "-0.1"])
+def test_a_models_least_confidence_is_a_probability_below_1(least: str, tmp_path: Path) -> None:
+    file = tmp_path / "slipstream.toml"
+    file.write_text(f"[local.fim]\nmin_confidence = {least}\n")
+    with pytest.raises(ConfigError, match=r"local\.fim\.min_confidence"):
+        settings.load(file)

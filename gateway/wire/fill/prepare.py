@@ -42,7 +42,8 @@ async def prepare_fill(
         seed=asked.seed,
         stop=tuple(_plain(stop) for stop in asked.stop),
     )
-    if asked.min_confidence and not asked.warm_up:
+    min_confidence = _least(asked, target)
+    if min_confidence:
         # 1, not 0: llama.cpp tells none for 0
         sampling = msgspec.structs.replace(sampling, logprobs=1)
     language = asked.language or language_of_path(asked.path)
@@ -53,7 +54,7 @@ async def prepare_fill(
         newline=newline,
         truncated=laid_out.truncated,
         typed=_typed(laid_out.counted.prompt),
-        min_confidence=0.0 if asked.warm_up else asked.min_confidence,
+        min_confidence=min_confidence,
         warm_up=asked.warm_up,
         details=details,
     )
@@ -74,6 +75,13 @@ async def prepare_fill(
         gap=gap,
         rules=rules,
     )
+
+
+def _least(asked: FillRequest, target: Target) -> float:
+    """The confidence that its completion needs."""
+    if asked.warm_up:
+        return 0.0
+    return target.model.fim.min_confidence if asked.min_confidence is None else asked.min_confidence
 
 
 def _typed(prompt: ChatPrompt | TextPrompt) -> int:

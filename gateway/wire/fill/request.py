@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
+from contracts.fill_in_the_middle import MinConfidence
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import Snippet
 
-MinConfidence = Annotated[float, Meta(ge=0, lt=1)]
-"""Our own field in every API of gaps, `min_confidence`; 0 is off."""
+AskedConfidence = MinConfidence | None
+"""Our own field in every API of gaps, `min_confidence`; None: the request does not say, its model's setting holds."""
 
 
 class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +39,9 @@ class FillRequest(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     """What the client names its file or user by; never sent to an engine."""
     rules: StopRules = StopRules()
-    min_confidence: float = 0.0
-    """A completion whose tokens' probabilities have a lower geometric mean is empty instead; 0: none is."""
+    min_confidence: float | None = None
+    """A completion whose tokens' probabilities have a lower geometric mean is empty instead; 0: none is. None: as the
+    model's `fim.min_confidence` says."""
     typed: bool = True
     """Its API is one that editors alone speak, or its client names a user; else scripts may ask so too."""
     warm_up: bool = False
@@ -60,7 +59,7 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     """The file did not fit: the model was shown a window of it."""
     min_confidence: float = 0.0
-    """As of `FillRequest`."""
+    """What holds for it, the request's or its model's; 0: none."""
     typed: int = 0
     """Characters of the prefix that the output begins with (`TextPrompt.begins_with`); engines do not tell them."""
     warm_up: bool = False

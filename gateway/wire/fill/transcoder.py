@@ -146,7 +146,7 @@ class _Transcoder:
         if self.text_seen and not self._confidence.told and (self.finished or self._filter.stopped):
             self.error = UnsupportedField(
                 "'min_confidence' is not available for this model here: its engine tells no log probabilities to judge "
-                "a completion by. Leave it out.",
+                "a completion by. Leave it out, or give 0 where the model's own setting asks for it.",
                 param="min_confidence",
             )
         return ""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gateway.wire.fill.request import MinConfidence
+from gateway.wire.fill.request import AskedConfidence
 
 MAX_STOP = 16
 MAX_EXTRA = 256
@@ -113,7 +113,7 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     stream: bool | None = None
     t_max_predict_ms: Annotated[float, Meta(le=3_600_000)] = 0.0
     """Not above 0: none."""
-    min_confidence: MinConfidence = 0.0
+    min_confidence: AskedConfidence = None
     """Ours, for gaps: below this geometric mean of its tokens' probabilities a completion is empty. A stream then comes
     at once, at its end."""
     response_fields: Annotated[list[Name], Meta(max_length=MAX_FIELDS)] | None = None

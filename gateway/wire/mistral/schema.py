@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.wire.fill.request import MinConfidence
+from gateway.wire.fill.request import AskedConfidence
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -40,7 +40,7 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Taken, without effect."""
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    min_confidence: MinConfidence = 0.0
+    min_confidence: AskedConfidence = None
     """Ours: below this geometric mean of its tokens' probabilities the answer is empty. A stream then comes at once, at
     its end."""
 

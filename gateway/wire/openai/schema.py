@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.wire.fill.request import MinConfidence
+from gateway.wire.fill.request import AskedConfidence
 
 MAX_CHOICES = 16
 MAX_STOP = 16
@@ -247,7 +247,7 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     echo: bool | None = None
     best_of: Choices | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
-    min_confidence: MinConfidence = 0.0
+    min_confidence: AskedConfidence = None
     """Ours, for gaps: below this geometric mean of its tokens' probabilities the completion is empty. The stop rules of
     editors' APIs then hold too, and a stream comes at once, at its end."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.wire.fill.request import MinConfidence
+from gateway.wire.fill.request import AskedConfidence
 
 MAX_SNIPPETS = 256
 
@@ -67,7 +67,7 @@ class SegmentsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """`next_edit_suggestion` is not served."""
     temperature: Temperature | None = None
     seed: Seed | None = None
-    min_confidence: MinConfidence = 0.0
+    min_confidence: AskedConfidence = None
     """Ours: below this geometric mean of its tokens' probabilities the answer is empty."""
     model: Annotated[str, Meta(max_length=256)] = ""
     """Ours; empty: the first autocomplete model that the key may use. Tabby's clients name none."""

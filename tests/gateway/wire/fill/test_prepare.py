@@ -186,6 +186,22 @@ async def test_probabilities_are_asked_for_only_to_judge_by_them() -> None:
     assert (warm.generation.sampling.logprobs, filled_of(warm).min_confidence) == (None, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("fields", "logprobs", "least"),
+    [
+        ({}, 1, 0.4),
+        ({"min_confidence": 0.7}, 1, 0.7),
+        ({"min_confidence": 0.0}, None, 0.0),
+        ({"warm_up": True}, None, 0.0),
+    ],
+)
+async def test_the_models_least_confidence_holds_where_the_request_does_not_say(
+    fields: dict[str, Any], logprobs: int | None, least: float
+) -> None:
+    prepared = await fill(target(CODE, fim={"min_confidence": 0.4}), "x", **fields)
+    assert (prepared.generation.sampling.logprobs, filled_of(prepared).min_confidence) == (logprobs, least)
+
+
 async def test_a_warm_up_generates_one_token() -> None:
     prepared = await fill(target(CODE), "x", warm_up=True, max_tokens=50)
 

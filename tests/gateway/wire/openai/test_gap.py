@@ -109,6 +109,17 @@ async def test_what_an_editor_never_asks_is_answered_as_ever(code_tokenizer: Tok
     assert refused.value.param == "min_confidence"
 
 
+async def test_the_models_least_confidence_holds_where_editors_rules_do(code_tokenizer: Tokenizer) -> None:
+    by_rules = {rules: {"rules": rules, "min_confidence": 0.4} for rules in ("editors", "all")}
+    assert (await prepare(code_tokenizer, GAP, fim=by_rules["editors"])).generation.sampling.logprobs is None
+    judged = await prepare(code_tokenizer, GAP, fim=by_rules["all"])
+    assert isinstance(judged.details, Filled)
+    assert judged.details.min_confidence == 0.4
+    assert (await prepare(code_tokenizer, {"prompt": "x"}, fim=by_rules["all"])).generation.sampling.logprobs is None
+    said = await prepare(code_tokenizer, {**GAP, "min_confidence": 0}, fim=by_rules["all"])
+    assert said.generation.sampling.logprobs is None
+
+
 async def test_a_least_confidence_is_for_gaps_and_brings_the_rules(code_tokenizer: Tokenizer) -> None:
     prepared = await prepare(code_tokenizer, {**GAP, "min_confidence": 0.5})
     assert isinstance(prepared.details, Filled)
