@@ -1,7 +1,9 @@
 r"""Whether a completion is one line or a block, decided by where the cursor stands. Pure.
 
     cursor                                        completion
-    with text behind it in its line               the rest of this line
+    with text behind it in its line, or directly  the rest of this line
+    above a line that is indented deeper, unless
+    what opens that block is written out
     behind what opens a block, or in an empty     that block: until a line that is indented no deeper than its opener
     line below it that is not indented deeper
     in an indented line, empty or half-typed      the rest of its block: until a line that is indented less
@@ -81,14 +83,15 @@ def block_at(prefix: str, suffix: str, language: str) -> Block | None:
     prefix, suffix = prefix[-_LOOKED_AT:], suffix[:_LOOKED_AT]
     line = prefix[prefix.rfind("\n") + 1 :]
     rest, _, below = suffix.partition("\n")
-    rest = rest.strip()
+    rest, under = rest.strip(), below.partition("\n")[0]
+    has_body = bool(under.strip()) and indentation(under) > indentation(line)
     if language in PROSE:
         return None if rest else FREE
     if line.strip():
         opened = opens(line, language)
         if rest and opened != "statement" and not (opened and _is_pair(line, rest)):
             return None
-        if opened:
+        if opened and not (opened == "word" and has_body):  # a word begins a head that may still lack its end
             return _block(opened, indentation(line), "" if rest else below)
     elif rest:
         return None
@@ -97,6 +100,8 @@ def block_at(prefix: str, suffix: str, language: str) -> Block | None:
         opener = next((one for one in above if one.strip()), "")
         if (opened := opens(opener, language)) and indent <= indentation(opener):
             return _block(opened, indentation(opener), below)
+    if has_body:
+        return None
     if not indent:
         return FREE
     outer = next((one for one in above if one.strip() and indentation(one) < indent), "")

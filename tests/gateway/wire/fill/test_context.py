@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from gateway.wire.fill.context import Block, block_at, by_context
-from gateway.wire.fill.stop_rules import StopRules
+from gateway.wire.fill.context import Block, block_at, by_context, opens
+from gateway.wire.fill.stop_rules import StopRules, indentation
 from tests.gateway.wire.fill.test_stop_rules import filtered
 
 FREE = Block()
@@ -26,6 +26,19 @@ FREE = Block()
         ("go", "a := ", " + b\n", None),
         ("python", '{"a":', " 1}\n", None),
         ("markdown", "Some ", " text", None),
+        # the head of a block that stands below already
+        ("python", "for x in ", "\n    print(x)\n", None),
+        ("python", "  for x in ", "\n    print(x)\n", None),
+        ("python", "def f():\n    wi", "\n        y()\n", None),
+        ("go", "func f() {\n\tfor i ", "\n\t\tx()\n\t}\n}\n", None),
+        ("ruby", "for x in ", "\n  puts x\nend\n", None),
+        ("lua", "if x the", "\n  y()\nend\n", None),
+        ("python", "x = foo", "\n    .bar()\n", None),
+        ("python", "for x in y:", "\n    print(x)\n", Block(1)),
+        ("go", "if x {", "\n\ty()\n}\n", Block(1)),
+        ("python", "for x in ", "\nprint(x)\n", Block()),
+        ("python", "for x in ", "\n\n    print(x)\n", Block()),
+        ("python", "class A:\n", "\n    x = 1\n", Block(1)),
         # behind what opens a block, or in an empty line below it
         ("python", "def f(x):", "\n", Block(1)),
         ("python", "  def f(x):\n    ", "\n\ng()\n", Block(4)),
@@ -73,6 +86,7 @@ def test_where_the_cursor_stands_decides(language: str, prefix: str, suffix: str
         ("go", "if x {\n\t", "\n}\ny()\n", "a()\n\tb()\n}\n", "a()\n\tb()"),
         ("python", "x = f(", ")\n", "a, b)\ny = 2\n", "a, b"),
         ("ruby", "def f", "", "(x)\n  x\nend\n\ndef g", "(x)\n  x\nend"),
+        ("python", "for x in ", "\n    total += x\n", "xs:\n    print(x)\n\nreturn total\n", "xs:"),
     ],
 )
 def test_the_completion_ends_with_the_line_or_the_block(
@@ -94,7 +108,7 @@ def test_an_indentation_that_the_client_asked_for_stays() -> None:
 
 
 @pytest.mark.parametrize(("language", "prefix"), [("python", "if x:\n    "), ("go", "if x {\n\t"), ("python", "")])
-@pytest.mark.parametrize("suffix", ["\n", "\n}\n", "\n    y()\n"])
+@pytest.mark.parametrize("suffix", ["\n", "\n}\n", "\n    y()\n", "\n        y()\n"])
 def test_typing_on_in_a_line_changes_nothing(language: str, prefix: str, suffix: str) -> None:
     typed = "total = first + second"
     assert len({block_at(prefix + typed[:length], suffix, language) for length in range(len(typed))}) == 1
@@ -136,6 +150,22 @@ def test_a_function_is_written_to_its_end_and_no_further(source: Path) -> None:
         assert filtered([written.lstrip()], rules, "").rstrip("\n") == body.lstrip()
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_the_head_of_a_block_that_stands_below_is_one_line_wherever_in_it_the_cursor_is(source: Path) -> None:
+    text = source.read_text()
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.FunctionDef | ast.ClassDef):
+            continue
+        head = lines[node.lineno - 1]
+        before, below = "".join(lines[: node.lineno - 1]), "\n" + "".join(lines[node.lineno :])
+        for length in range(node.col_offset + 1, head.rfind(":")):
+            if not opens(head[:length], "python"):
+                rules = by_context(StopRules(), "auto", before + head[:length], below, "python")
+                another_body = " " * (node.col_offset + 4) + "another_body()\n"
+                assert filtered([head[length:] + another_body], rules, below) == head[length:-1]
+
+
 @pytest.mark.parametrize(
     ("opener", "end"),
     [("func f(x int) int {", "\n}\n\nfunc h"), ("\tif x > 1 {", "\n\t}\n\n"), ("g(func(y int) int {", "\n\t\t})\n")],
@@ -155,7 +185,10 @@ PIECES = st.lists(st.sampled_from(["\n", "    ", "\t", "if x:", "{", "}", "end",
 def test_whatever_the_file_the_end_of_a_block_is_outside_of_it(prefix: str, suffix: str, language: str) -> None:
     block = block_at(prefix, suffix, language)
     if block is None:
-        assert suffix.partition("\n")[0].strip(), "something stands behind the cursor"
+        rest, _, below = suffix.partition("\n")
+        under, line = below.partition("\n")[0], prefix[prefix.rfind("\n") + 1 :]
+        body = under.strip() and indentation(under) > indentation(line)
+        assert rest.strip() or body, "something stands behind the cursor, or a block directly below it"
     elif block.closes_at is not None:
         assert block.min_indent is not None
         assert 0 <= block.closes_at < block.min_indent
