@@ -103,10 +103,10 @@ class Engine:
         self.stats.aborted_requests += len({sequence.request.rid for sequence in ended})
         return [self._delta(sequence, sequence.abort()) for sequence in ended]
 
-    def step(self, take_in: Callable[[], None] | None = None) -> list[Delta]:
+    def step(self, poll_commands: Callable[[], None] | None = None) -> list[Delta]:
         """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet.
 
-        take_in: called between the pieces of a long one; it may submit and abort.
+        poll_commands: called between the pieces of a long one; it may submit and abort.
         """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
@@ -115,7 +115,7 @@ class Engine:
             self.stats.idle()
             return []
         self._computing = True
-        picks, states, cut = self._run(plan, take_in)
+        picks, states, cut = self._run(plan, poll_commands)
         self._computing = False
         starts = [work.sequence.computed for work in plan.works]
         for work in plan.works:
@@ -136,10 +136,10 @@ class Engine:
         self.events.flush()
         return deltas
 
-    def _run(self, plan: StepPlan, take_in: Callable[[], None] | None) -> Ran:
+    def _run(self, plan: StepPlan, poll_commands: Callable[[], None] | None) -> Ran:
         branching = [work for work in plan.works if work.drafts and work.sequence.draft_tree is not None]
         if not branching:
-            return self._runner.run(plan, take_in)
+            return self._runner.run(plan, poll_commands)
         plain = [work for work in plan.works if not work.drafts or work.sequence.draft_tree is None]
         for source, target in plan.copies:
             self.store.copy(source, target)

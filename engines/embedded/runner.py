@@ -61,11 +61,11 @@ class Runner:
         self._builder = BatchBuilder(store.page_tokens, attention, self._mirror, model.device)
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan, take_in: Callable[[], None] | None = None) -> Ran:
+    def run(self, plan: StepPlan, poll_commands: Callable[[], None] | None = None) -> Ran:
         """Do the plan. Sequences keep their tokens; what changes is the scores of their prompts.
 
-        take_in: called every few milliseconds where our kernels compute; it may end sequences (set their `finish`).
-        They get no token, and what only they need is not computed any more.
+        poll_commands: called every few milliseconds where our kernels compute; it may end sequences (set their
+        `finish`). They get no token, and what only they need is not computed any more.
         """
         for source, target in plan.copies:
             self._store.copy(source, target)
@@ -73,7 +73,7 @@ class Runner:
         if self._graphs is not None and all(work.tokens == 1 and not work.sequence.is_new for work in plan.works):
             return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states, {})
         if self._native is not None:
-            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states, take_in)
+            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states, poll_commands)
         layout = self._builder.build(plan.works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
@@ -95,10 +95,12 @@ class Runner:
         rows: Rows,
         native: NativeDecoder,
         states: dict[Sequence, Tensor],
-        take_in: Callable[[], None] | None,
+        poll_commands: Callable[[], None] | None,
     ) -> Ran:
         # a tensor that a request brings is changed behind this step, where one of the inference mode may not be
-        wanted = None if take_in is None else WantedRows(rows.order, torch.inference_mode(mode=False)(take_in))
+        wanted = (
+            None if poll_commands is None else WantedRows(rows.order, torch.inference_mode(mode=False)(poll_commands))
+        )
         goes_on = None if wanted is None else wanted.goes_on
         hidden, outputs = native(rows.batch, self._store.pages, self._layers, goes_on)
         rows = _of_those_who_stay(rows)

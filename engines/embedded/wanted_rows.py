@@ -22,11 +22,12 @@ class WantedRows:
     """One step's. Rows whose sequences have all ended need not be computed; what was, up to there, is kept: a prompt
     that was typed on is the beginning of the next one."""
 
-    def __init__(self, order: Iterable[Span], take_in: Callable[[], None]) -> None:
-        """order: what is computed, as its rows stand in the batch. take_in: may end sequences (set their `finish`)."""
+    def __init__(self, order: Iterable[Span], poll_commands: Callable[[], None]) -> None:
+        """order: what is computed, as its rows stand in the batch. poll_commands: may end sequences (set their
+        `finish`)."""
         self.cut: dict[Sequence, int] = {}
         """Of the sequences that were cut short: up to where their tokens have keys and values."""
-        self._take_in = take_in
+        self._poll_commands = poll_commands
         self._placed: list[_Placed] = []
         row = 0
         for sequence, start, stop in order:
@@ -35,7 +36,7 @@ class WantedRows:
 
     def goes_on(self, start: int, stop: int) -> bool:
         """Whether the rows start..stop-1 are to be computed, or computed further. Asked block after block."""
-        self._take_in()
+        self._poll_commands()
         within = [one for one in self._placed if one.first < stop and start < one.stop]
         if any(one.sequence.finish is None for one in within):
             return True

@@ -101,13 +101,13 @@ class EngineWorker:
 
     def _step(self, engine: Engine) -> bool:
         """Commands, then one step; sleeps while there is nothing to do. False: asked to stop."""
-        self._take_in(engine, wait=not engine.busy)
+        self._poll_commands(engine, wait=not engine.busy)
         if self._stopping:
             return False
-        self._tell(engine.step(functools.partial(self._take_in, engine)))
+        self._tell(engine.step(functools.partial(self._poll_commands, engine)))
         return True
 
-    def _take_in(self, engine: Engine, *, wait: bool = False) -> None:
+    def _poll_commands(self, engine: Engine, *, wait: bool = False) -> None:
         """Carry out the commands that have come, and tell at once what that brings: whoever aborts a request waits for
         its end. wait: there is nothing else to do until one comes."""
         deltas: list[Delta] = []

@@ -34,19 +34,19 @@ AN_HOUR_MS = 3_600_000
 
 
 class CounterReached(LimitError):
-    """A counter refused. state: all counters, for headers and the request's record. places_short: so many running
+    """A counter refused. state: all counters, for headers and the request's record. concurrency_short: so many running
     requests would have to end for this one to pass; 0: that is not all it lacks."""
 
     limit: LimitDetail
 
     def __init__(
-        self, message: str, detail: LimitDetail, wait_ms: int, state: RateState, places_short: int = 0
+        self, message: str, detail: LimitDetail, wait_ms: int, state: RateState, concurrency_short: int = 0
     ) -> None:
         super().__init__(message, retry_after_s=wait_ms / 1_000)
         self.limit = detail
         self.state = state
         self.wait_ms = wait_ms
-        self.places_short = places_short
+        self.concurrency_short = concurrency_short
 
 
 class LimitReached(CounterReached, RateLimited):
@@ -68,7 +68,7 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     if position == CONCURRENCY:
         running = limit - left
         message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."
-        return LimitReached(message, detail, wait_ms, state, _places_short(plan, decided, cost))
+        return LimitReached(message, detail, wait_ms, state, _concurrency_short(plan, decided, cost))
     again = f"Try again {_when(wait_ms, decided.now_ms)}."
     if position == MONEY:
         message = (
@@ -108,7 +108,7 @@ def too_expensive(
     return error
 
 
-def _places_short(plan: Plan, decided: Decision, cost: Cost) -> int:
+def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
     """By how many requests too many run; 0 where a counter other than those of running requests has too little left.
     What running requests hold of tokens and money is not counted on: nobody knows how much of it they give back."""
     short, amounts = 0, amounts_of(1, cost)

@@ -125,7 +125,7 @@ class RequestPipeline:
         wait = Wait()
         self._idle_timeouts.add(wait)
         self._metrics.began(request.tier)
-        self._warm_ups.typed(request.prepared)
+        self._warm_ups.arrived(request.prepared)
         try:
             async with ClientWatch(connection) as watch:
                 with (
@@ -167,7 +167,7 @@ class RequestPipeline:
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
-            self._supersession.typed_on(client.in_flight)
+            self._supersession.supersede_older(client.in_flight)
             return await self._attempts(request, client)
         except Superseded:
             return unanswered(request)
@@ -182,8 +182,8 @@ class RequestPipeline:
         try:
             return await self._limiter.reserve(*asked)
         except CounterReached as refusal:
-            short, drain_s = refusal.places_short, self._config.abort_drain_s
-            if not await self._supersession.made_room(in_flight, short, drain_s):
+            short, drain_s = refusal.concurrency_short, self._config.abort_drain_s
+            if not await self._supersession.make_room(in_flight, short, drain_s):
                 raise
         return await self._limiter.reserve(*asked)
 

@@ -54,7 +54,7 @@ class WarmUps:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def typed(self, prepared: Prepared) -> None:
+    def arrived(self, prepared: Prepared) -> None:
         """A request has come: what was computed ahead for its file is in its way, or is what it asks for."""
         if not prepared.file:
             return

@@ -43,8 +43,8 @@ class Supersession:
     def registered(
         self, request_id: str, keystroke: Keystroke | None, spared: str | None = None
     ) -> Iterator[InFlightRequest]:
-        """Around all that is done for one request; until `typed_on` it ends nobody. keystroke: None for a request that
-        neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
+        """Around all that is done for one request; until `supersede_older` it ends nobody. keystroke: None for a
+        request that neither supersedes nor is superseded. spared: the older one whose answer this one shares."""
         request = InFlightRequest(request_id, keystroke, spared)
         if keystroke is None:
             yield request
@@ -60,7 +60,7 @@ class Supersession:
             if not siblings:
                 del self._in_flight[request.lineage]
 
-    def typed_on(self, request: InFlightRequest) -> None:
+    def supersede_older(self, request: InFlightRequest) -> None:
         """A registered request is going to be served: end the older ones that it was typed on, here and elsewhere. Not
         before: a keystroke that is refused has ended nothing, and is not what the next one finds elsewhere."""
         if request.keystroke is None or request.by is not None:  # a newer one was faster, and ends the same
@@ -70,7 +70,7 @@ class Supersession:
         if self._elsewhere is not None:
             self._elsewhere.announce(request, request.keystroke, request.lineage)
 
-    async def made_room(self, request: InFlightRequest, places: int, timeout_s: float) -> bool:
+    async def make_room(self, request: InFlightRequest, places: int, timeout_s: float) -> bool:
         """End the older ones here for a request that has no place while they run. False, and nobody is ended, where
         they are fewer than the `places` it is short of, or that is 0; False as well where they take too long."""
         older = self._older(request)

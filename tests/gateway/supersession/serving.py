@@ -16,5 +16,5 @@ def served(
 ) -> Iterator[InFlightRequest]:
     """A request in flight, for the block."""
     with supersession.registered(request_id, keystroke, spared) as in_flight:
-        supersession.typed_on(in_flight)
+        supersession.supersede_older(in_flight)
         yield in_flight

@@ -153,16 +153,16 @@ async def test_room_is_made_only_where_those_it_was_typed_on_are_enough(superses
     await asyncio.sleep(0)
     with supersession.registered("2", keystroke("ab", "")) as flight:
         (first, _) = next(iter(supersession._in_flight.values())).values()
-        assert not await supersession.made_room(flight, 0, GUARD_S), "something else is missing"
-        assert not await supersession.made_room(flight, 2, GUARD_S), "one is not enough"
+        assert not await supersession.make_room(flight, 0, GUARD_S), "something else is missing"
+        assert not await supersession.make_room(flight, 2, GUARD_S), "one is not enough"
         assert first.by is None
-        assert not await supersession.made_room(flight, 1, 0.001), "it takes too long"
+        assert not await supersession.make_room(flight, 1, 0.001), "it takes too long"
         over.set()
-        assert await supersession.made_room(flight, 1, GUARD_S)
+        assert await supersession.make_room(flight, 1, GUARD_S)
     with supersession.registered("3", keystroke("abc", "")) as alone:
-        assert not await supersession.made_room(alone, 1, GUARD_S), "there are none"
+        assert not await supersession.make_room(alone, 1, GUARD_S), "there are none"
     with supersession.registered("4", None) as nobodys:
-        assert not await supersession.made_room(nobodys, 1, GUARD_S)
+        assert not await supersession.make_room(nobodys, 1, GUARD_S)
     await task
 
 
@@ -187,7 +187,7 @@ def test_who_is_overtaken_while_its_reservation_is_made_ends_nobody(supersession
         supersession.registered("1", keystroke("a", "")) as slow,
         served(supersession, "2", keystroke("ab", "")) as fast,
     ):
-        supersession.typed_on(slow)
+        supersession.supersede_older(slow)
         assert (slow.by, fast.by) == ("2", None)
 
 
