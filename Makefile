@@ -20,7 +20,7 @@ up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stop
 	@$(BIN)/slipstream up $(ARGS)
 
 test: $(DEV)  ## run the tests (ARGS="tests/gateway -x", WORKERS=8)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
 	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)

@@ -1,6 +1,9 @@
-"""Every client's own request, byte for byte as it sends it, is answered so that it shows what the model wrote.
+"""Every client's request is answered so that the client shows what the model wrote.
 
-The requests are written from recordings and from the clients' sources; how each reads its answer is in `clients.py`.
+Written down from recordings of the clients themselves: `llama_vim*` (Vim 9.0) and `tabby_agent` (npm, 1.5.0). All
+others are written from the clients' sources, `tabby_agent_context` with what newer agents add, and `copilot` from
+memory of them. Bodies are sent as compact JSON with the fields in the client's order, which need not be its bytes. How
+each client reads its answer is in `clients.py`; Continue's library and Tabby's agent themselves run in `live/`.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ async def test_a_keystroke_ends_the_request_it_was_typed_on_with_each_set_up_of_
     platform: SlowPlatform, method: str, headers: dict[str, str]
 ) -> None:
     """docs/guides/editors.md, "VS Code: Continue"."""
+    require_node()  # here, not in a task whose request the engine is waited for
     before = len(await platform.engine.recorded())
     typed = f"# {method}\n{PREFIX}"
     await platform.engine.control(tokens=100, hang=True)
