@@ -30,7 +30,10 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     other text, in which no control string steers the model."""
     supersede: bool = True
     """A newer keystroke ends the requests for the same gap that it was typed on: they are answered at once with what
-    they have, and the engine is stopped. false: each runs to its end."""
+    they have, and the engine is stopped. It takes a sign that somebody types: always so under `/infill` and with
+    `segments`; under `/v1/completions` and the engines route where the client is a known editor (by its `User-Agent`)
+    or `user` is named; under `/v1/fim/completions` and `/completion` where it is a known editor. false: each runs to
+    its end."""
     lines: Literal["auto", "single", "free"] = "auto"
     """Where a gap's completion ends by the cursor's place, under `fim.rules`: `auto` decides between one line and a
     block from the text around the cursor and the language, `single` ends every completion with its line, `free` leaves

@@ -50,6 +50,8 @@ def load(
     """
     names, advice = _Renames(renamed or {}), instead or {}
     tree: dict[str, Any] = _read(path) if path is not None else {}
+    given: list[tuple[str, str]] = []
+    """What came behind the file, in its order: dotted name and source."""
     for old, new in names.new_of.items():
         if _has(tree, new):
             names.now(new, str(path))
@@ -61,11 +63,13 @@ def load(
         if name.startswith(PREFIX):
             dotted = name[len(PREFIX) :].lower().replace("__", ".")
             _require_two_underscores(kind, name, dotted)
-            _put(tree, names.now(dotted, name), _parse(text), source=name)
+            _put(tree, now := names.now(dotted, name), _parse(text), source=name)
+            given.append((now, name))
             names.in_lists(tree, name)
             _reject_unknown(kind, tree, source=name, trail="", advice=advice)
     for dotted, value in (overrides or {}).items():
-        _put(tree, names.now(dotted, overrides_from), value, source=dotted)
+        _put(tree, now := names.now(dotted, overrides_from), value, source=dotted)
+        given.append((now, overrides_from))
     _reject_unknown(kind, tree, source=overrides_from, trail="", advice=advice)
     try:
         # strict=False: the environment only has text, "8000" must do for an int
@@ -79,7 +83,8 @@ def load(
             message = f"must be {wanted}"
         message = _TYPES.sub(_as_the_reference_says, message)
         said = f"{value!r} is none of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
-        raise ConfigError(f"{field}: {said}", param=field) from None
+        at_fault = _source_of(field, given) or (str(path) if path is not None else "")
+        raise ConfigError(f"{field}: {said}{f' ({at_fault})' if at_fault else ''}", param=field) from None
 
 
 def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
@@ -233,6 +238,12 @@ def _struct(annotation: Any) -> type[msgspec.Struct] | None:
 def _is_collection(annotation: Any) -> bool:
     origin = getattr(annotation, "__origin__", None)
     return origin in (tuple, list)
+
+
+def _source_of(field: str, given: list[tuple[str, str]]) -> str:
+    """Which of the later sources `field` has its value from; "": none of them."""
+    sources = (source for dotted, source in reversed(given) if re.match(rf"{re.escape(dotted)}(?![^.\[])", field))
+    return next(sources, "")
 
 
 def _value_at(tree: Any, dotted: str) -> Any:

@@ -8,7 +8,9 @@ from router.core.record import Record
 
 LEGEND = (
     "blocks: parts of the prompt by which prefixes are compared, of 64 tokens, or of 256 bytes where a gateway has no\n"
-    "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length\n"
+    "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length: requests\n"
+    "are placed by it and not judged by it (that is slo.objectives, `slipstream slo`); on processors `up` sets 30 s\n"
+    "for autocomplete where router.slos is not set\n"
     "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
     "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
     "regret: by how much the first token came later than the best other replica was predicted to bring it; what the\n"

@@ -25,6 +25,19 @@ from router.protocol.address import Address
 from slipstream import fleet
 from slipstream.settings import Settings
 
+INSTEAD_OF_LOCAL = {
+    "chat_model": "models[]",
+    "code_model": "models[]",
+    "chat_aliases": "models[].aliases",
+    "code_aliases": "models[].aliases",
+    "fim": "models[].fim",
+    "chat_context_tokens": "models[].context_tokens",
+    "code_context_tokens": "models[].context_tokens",
+    "chat_replicas": "pools[].replicas",
+    "code_replicas": "pools[].replicas",
+    "code_speculation": "",
+}
+"""Settings of the engines that `up` starts itself, and which ones those of the settings have; "": none."""
 TOKEN_TO_BE_MADE = "made-by-the-first-start"
 """Stands for the token where there is none yet."""
 ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
@@ -46,6 +59,7 @@ def check(settings: Settings) -> None:
     Raises ConfigError.
     """
     check_fleet(settings)
+    _check_local(settings)
     _check_addresses(settings)
     policies.create(settings.router.policy)
     keyring.check(settings.gateway.auth)
@@ -75,6 +89,21 @@ def known_token(settings: Settings) -> str:
     """The deployment's token, or what stands for the one that the first start makes."""
     # os.path: a folder that cannot be looked into, or cannot be at all, is refused by whoever makes it
     return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
+
+
+def _check_local(settings: Settings) -> None:
+    """Nothing is said of engines of our own where the settings name others."""
+    if not settings.models:
+        return
+    usual = type(settings.local)()
+    for name, instead in INSTEAD_OF_LOCAL.items():
+        if getattr(settings.local, name) != getattr(usual, name):
+            advice = f"use {instead}" if instead else "set it where those engines are started"
+            raise ConfigError(
+                f"local.{name}: it is for the engines that `up` starts itself, and none is, for models are given; "
+                f"{advice}, and remove it",
+                param=f"local.{name}",
+            )
 
 
 def _check_addresses(settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -82,6 +83,19 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, said: str) ->
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.prot: unknown setting \(SLIPSTREAM_GATEWAY__PROT\)"):
         load(Whole, None, {"SLIPSTREAM_GATEWAY__PROT": "1"})
+
+
+def test_a_wrong_value_is_named_with_where_it_came_from(tmp_path: Path) -> None:
+    path = write(tmp_path, "[gateway]\nport = 1\nratio = 'wide'\n")
+    said = r"^gateway\.{}: Expected .*; got {} \({}\)$"
+    with pytest.raises(ConfigError, match=said.format("ratio", "'wide'", re.escape(str(path)))):
+        load(Whole, path, {"SLIPSTREAM_GATEWAY__PORT": "2"})
+    with pytest.raises(ConfigError, match=said.format("port", "'70000'", "SLIPSTREAM_GATEWAY__PORT")):
+        load(Whole, write(tmp_path, "[gateway]\nport = 1\n"), {"SLIPSTREAM_GATEWAY__PORT": "70000"})
+    with pytest.raises(ConfigError, match=said.format("port", "70000", "command line")):
+        load(Whole, None, {"SLIPSTREAM_GATEWAY__PORT": "1"}, {"gateway.port": 70_000})
+    with pytest.raises(ConfigError, match=r"'Sharp' is none of: sharp, round \(SLIPSTREAM_ITEMS\)$"):
+        load(Whole, path, {"SLIPSTREAM_ITEMS": '[{"name":"a","edge":"Sharp"}]', "SLIPSTREAM_GATEWAY__RATIO": "0"})
 
 
 def test_a_variable_with_one_underscore_too_few_is_shown_with_two() -> None:
@@ -194,4 +208,4 @@ def test_a_value_that_holds_a_path_is_refused_by_its_own_name(text: str) -> None
     with pytest.raises(ConfigError) as caught:
         load(Whole, None, {"SLIPSTREAM_ITEMS": msgspec.json.encode([{"edge": text}]).decode()}, {})
     assert caught.value.param == "items[0].edge"
-    assert caught.value.message.endswith("is none of: sharp, round")
+    assert caught.value.message.endswith("is none of: sharp, round (SLIPSTREAM_ITEMS)")

@@ -147,6 +147,14 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: '[local]\ndatabase_url = "mysql://u:secret@db/slipstream"\n',
         "local.database_url: 'mysql://u:***@db/slipstream' is not a PostgreSQL URL; write postgresql://user@host",
     ),
+    "gaps of a model that is not served": (
+        lambda at: "[local.fim]\nwarm_up = false\n" + WITHOUT_ENGINES,
+        "local.fim: it is for the engines that `up` starts itself, and none is, for models are given; use models[].fim",
+    ),
+    "drafts of engines that are not started": (
+        lambda at: '[local]\ncode_speculation = "off"\n' + WITHOUT_ENGINES,
+        "local.code_speculation: it is for the engines that `up` starts itself, and none is, for models are given; set",
+    ),
     "no name of a database": (
         lambda at: '[local]\ndatabase_url = "postgresql://db/s"\nmigration_database_url = "postgresql://db"\n',
         "local.migration_database_url: 'postgresql://db' names no database; append /slipstream",
