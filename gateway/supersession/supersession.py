@@ -87,21 +87,23 @@ class Supersession:
         return True
 
     def _older(self, request: InFlightRequest) -> list[InFlightRequest]:
-        """Those that it was typed on, newest first, of the last `LOOKED_AT`; not one whose answer it shares, or another
-        that goes on."""
+        """Those that it was typed on, newest first, of the last `LOOKED_AT`, and who reads an answer of theirs and
+        was typed over; not one whose answer it shares, or another that goes on."""
         if (keystroke := request.keystroke) is None:
             return []
+        newest = itertools.islice(reversed(self._in_flight[request.lineage].values()), LOOKED_AT)
+        siblings = [(one, one.keystroke.prefix) for one in newest if one.keystroke is not None]
+        at = next((at for at, (one, _) in enumerate(siblings) if one is request), len(siblings))
+        # all else is equal: they are of one lineage
+        typed_on = {one.request_id for one, prefix in siblings[at + 1 :] if near(prefix, keystroke.prefix)}
         found: list[InFlightRequest] = []
-        spared: set[str | None] = set()
-        older = False
-        for one in itertools.islice(reversed(self._in_flight[request.lineage].values()), LOOKED_AT):
-            # all else is equal: they are of one lineage
-            typed_on = older and one.keystroke is not None and near(one.keystroke.prefix, keystroke.prefix)
-            if typed_on and one.request_id not in spared:  # whose answer one shares came before it
+        spared = {one.spared for one, _ in siblings[: at + 1] if one.by is None}
+        for one, prefix in siblings[at + 1 :]:  # whose answer one shares came before it
+            typed_over = one.spared in typed_on and prefix != keystroke.prefix
+            if one.request_id not in spared and (typed_over or one.request_id in typed_on):
                 found.append(one)
             elif one.by is None:
                 spared.add(one.spared)
-            older = older or one is request
         return found
 
     def told(self, lineage: bytes, older_id: str, newer_id: str, newer_length: int, common: bytes) -> None:

@@ -413,14 +413,31 @@ async def test_who_types_something_else_ends_those_who_read_and_whom_they_read(s
         assert platform.platform.sample("slipstream_superseded_total", stage="decode") == 2
 
 
-async def test_what_somebody_still_reads_is_not_superseded() -> None:
+async def test_who_reads_what_is_superseded_and_was_typed_over_ends_with_it() -> None:
     """The newer keystroke takes back what the reader has typed: it is typed on the leader only."""
     async with asking(hang_after_tokens=2) as platform:
         leader = platform.ask(fim())
         await leader.reads(b" ri")
         follower = platform.ask(fim(PREFIX + "f"))
         await follower.reads(b"t, ri")
-        platform.ask(fim(PREFIX + "x"))
+        newer = platform.ask(fim(PREFIX + "x"))
+        await platform.at_the_engine(2)
+        platform.go_on()
+        await platform.ended()
+        newer_id = newer.answer.headers["x-request-id"]
+        assert fim_text(follower) == REST[1:6]
+        by = {request.request_id: request.superseded_by for request in platform.requests_ended}
+        assert sorted(by.values(), key=str) == [None, newer_id, newer_id]
+
+
+async def test_what_somebody_still_reads_is_not_superseded() -> None:
+    """The same prefix as the reader's, asked of another API: the reader's answer is its own."""
+    async with asking(hang_after_tokens=2) as platform:
+        leader = platform.ask(fim())
+        await leader.reads(b" ri")
+        follower = platform.ask(fim(PREFIX + "f"))
+        await follower.reads(b"t, ri")
+        platform.ask(fim(PREFIX + "f", max_tokens=3))
         await platform.at_the_engine(2)
         platform.go_on()
         await platform.ended()
