@@ -6,6 +6,7 @@ its price here, by the database: the one that was valid when the request arrived
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 """What PostgreSQL says about a row that it will not take however often it is tried."""
 
+RACES = 3
+"""Lost one after the other before a violation is taken for what it says."""
 _RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
 _ARRIVED = "requested_at"
 """Known by the request's id."""
@@ -105,17 +108,22 @@ class Ledger:
         """
         arrays = _arrays(rows)
         try:
-            return await self._insert(gateway_id, arrays)
-        except asyncpg.UniqueViolationError:
-            # Another gateway is inserting the same row: the index of billed attempts waits for it and fails before the
-            # conflict over the key is seen. Now it is there to be seen, unless it was a second billed attempt.
-            return await self._insert(gateway_id, arrays)
+            return await self._insert_raced(gateway_id, arrays)
         except asyncpg.CheckViolationError as error:
             if error.constraint_name is not None:
                 raise
         # PostgreSQL's way to say that there is no partition for a row: the worker has not been here for days, or a
         # journal comes back from far away.
         await self._ensure_days(rows)
+        return await self._insert_raced(gateway_id, arrays)
+
+    async def _insert_raced(self, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
+        """As `_insert`, beside other gateways that insert the same rows: the index of billed attempts waits for one of
+        them and fails before the conflict over the key is seen. Then it is there to be seen, unless it was a second
+        billed attempt."""
+        for _ in range(RACES):
+            with contextlib.suppress(asyncpg.UniqueViolationError):
+                return await self._insert(gateway_id, arrays)
         return await self._insert(gateway_id, arrays)
 
     async def _insert(self, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
