@@ -24,6 +24,7 @@ from gateway.admin.config import AdminConfig
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
 from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm
+from gateway.admin.read_places import ReadPlaces
 from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
@@ -41,6 +42,11 @@ AWAY = (
     asyncpg.TransactionRollbackError,
 )
 """The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
+
+STATEMENT_SHARE = 0.8
+"""Of the time a request may take, what one statement of an expensive read may: PostgreSQL itself then stops it, while
+one that a request just gave up on would go on."""
+LIMIT_STATEMENTS = "SELECT set_config('statement_timeout', $1, true)"
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +88,7 @@ class AdminApi:
         self._fleet = fleet
         self._counters = counters or NoCounterReader()
         self._unknown = UnknownKeys()
+        self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
 
     async def start(self) -> None:
@@ -94,6 +101,10 @@ class AdminApi:
         """Requests under way fail. Idempotent."""
         pool, self._pool = self._pool, None
         await close(pool, 1.0)
+
+    @property
+    def _longest_statement_s(self) -> float:
+        return self._config.timeout_s * STATEMENT_SHARE
 
     @property
     def max_body_bytes(self) -> int:
@@ -123,25 +134,33 @@ class AdminApi:
         return principal
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
-        """The answer. Raises SlipstreamError; ServiceError while the database is away."""
+        """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
+        database is away or all connections are in use."""
 
         async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
             return await self._answer(connection, operation, request)
 
-        return await self._connected(request.request_id, answer)
+        with self._places.place(request.principal) if operation.expensive else contextlib.nullcontext():
+            return await self._connected(request.request_id, answer)
 
     async def _connected(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """`work` on a connection of the pool, within the time a request may take."""
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
+        pool, waiting = self._pool, True
+        full = pool.get_size() >= pool.get_max_size() and not pool.get_idle_size()
         failure: SlipstreamError | None = None
         try:
-            async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
+            async with asyncio.timeout(self._config.timeout_s), borrow(pool) as connection:
+                waiting = False
                 try:
                     return await work(connection)
                 except SlipstreamError as error:
                     failure = error  # raised below: `borrow` would throw a healthy connection away
         except AWAY as error:
+            if waiting and full and isinstance(error, TimeoutError):
+                _log.warning("admin request %s: no connection came free in time", what)
+                raise ServiceError("The admin API is busy; try again.", retry_after_s=1) from None
             _log.warning("admin request %s: the database does not answer: %r", what, error)
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure
@@ -187,6 +206,8 @@ class AdminApi:
         """The handler, its audit rows and the kept answer: one transaction."""
         try:
             async with recorded(call, call.principal.actor(call.request_id)):
+                if operation.expensive:
+                    await call.connection.execute(LIMIT_STATEMENTS, str(int(self._longest_statement_s * 1e3)))
                 if operation.body is not None:  # it may have been a minute on its way
                     call.principal = await confirm(call.connection, call.principal)
                     call.principal.require(operation.permission, operator_only=operation.operator_only)
@@ -196,6 +217,15 @@ class AdminApi:
                     await claim.keep(call.connection, operation.status, body)
                 if operation.method != "GET" and not call.changes:
                     raise InternalError(f"{operation.name} changed something and told the audit log nothing")
+        except asyncpg.QueryCanceledError:
+            if not operation.expensive:
+                raise
+            _log.warning("admin request %s: %s took too long", call.request_id, operation.name)
+            raise ServiceError(
+                f"This took the database longer than {self._longest_statement_s:g} s; ask for a shorter stretch of "
+                "time, or try again later.",
+                retry_after_s=60,
+            ) from None
         except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
             _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
             raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None

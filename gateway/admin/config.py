@@ -40,6 +40,9 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     connections: Annotated[int, Meta(ge=1, le=100)] = 4
     """Database connections of one gateway for it; inference has others."""
+    organization_reports: Annotated[int, Meta(ge=1, le=100)] = 2
+    """Of these, how many one organization may use at once for reads that add up a stretch of time, such as a diagnosis;
+    a further one is refused with 429. Such reads of all organizations but the operating one leave one free."""
     timeout_s: Annotated[float, Meta(gt=0, le=55)] = 10.0
     """Longest time one request may take, waiting for a connection included; after it the answer is 503."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536

@@ -7,7 +7,7 @@ from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 
 from gateway.admin.api import AdminApi
-from gateway.admin.operation import Operation, delete, get, patch, post, put
+from gateway.admin.operation import Operation, delete, get, patch, post, put, report
 from gateway.admin.request import BoundedRequest, require_known_parameters, require_permission
 from gateway.admin.resources import (
     admin_keys,
@@ -140,15 +140,15 @@ CONTROLLERS = (
         post(deliveries.retry_delivery, Can.WEBHOOKS_WRITE, "/retry", status=200),
     ),
     controller("/audit", get(audit_log.list_audit, Can.AUDIT_READ)),
-    controller("/organizations/{organization_id}/usage", get(usage.get_usage, Can.USAGE_READ)),
-    controller("/organizations/{organization_id}/autocomplete", get(autocomplete.get_autocomplete, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/usage", report(usage.get_usage, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/autocomplete", report(autocomplete.get_autocomplete, Can.USAGE_READ)),
     controller(
         "/organizations/{organization_id}/completion-texts",
         get(completion_texts.list_completion_texts, Can.PROMPTS_READ),
     ),
-    controller("/organizations/{organization_id}/diagnosis", get(diagnosis.get_diagnosis, Can.REQUESTS_READ)),
-    controller("/diagnosis", get(diagnosis.get_diagnosis_of_all, Can.REQUESTS_READ, operator_only=True)),
-    controller("/organizations/{organization_id}/prefix-contract", get(prefixes.list_prefix_shares, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/diagnosis", report(diagnosis.get_diagnosis, Can.REQUESTS_READ)),
+    controller("/diagnosis", report(diagnosis.get_diagnosis_of_all, Can.REQUESTS_READ, operator_only=True)),
+    controller("/organizations/{organization_id}/prefix-contract", report(prefixes.list_prefix_shares, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/prefix-drops", get(prefixes.list_prefix_drops, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/prefix-texts", get(prefixes.list_prefix_texts, Can.PROMPTS_READ)),
     controller(
@@ -158,14 +158,14 @@ CONTROLLERS = (
         delete(changes.delete_change, Can.CHANGES_WRITE, "/{change_id}", operator_only=True),
         post(changes.measure_change, Can.CHANGES_WRITE, "/{change_id}/measure", operator_only=True, status=200),
     ),
-    controller("/usage", get(usage.get_usage_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/usage", report(usage.get_usage_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/organizations/{organization_id}/usage/events", get(usage.list_usage_events, Can.USAGE_READ)),
-    controller("/organizations/{organization_id}/invoices/{month_name}", get(usage.get_invoice, Can.USAGE_READ)),
-    controller("/organizations/{organization_id}/slo", get(slo.get_slo, Can.USAGE_READ)),
-    controller("/organizations/{organization_id}/slo/goodput", get(slo.get_goodput, Can.USAGE_READ)),
-    controller("/slo", get(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
-    controller("/slo/goodput", get(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
-    controller("/slo/pools", get(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
+    controller("/organizations/{organization_id}/invoices/{month_name}", report(usage.get_invoice, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo", report(slo.get_slo, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/slo/goodput", report(slo.get_goodput, Can.USAGE_READ)),
+    controller("/slo", report(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/goodput", report(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
+    controller("/slo/pools", report(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
     controller(
         "/prices",
         get(prices.list_prices, Can.PRICES_READ),

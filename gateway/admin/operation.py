@@ -49,6 +49,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """None: any admin key."""
     operator_only: bool
     """Concerns the deployment: only for principals of the operating organization."""
+    expensive: bool
+    """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
     service: Service
     fixed: dict[str, Any]
     """Arguments of the service that the path decides."""
@@ -89,6 +91,7 @@ def operation(
     below: str = "",
     *,
     operator_only: bool = False,
+    expensive: bool = False,
     status: int = 200,
     level: Level | None = None,
     of: str = "",
@@ -106,6 +109,7 @@ def operation(
         path=below,
         permission=permission,
         operator_only=operator_only,
+        expensive=expensive,
         service=service,
         fixed={} if level is None else {"level": level},
         positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),
@@ -119,6 +123,7 @@ def operation(
 
 
 get = partial(operation, "GET")
+report = partial(operation, "GET", expensive=True)
 post = partial(operation, "POST", status=201)
 put = partial(operation, "PUT")
 patch = partial(operation, "PATCH")

@@ -31,7 +31,8 @@ REFUSALS = {
     404: "There is no such thing, or it is another organization's.",
     409: "It contradicts what there is, or the Idempotency-Key was used otherwise.",
     413: "The body is too large.",
-    503: "The database cannot be reached; try again.",
+    429: "Too many of these reports of one organization are under way, or this address has too many connections open.",
+    503: "The database cannot be reached, or the admin API is busy; try again.",
 }
 IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$", description="printable ASCII")]
 TEXT = Annotated[str, Meta(min_length=1)]
