@@ -19,7 +19,7 @@ class PrefixesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workload has no sessions and nothing shared."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """How often requests that have ended are compared and their samples written to the database."""
-    memory_bytes: Annotated[int, Meta(ge=1_048_576, le=1 << 40)] = 64 * 1024 * 1024
+    memory_bytes: Annotated[int, Meta(ge=1_048_576, le=1 << 30)] = 64 * 1024 * 1024
     """Memory of one gateway for the prompts' digests, about 200 bytes for each 64 tokens. Where it is full, the
     organization that holds most forgets its oldest."""
 

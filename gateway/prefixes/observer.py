@@ -19,8 +19,8 @@ from gateway.wire.prepared import Prepared
 
 LIMIT_BYTES = 64 * 1024 * 1024
 """Of all organizations together; whoever holds most forgets first."""
-FORGOTTEN_SHARE = 0.1
-"""Of what the one holding most has, at once."""
+FORGOTTEN_AT_ONCE_BYTES = 256 * 1024
+"""Beyond the bound, of the one holding most: it is looked for seldom, and no turn takes a millisecond of it."""
 EVERY_REQUEST_RUN = 3
 """Requests in a row with other system prompts than the one before, after which each is said to have its own."""
 LIKE_LENGTH = 0.1
@@ -134,7 +134,8 @@ class PrefixObserver:
         while self.size_bytes > self._limit_bytes:
             name, largest = max(self._sketches.items(), key=lambda item: item[1].size_bytes)
             before_bytes = largest.size_bytes
-            largest.forget(int(before_bytes * (1 - FORGOTTEN_SHARE)))
+            over_bytes = self.size_bytes - self._limit_bytes
+            largest.forget(max(0, before_bytes - over_bytes - FORGOTTEN_AT_ONCE_BYTES))
             if not largest.size_bytes:
                 del self._sketches[name]
             self.size_bytes += largest.size_bytes - before_bytes

@@ -7,6 +7,7 @@ block is forgotten first: what is left of it is a prefix.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 
 from contracts.prefix import HASH_BYTES
@@ -28,17 +29,14 @@ class Remembered:
     """One request. places: blocks of which it was the last one, and whatever else holds it. system_text: only where
     its organization has texts stored."""
 
-    __slots__ = ("parts", "places", "system_text")
+    __slots__ = ("parts", "places", "size_bytes", "system_text")
 
     def __init__(self, parts: Parts, system_text: str | None = None) -> None:
         self.parts = parts
         self.places = 0
         self.system_text = system_text
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in memory, about."""
-        return self.parts.size_bytes + len(self.system_text or "")
+        self.size_bytes = parts.size_bytes + (0 if system_text is None else sys.getsizeof(system_text))
+        """What it takes in memory, about: a text takes up to four bytes a character."""
 
 
 class Template:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from contracts.prefix import BLOCK_TOKENS
 from gateway.prefixes import sketch as sketch_module
-from gateway.prefixes.observer import Observed, PrefixObserver
-from gateway.prefixes.parts import MAX_MESSAGES
-from gateway.prefixes.sketch import MAX_TEMPLATES, OTHERS, TEMPLATE_IDLE_S
+from gateway.prefixes.observer import FORGOTTEN_AT_ONCE_BYTES, Observed, PrefixObserver
+from gateway.prefixes.parts import MAX_MESSAGES, Parts
+from gateway.prefixes.sketch import MAX_TEMPLATES, OTHERS, TEMPLATE_IDLE_S, Remembered
 from gateway.prefixes.template import PrefixDigests
 from tests.gateway.prefixes.prompts import ACME, OTHER, asked, ids_of, message, tool
 
@@ -184,3 +184,15 @@ def test_more_parts_than_are_compared_are_new_text(size: int) -> None:
     sample = mine.observe(asked([*history, message("user", "more of it " * 20)]))
     assert sample.cause == ("continued" if size == 3 else "new_text")
     assert sample.turn == 2
+
+
+def test_little_is_forgotten_at_once_and_a_text_counts_as_what_it_takes() -> None:
+    limit_bytes = 4 * FORGOTTEN_AT_ONCE_BYTES
+    mine, largest_drop = observer(limit_bytes=limit_bytes), 0
+    for n in range(4_000):
+        before_bytes = mine.size_bytes
+        mine.observe(asked([message("user", f"{n:06d}" * 60)]))
+        largest_drop = max(largest_drop, before_bytes - mine.size_bytes)
+    assert 0 < largest_drop <= FORGOTTEN_AT_ONCE_BYTES
+    latin, wide = (Remembered(Parts(), character * 1_000).size_bytes for character in "a€")
+    assert 900 < wide - latin < 1_200
