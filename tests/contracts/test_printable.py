@@ -26,8 +26,7 @@ def test_a_table_shows_escapes_and_keeps_its_rows() -> None:
     rows = list(
         table(("model", "status"), [("\x1b]0;PWN\x07\x1b[31m", "404"), ("a\nFAKE  200", "404"), ("\u202eabc", "200")])
     )
-    assert rows[1:] == [
-        r"\x1b]0;PWN\x07\x1b[31m  404",
-        r"a\nFAKE  200            404",
-        r"\u202eabc                200",
+    shown = [r"\x1b]0;PWN\x07\x1b[31m", r"a\nFAKE  200", r"\u202eabc"]
+    assert [row.rsplit(None, 1) for row in rows[1:]] == [
+        [name, status] for name, status in zip(shown, ("404", "404", "200"), strict=True)
     ]
