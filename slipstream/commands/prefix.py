@@ -11,7 +11,7 @@ import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.commands.projects import none_in, organization_option
-from slipstream.moment import moment
+from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HEAD = ("template", "model", "cause", "part", "from token", "requests", "prompt 
 @click.command()
 @deployment_options
 @organization_option
-@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help="90m, 24h or 7d ago.")
+@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help=MOMENT)
 @click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
