@@ -87,7 +87,9 @@ async def inject(
     found = await here.diagnose(query, audit)
     cause = found.outcome.value if found.primary is None else found.primary.cause.value
     right = cause == (injection.expected or "nothing_found")
-    fixes = [] if found.primary is None else [change.fix.value for change in found.primary.fixes]
+    # all that an operator is told to do: the second findings' changes are printed like the first's
+    findings = [each for each in (found.primary, *found.second) if each is not None]
+    fixes = [change.fix.value for each in findings for change in each.fixes]
     wrong = tuple(fix for fix in fixes if fix in injection.wrong)
     answered = {status: count - statuses.get(status, 0) for status, count in load.statuses.items()}
     print(

@@ -28,7 +28,7 @@ from router.core.retry_reservations import HORIZON_S
 from router.simulator.arrival import Arrival
 from router.simulator.competitors import OURS, competitor
 from router.simulator.config import SimulatorConfig
-from router.simulator.course import quantile
+from router.simulator.course import percentile
 from router.simulator.outcome import Outcome
 from router.simulator.simulation import Simulation
 from router.simulator.sweep import sweep
@@ -91,7 +91,7 @@ def others(outcomes: Sequence[Outcome], config: SimulatorConfig) -> tuple[dict[s
     ttft = sorted(one.ttft_s for one in counted if one.ttft_s is not None)
     kept = sum(one.kept for one in counted)
     refused = sum(one.refused_at is not None for one in counted) / len(counted)
-    found = {"p99_s": quantile(ttft, 0.99), "p50_s": quantile(ttft, 0.5), "kept": kept / len(counted)}
+    found = {"p99_s": percentile(ttft, 99), "p50_s": percentile(ttft, 50), "kept": kept / len(counted)}
     return found | {"refused": refused}, ttft
 
 
@@ -113,7 +113,7 @@ def flooded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, seed
             means[name] += value / seeds  # type: ignore[assignment]
     result = {name: round(float(value), 4) for name, value in means.items()}
     result["ratio_p99"] = round(result["flood_p99_s"] / result["solo_p99_s"], 3)
-    result["ratio_p99_together"] = round(quantile(sorted(flood_s), 0.99) / quantile(sorted(solo_s), 0.99), 3)
+    result["ratio_p99_together"] = round(percentile(sorted(flood_s), 99) / percentile(sorted(solo_s), 99), 3)
     print(
         f"flood x{FLOOD}, {policy:<12} others' TTFT p99 {result['solo_p99_s']:.2f} -> {result['flood_p99_s']:.2f} s "
         f"({result['ratio_p99']:.2f} x, all seeds together {result['ratio_p99_together']:.2f} x; goal 1.2), "

@@ -50,7 +50,7 @@ from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.simulator.arrival import Arrival
 from router.simulator.bound import clairvoyant_hit_rate
-from router.simulator.course import quantile
+from router.simulator.course import percentile
 from router.simulator.sessions import SessionsConfig, sessions
 from router.simulator.sweep import student
 
@@ -312,7 +312,7 @@ async def trial(
         "hit_rate": round(sum(engine.cached_tokens for engine in engines) / max(sum(prompts), 1), 4),
         "imbalance_requests": round(max(requests) * len(requests) / max(sum(requests), 1), 3),
         "imbalance_prefill": round(max(computed) * len(computed) / max(sum(computed), 1), 3),
-        "ttft_p50_ms": round(quantile(ttft, 0.5) * 1e3, 1), "ttft_p99_ms": round(quantile(ttft, 0.99) * 1e3, 1),
+        "ttft_p50_ms": round(percentile(ttft, 50) * 1e3, 1), "ttft_p99_ms": round(percentile(ttft, 99) * 1e3, 1),
         "failed": failed,
     }  # fmt: skip
 

@@ -109,7 +109,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     """All, whatever became of them."""
     retried: int = 0
-    """Requests that needed another engine."""
+    """Requests that needed another engine and had one: none of the failures."""
     dispersion: float | None = None
     """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
     refusals: tuple[Refusal, ...] = ()

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from contracts.generation import Tier
+from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS
 from contracts.metrics import MetricsConfig
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -42,8 +43,8 @@ def slo_of(slos: Iterable[SloClass], tier: Tier, prompt_tokens: int) -> SloClass
 
 SLOS = (
     SloClass(Tier.AUTOCOMPLETE, 1 << 31, 0.2),
-    SloClass(Tier.CHAT, 4_096, 0.7),
-    SloClass(Tier.CHAT, 16_384, 2.0),
+    SloClass(Tier.CHAT, MEDIUM_TOKENS - 1, 0.7),
+    SloClass(Tier.CHAT, LONG_TOKENS - 1, 2.0),
     SloClass(Tier.CHAT, 65_536, 5.0),
     SloClass(Tier.CHAT, 1 << 31, 15.0),
 )

@@ -1,4 +1,4 @@
-"""Moments as a shell names them: so long ago, or a time in UTC."""
+"""Time as a shell gives it: spans (90s, 30m, 2h, 1d), and moments: so long ago, or a time in UTC. Types of options."""
 
 from __future__ import annotations
 
@@ -7,21 +7,45 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-_AGO = re.compile(r"(\d{1,6})([mhd])")
+SPAN = "90s, 30m, 2h or 1d"
+MOMENT = f"{SPAN} ago, or a time as 2026-11-22T10:31 (UTC)"
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+LONGEST = timedelta(days=3_650)
+"""Nothing is kept as long; and far beyond it there are no dates."""
+_SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 
 
-def moment(value: str) -> datetime:
-    """`90m`, `24h` or `7d` ago; `2026-11-22` or `2026-11-22T10:31`, in UTC unless an offset is given.
+def span(text: str) -> timedelta:
+    """Raises BadParameter for what is none, is nothing or is longer than `LONGEST`."""
+    found = _span(text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no span of time; write one such as {SPAN}")
+    return found
 
-    The type of an option. Raises BadParameter.
-    """
-    if ago := _AGO.fullmatch(value):
-        return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+
+def moment(text: str) -> datetime:
+    """In UTC, unless an offset is given. Raises BadParameter for what is none, or is further away than `LONGEST`."""
+    now = datetime.now(UTC)
+    ago = _span(text)
+    if ago is not None:
+        return now - ago
     try:
-        given = datetime.fromisoformat(value)
+        given = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is no moment; write 90m, 24h or 7d, or a time as 2026-11-22T10:31"
-        ) from None
-    return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
+        raise click.BadParameter(f"{text!r} is no moment; write {MOMENT}") from None
+    if given.tzinfo is None:
+        given = given.replace(tzinfo=UTC)
+    if abs(given - now) > LONGEST:
+        raise click.BadParameter(f"{text!r} is more than {LONGEST.days:,} days away; write {MOMENT}")
+    return given.astimezone(UTC)
+
+
+def _span(text: str) -> timedelta | None:
+    """None: it is no span."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return None
+    length = timedelta(**{UNITS[found[2]]: int(found[1])}) if int(found[1]) <= LONGEST.total_seconds() else None
+    if length is None or length > LONGEST:
+        raise click.BadParameter(f"{text!r} is too long: {LONGEST.days:,}d at most")
+    return length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from telemetry.trace_context import TraceContext, new_span_id, new_trace_id, parse
+from telemetry.trace_context import TraceContext, new_span_id, new_trace_id, parse, parse_state
 
 
 class Sampler:
@@ -29,7 +29,9 @@ class Sampler:
         if parent is None:
             return TraceContext(new_trace_id(), new_span_id(), self._chance() < self._ratio)
         sampled = parent.sampled if self._trust_client else self._chance() < self._ratio
-        return TraceContext(parent.trace_id, new_span_id(), sampled, parent.span_id, tracestate)
+        return TraceContext(
+            parent.trace_id, new_span_id(), sampled, parent.span_id, parse_state(tracestate) if sampled else ""
+        )
 
 
 def following(traceparent: str) -> TraceContext | None:

@@ -41,23 +41,21 @@ async def running_tracing(
     if not config.otlp_endpoint:
         yield None
         return
-    import requests
     from opentelemetry.exporter.otlp.proto.http import Compression
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+    from telemetry.collector_session import CollectorSession
     from telemetry.span_queue import SpanQueue
     from telemetry.tracing import Tracing
 
     endpoint, certificate = _endpoint(config), _certificate(config)
-    session = requests.Session()
-    session.trust_env = False  # no proxy, and no password from ~/.netrc, that no setting of ours names
     exporter = OTLPSpanExporter(
         endpoint=endpoint,
         certificate_file=certificate,
         headers=collector_headers(config, environ),
         timeout=config.timeout_s,
         compression=Compression.Gzip,
-        session=session,
+        session=CollectorSession(),
     )
     resource = {
         "service.name": f"{config.service_name}-{process}",

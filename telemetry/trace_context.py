@@ -10,6 +10,8 @@ import msgspec
 HEADER_CHARACTERS = 512
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _SAMPLED = 1
+STATE_CHARACTERS, STATE_MEMBERS = 512, 32
+_MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}", re.ASCII)
 
 
 class SpanId(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +57,15 @@ def parse(traceparent: str) -> SpanId | None:
     if version == "ff" or (rest and version == "00") or trace_id == "0" * 32 or span_id == "0" * 16:
         return None
     return SpanId(trace_id, span_id, bool(int(flags, 16) & _SAMPLED))
+
+
+def parse_state(tracestate: str) -> str:
+    """A `tracestate` as it came, or "" where it is not as the standard has it, or longer than anybody has to carry."""
+    if len(tracestate) > STATE_CHARACTERS:
+        return ""
+    members = [member.strip(" \t") for member in tracestate.split(",")]
+    fits = len(members) <= STATE_MEMBERS and all(not member or _MEMBER.fullmatch(member) for member in members)
+    return tracestate if fits else ""
 
 
 def new_trace_id() -> str:

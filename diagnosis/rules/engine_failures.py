@@ -31,8 +31,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         cause=Cause.ENGINE_FAILURES,
         phase=Phase.ENGINE,
         evidence=(
-            f"Of {now.requests:,} requests {count:,} ended with an engine's failure ({codes}), and {now.retried:,} "
-            "needed another engine.",
+            f"Of {now.requests:,} requests {count:,} ended with an engine's failure ({codes}), and of the others "
+            f"{now.retried:,} needed another engine.",
         ),
         fixes=(Fix.REPAIR_ENGINE,),
         would_not_help=WOULD_NOT_HELP,

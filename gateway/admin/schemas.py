@@ -14,7 +14,7 @@ from contracts.generation import Tier
 ItemT = TypeVar("ItemT")
 
 # The look-ahead, and no class up to `$` alone: `$` also matches before a final newline.
-NO_CONTROL_CHARACTERS = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f])[\s\S]*$"
+NO_CONTROL_CHARACTERS = r"^(?![\s\S]*[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069])[\s\S]*$"
 
 # Beside a pattern stands what it asks for, in the words of a refusal.
 PLAIN_TEXT = "text without control characters"

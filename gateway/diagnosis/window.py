@@ -70,7 +70,7 @@ ASKED = """
 """
 ANSWERED = f"{ASKED} AND status = 200 AND error_code IS NULL AND served_from IS NULL AND tier IS NOT NULL"
 TOTALS = f"""
-SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1) AS retried,
+SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1 AND status < 500) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered {ASKED}
 """
 SECONDS = f"""

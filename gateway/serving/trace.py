@@ -19,11 +19,13 @@ from contracts.errors import (
     LimitError,
     ModelForbidden,
     ModelNotFound,
+    Overloaded,
     ServiceError,
     SlipstreamError,
     WrongEndpoint,
 )
 from contracts.generation import Caller, TextPrompt
+from contracts.printable import printable
 from gateway.db.write_behind import WriteBehind
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
@@ -101,7 +103,7 @@ class Traces:
         # Taken away: its traceback holds the response, a cycle that would wait for the collector.
         error, response.error = response.error, None
         row = _row(request, request.caller, response.status or 499, response.error_code, error)
-        (self._refused if isinstance(error, LimitError) else self._served).add(row)
+        (self._refused if isinstance(error, LimitError | Overloaded) else self._served).add(row)
 
     def refused(self, arrival: Arrival, caller: Caller, status: int, error: SlipstreamError) -> None:
         """Remember a request of a known caller that was refused before it was prepared."""
@@ -137,7 +139,7 @@ def _row(
         key_id=caller.key_id,
         client_request_id=request.client_request_id,
         endpoint=request.endpoint,
-        model=model if model is None else model.replace("\0", ""),
+        model=None if model is None else printable(model),
         tier=request.tier,
         status=status,
         error_code=error_code,
@@ -170,5 +172,5 @@ def _reason_of(request: Arrival | InferenceRequest, error: SlipstreamError | Non
 
 def _reason(error: SlipstreamError) -> str | None:
     if isinstance(error, TOLD):
-        return error.message.replace("\0", "")[:REASON_CHARACTERS]
-    return None if error.param is None else f"param: {error.param}".replace("\0", "")[:REASON_CHARACTERS]
+        return printable(error.message)[:REASON_CHARACTERS]
+    return None if error.param is None else printable(f"param: {error.param}")[:REASON_CHARACTERS]

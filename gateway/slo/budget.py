@@ -1,6 +1,7 @@
 """Error budgets and burn rates, from two counts: how many requests counted, and how many of them were good.
 
-Source: Google, The Site Reliability Workbook, chapter 5, "Alerting on SLOs", table 5-8 (pairs of windows).
+Source: Google, The Site Reliability Workbook, chapter 5, "Alerting on SLOs": two windows for each threshold. Its
+recommended parameters are three pairs, 1h/5m, 6h/30m and 3d/6h; 1d/2h with a threshold of 3 is from its examples.
 """
 
 from __future__ import annotations

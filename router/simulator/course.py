@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from contracts.nearest_rank import nearest_rank
 from router.simulator.config import SimulatorConfig
 from router.simulator.outcome import Outcome
 
@@ -33,7 +34,7 @@ def figures(some: Sequence[Outcome], window: float) -> dict[str, float]:
         "goodput": sum(outcome.kept for outcome in served) / window,
         "shed": 1 - len(served) / len(some) if some else 0.0,
         "hit_rate": sum(outcome.cached_tokens for outcome in served) / prompts if prompts else 0.0,
-        "ttft_p99_ms": quantile(ttft_ms(served), 0.99),
+        "ttft_p99_ms": percentile(ttft_ms(served), 99),
     }
 
 
@@ -42,9 +43,9 @@ def ttft_ms(served: Sequence[Outcome]) -> list[float]:
     return sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Nearest rank of a sorted list; 0 for an empty one."""
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """By nearest rank, of values that rise; 0 of nothing, so that a run without answers has a row of numbers too."""
+    return nearest_rank(ordered, percent) or 0.0
 
 
 def course(config: SimulatorConfig, outcomes: Sequence[Outcome]) -> tuple[Span, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.simulator.config import SimulatorConfig
-from router.simulator.course import Span, course, figures, quantile, ttft_ms
+from router.simulator.course import Span, course, figures, percentile, ttft_ms
 from router.simulator.outcome import Outcome, promise_to
 from router.simulator.replica import ModelledReplica
 
@@ -72,9 +72,9 @@ def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Se
         kept_output_tokens=_output_tokens(kept) / max(_output_tokens(counted), 1),
         length_classes=_length_classes(config, counted, kept),
         late=(len(served) - len(kept)) / len(counted),
-        ttft_p50_ms=quantile(ttft_ms(served), 0.50),
-        tpot_p50_ms=quantile(tpot, 0.50),
-        tpot_p99_ms=quantile(tpot, 0.99),
+        ttft_p50_ms=percentile(ttft_ms(served), 50),
+        tpot_p50_ms=percentile(tpot, 50),
+        tpot_p99_ms=percentile(tpot, 99),
         imbalance=max(busy) * len(busy) / sum(busy) if sum(busy) else 1.0,
         retractions=sum(outcome.retractions for outcome in counted),
         output_tokens_per_s=_output_tokens(served) / window,

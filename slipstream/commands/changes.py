@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.span import SPAN, span
+from slipstream.moment import SPAN, span
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -43,16 +43,21 @@ def changes() -> None:
 @click.option("--model", help="Of this model's requests only.")
 @click.option("--at", type=click.DateTime(), help="When it is made (UTC). Default: now.")
 @click.option(
-    "--window", default="1d", show_default=True, metavar="SPAN", help=f"Measured before and after it: {SPAN}."
+    "--window",
+    type=span,
+    default="1d",
+    show_default=True,
+    metavar="SPAN",
+    help=f"Measured before and after it: {SPAN}.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def add(deployment: Deployment, at: datetime | None, window: str, as_json: bool, **given: Any) -> None:
+def add(deployment: Deployment, at: datetime | None, window: timedelta, as_json: bool, **given: Any) -> None:
     """Note the change NAME and what is expected of it, best before it is made."""
     from gateway.admin.resources.changes import NewChange, create_change
     from slipstream.administration import administer, converted
 
     made_at = None if at is None else at.replace(tzinfo=UTC)
-    body = converted({**given, "made_at": made_at, "window_s": round(span(window).total_seconds())}, NewChange)
+    body = converted({**given, "made_at": made_at, "window_s": round(window.total_seconds())}, NewChange)
     _print([administer(deployment, lambda call: create_change(call, body))], as_json)
 
 

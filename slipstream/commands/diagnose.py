@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.span import SPAN, span
+from slipstream.moment import MOMENT, SPAN, moment, span
 
 if TYPE_CHECKING:
     from diagnosis.evidence import AuditFinding
@@ -26,8 +26,20 @@ if TYPE_CHECKING:
 @deployment_options
 @click.option("--tenant", metavar="ORGANIZATION", help="Only this organization's requests: its id or name.")
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only this tier's.")
-@click.option("--since", default="1h", show_default=True, metavar="SPAN", help=f"What is judged: {SPAN}, until now.")
-@click.option("--before", metavar="SPAN", help="How long a time before that it is compared with. Default: as long.")
+@click.option(
+    "--since",
+    type=moment,
+    default="1h",
+    show_default=True,
+    metavar="MOMENT",
+    help=f"Judged is what arrived from then until now: {MOMENT}.",
+)
+@click.option(
+    "--before",
+    type=span,
+    metavar="SPAN",
+    help=f"How long a time before that it is compared with: {SPAN}. Default: as long.",
+)
 @click.option("--url", help="Also measure what lies between this machine and the gateway at this URL, as audit-stream.")
 @click.option(
     "--api-key-file",
@@ -41,8 +53,8 @@ def diagnose(
     deployment: Deployment,
     tenant: str | None,
     tier: str | None,
-    since: str,
-    before: str | None,
+    since: datetime,
+    before: timedelta | None,
     url: str | None,
     key_file: Path | None,
     as_json: bool,
@@ -66,12 +78,11 @@ def diagnose(
 
     audit = None if url is None else asyncio.run(_audited(url, key_file))
     end = datetime.now(UTC)
-    start = end - span(since)
     asked: dict[str, object] = {
-        "start": start,
+        "start": since,
         "end": end,
         "tier": tier,
-        "before_start": start - span(before or since),
+        "before_start": since - (before or end - since),
     }
 
     async def work(call: AdminCall) -> DiagnosisOf:

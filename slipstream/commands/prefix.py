@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
-from slipstream.moment import moment
+from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -24,24 +25,30 @@ HEAD = ("template", "model", "cause", "part", "from token", "requests", "prompt 
 @click.command()
 @deployment_options
 @organization_option
-@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help="90m, 24h or 7d ago.")
+@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help=MOMENT)
 @click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
     """Say how much of an organization's prompts came before, by template, and why no more of them.
 
+    Brings the sums by hour up to date first; drops are looked for by the worker alone.
     What `cause` says is told from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
 
     \b
     Example:
       slipstream prefix --organization acme --since 7d
     """
+    from gateway.prefixes.rollup import roll_up
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
+
+    settings = running_settings(*deployment)
+    days = settings.worker.prefixes.sample_retention_days
 
     async def work(call: AdminCall) -> tuple[list[PrefixShare], list[PrefixDrop]]:
         from gateway.admin.resources.prefixes import DropQuery, PrefixQuery, list_prefix_drops, list_prefix_shares
 
+        await asyncio.to_thread(roll_up, settings.database_url, sample_retention_days=days)
         organization_id = await organization_named(call.connection, organization)
         shares: list[PrefixShare] = []
         until, cursor = datetime.now(UTC), None

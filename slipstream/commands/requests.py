@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from contracts.phases import Phase
+from contracts.printable import printable
 from contracts.request_id import request_id_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
@@ -135,7 +136,7 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
     if trace is not None:
         print(f"  status {trace['status']}, {trace['error_code'] or 'no error'}, {trace['total_ms']:,.1f} ms in all")
         if trace["reason"] is not None:
-            print(f"  {trace['reason']}")
+            print(f"  {printable(trace['reason'])}")
         if trace["client_request_id"] is not None:
             print(f"  the client called it {trace['client_request_id']!r}")
         if trace["served_from"] is not None:

@@ -13,7 +13,7 @@ import msgspec
 from contracts.generation import Tier
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.hints import command
-from slipstream.moment import moment
+from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Told(msgspec.Struct, frozen=True):
     default="24h",
     show_default=True,
     metavar="MOMENT",
-    help="90m, 24h or 7d ago, or a time in UTC.",
+    help=MOMENT,
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def slo(deployment: Deployment, organization: str | None, tier: str | None, since: datetime, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-from slipstream.moment import moment
+from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ LEGEND = (
     metavar="MOMENT",
     default="24h",
     show_default=True,
-    help="90m, 24h or 7d ago, or a time in UTC.",
+    help=MOMENT,
 )
 @click.option("--until", type=moment, metavar="MOMENT", default="0m", help="The same. Default: now.")
 @click.option(

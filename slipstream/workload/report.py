@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from contracts.nearest_rank import nearest_rank
 from gateway.prefixes.template import SAMPLE_TOKENS
 from slipstream.workload.arrivals import Burstiness, burstiness
 from slipstream.workload.request import Request
@@ -126,10 +127,7 @@ def shared_prefixes(sampled: Iterable[Request]) -> tuple[SharedPrefix, ...]:
 def quantiles(values: Sequence[float]) -> Quantiles:
     """p50, p95 and p99 by nearest rank: each is one of the values."""
     ordered = sorted(values)
-    if not ordered:
-        return Quantiles(None, None, None)
-    # a rank is computed in whole numbers: 0.95 * 20 is more than 19 in binary
-    return Quantiles(*(ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 95, 99)))
+    return Quantiles(*(nearest_rank(ordered, percent) for percent in (50, 95, 99)))
 
 
 def _part(tokens: int, requests: Sequence[Request]) -> float | None:

@@ -56,7 +56,7 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
         began=began,
         ended=ended,
         requests=len(all_rows),
-        retried=sum((row.attempts or 0) > 1 for row in all_rows),
+        retried=sum((row.attempts or 0) > 1 and row.status < 500 for row in all_rows),
         dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
         refusals=tuple(Refusal(code, rule, count) for (code, rule), count in sorted(refused.items())),
         failures=tuple(Failure(code, count) for code, count in sorted(failed.items())),

@@ -70,7 +70,8 @@ async def test_where_all_is_well_nothing_is_found(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("diagnose", "--since", "soon"), "'soon' is no span of time"),
+        (("diagnose", "--since", "soon"), "'soon' is no moment"),
+        (("diagnose", "--since", "999999d"), "'999999d' is too long: 3,650d at most"),
         (("diagnose", "--tenant", "nobody"), "nobody"),
         (("diagnose", "--since", "30d"), "7 days"),
         (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),

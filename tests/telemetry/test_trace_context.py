@@ -91,3 +91,21 @@ def test_a_trace_is_named_only_where_it_can_be_found() -> None:
     assert not Sampler(0.0).begin("").known_elsewhere
     assert Sampler(0.0).begin(HEADER).known_elsewhere
     assert Sampler(1.0).begin("").known_elsewhere
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [
+        ("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7", True),
+        ("vendor@system=1, other=2", True),
+        ("a=1,,b=2", True),
+        ("no-value", False),
+        ("a=\x1b[31m", False),
+        ("Upper=1", False),
+        ("a=" + "x" * 600, False),
+        (",".join(f"k{number}=1" for number in range(33)), False),
+    ],
+)
+def test_a_state_that_is_none_is_not_carried(state: str, kept: bool) -> None:
+    begun = Sampler(1.0).begin("00-" + "a" * 32 + "-" + "b" * 16 + "-01", state)
+    assert begun.state == (state if kept else "")

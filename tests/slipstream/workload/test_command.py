@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from router.simulator.trace import read_trace
 from slipstream.commands.workload import workload
-from slipstream.moment import moment
 from tests.gateway.metering.rows import row
 from tests.gateway.metering.test_rollup import PRICE
 from tests.gateway.prefixes.prompts import ACME, asked, message
@@ -109,12 +108,3 @@ async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings
     assert "the first   2,048 tokens by      60 requests" in shown.stdout
     assert (await run(settings, "--tier", "autocomplete")).stdout == "no requests in this time\n"
     assert (await run(settings, "--organization", "nobody")).exit_code != 0
-
-
-def test_moments_are_so_long_ago_or_a_time_in_utc() -> None:
-    before, found = datetime.now(UTC), moment("90m")
-    assert before <= found + timedelta(minutes=90) <= datetime.now(UTC)
-    assert moment("2026-11-22T10:31") == datetime(2026, 11, 22, 10, 31, tzinfo=UTC)
-    assert moment("2026-11-22T10:31+02:00") == datetime(2026, 11, 22, 8, 31, tzinfo=UTC)
-    with pytest.raises(Exception, match="no moment"):
-        moment("yesterday")
