@@ -28,7 +28,7 @@ MOST_CHARACTERS = 2_000
 """Of each text: of a prefix the last, of a suffix and a completion the first."""
 INSERT = """
     WITH wanted AS (
-        SELECT id, date_trunc('milliseconds', store_prompts_since) AS since
+        SELECT id, store_prompts_since AS since
           FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
     INSERT INTO gateway.completion_texts (request_id, project_id, organization_id, prefix, suffix, completion)
     SELECT request_id, project_id, organization_id, prefix, suffix, completion

@@ -77,8 +77,8 @@ organizations = Table(
     Column("disabled_at", DateTime(timezone=True)),
     # What its people ask at gaps may be kept (gateway/autocomplete/text_store.py). A trigger deletes it when this ends.
     Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
-    # When it was turned on last; set by the database.
-    Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # When it was turned on last, set by the database; -infinity: when the organization was made.
+    Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
     Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
     Index(None, "created_at", "id"),
 )

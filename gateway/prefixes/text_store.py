@@ -27,7 +27,7 @@ KNOWN = 10_000
 """Of these, so many are remembered."""
 INSERT = """
     WITH wanted AS (
-        SELECT id, date_trunc('milliseconds', store_prompts_since) AS since
+        SELECT id, store_prompts_since AS since
           FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
     INSERT INTO gateway.prefix_texts
         (request_id, project_id, organization_id, template, cause, part, part_number, earlier, later)

@@ -14,7 +14,7 @@ depends_on = None
 UP = """
 ALTER TABLE gateway.organizations
     ADD COLUMN store_prompts boolean DEFAULT false NOT NULL,
-    ADD COLUMN store_prompts_since timestamptz DEFAULT now() NOT NULL;
+    ADD COLUMN store_prompts_since timestamptz DEFAULT '-infinity' NOT NULL;
 
 -- What was asked before is not stored, though it may still wait in a gateway.
 CREATE FUNCTION gateway.note_store_prompts() RETURNS trigger LANGUAGE plpgsql AS $$

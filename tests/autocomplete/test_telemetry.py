@@ -27,7 +27,9 @@ async def test_each_clients_answer_is_noted_by_its_length_and_language(platform:
     assert trace["characters"] == len(told.shown)
     assert trace["language"] == told.body.get("language")
     agent = told.headers.get("user-agent", "")
-    otherwise = "tabby-agent" if "segments" in told.body else "other"
+    twice = {"x-api-key", "authorization"} <= set(told.headers)  # as only Continue sends its key
+    fim = told.path == "/v1/fim/completions"
+    otherwise = "tabby-agent" if "segments" in told.body else "continue" if fim and twice else "other"
     assert trace["client"] == ("curl" if agent.startswith("curl/") else otherwise)
     assert not told.shown or told.shown not in str(
         {name: value for name, value in trace.items() if name != "characters"}

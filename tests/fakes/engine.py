@@ -163,6 +163,10 @@ class Connection(asyncio.Protocol):
             for generating in named:
                 if generating.abortable:
                     generating.abort()
+        elif path == "/finish":  # a test's own, as `/control`
+            self.answer(200, {})
+            if (generating := engine.live.get(msgspec.json.decode(self._body)["rid"])) is not None:
+                generating.finish()
         elif path == "/usage":
             self._usage(query.get("rid", ""))
         elif path == "/v1/loads":

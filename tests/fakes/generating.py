@@ -75,6 +75,13 @@ class Generating:
         self._cancel()
         self._abort([] if self._started else self._begin())
 
+    def finish(self) -> None:
+        """End in good order, however much was still to come."""
+        self._cancel()
+        events = [] if self._started else self._begin()
+        events += [self._writer.finish(index, b'"stop"', self._index) for index in range(self._choices)]
+        self._end(events)
+
     def _abort(self, events: list[bytes]) -> None:
         self._record.aborted = True
         events += [self._writer.finish(index, b'"abort"', self._index) for index in range(self._choices)]

@@ -50,7 +50,7 @@ def compiler() -> Iterator[GrammarCompiler]:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(InternalError("x"), 500), (Overloaded("x"), 503), (EngineFailed("x"), 503)]
+    ("error", "status"), [(InternalError("x"), 500), (Overloaded("x"), 503), (EngineFailed("x"), 500)]
 )
 def test_a_defect_is_not_told_as_overload(error: SlipstreamError, status: int) -> None:
     told, body = error_answer(error)

@@ -38,6 +38,6 @@ class EnginePlace:
 
 async def end_on_engine(engine: FakeEngineProcess, request_id: str) -> None:
     """Make the engine finish a request now, in good order: streams can be as long as a test needs them."""
-    request = EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
+    request = EngineRequest("POST", "/finish", msgspec.json.encode({"rid": request_id}))
     status, _ = await engine.connections.fetch(engine.url, request, WAIT_S)
     assert status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -71,7 +72,7 @@ async def test_only_who_wants_it_and_until_it_is_not_wanted_any_more(pool: async
     assert len(await stored(pool, other)) == 1
     store.add(mint(), wants, GAP, "asked for while it was off")
     await want(pool, wants, True)
-    store.add(mint(), wants, GAP, "asked for since")
+    store.add(mint(time.time() + 1), wants, GAP, "asked for since")
     await store.flush()
     assert await stored(pool, wants) == [("before", "behind", "asked for since")]
 
