@@ -8,23 +8,26 @@ hold, so that neither noise nor trifles are found:
     an amount          a part of the objective: 10 % of it in the median or 25 % in the tail for what engines do,
                        3 % or 10 % for what the gateway itself does, which should be next to nothing
 
-Without a window before, and where nothing grew, an objective that is missed is still one: then the phase that takes
-most of the time is named (the anatomy: "TTFT is a derived metric: you fix it by fixing the phase that dominates it").
+Without a window before, and where nothing grew, an objective that is missed is still one: when more requests are beyond
+it than its target allows, and not by chance. Then the phase that takes most of the time of those requests is named (the
+anatomy: "TTFT is a derived metric: you fix it by fixing the phase that dominates it").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
+from math import exp, lgamma, log, log1p
 
 import msgspec
 
 from diagnosis.evidence import Evidence, Quantiles, Slice, Window, same
-from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
-from diagnosis.objectives import Objective, Objectives
+from diagnosis.measure import Measure
+from diagnosis.objectives import Number, Objectives
 
 LEAST = 30
 """Requests for a median."""
+FEWEST, CHANCE = 5, 0.0001
+"""Of requests beyond an objective: one alone is its own story; and how seldom chance may bring so many."""
 MEDIAN = "p50"
 RATIOS = {MEDIAN: 1.5}
 TAIL_RATIO = 2.0
@@ -58,14 +61,6 @@ ENGINE = Share(0.10, 0.25)
 OURS = Share(0.03, 0.10)
 
 
-class Number(StrEnum):
-    """Which of an objective's numbers a measure spends."""
-
-    TTFT = "ttft_ms"
-    TPOT = "tpot_ms"
-    LONGEST_GAP = "longest_gap_ms"
-
-
 class Excess(msgspec.Struct, frozen=True, kw_only=True):
     """A measure that is too large, in one group of requests, in milliseconds."""
 
@@ -77,6 +72,12 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
     """None: nothing comparable; the objective is missed, and this takes most of the time."""
     excess_ms: float
     objective_ms: float
+    beyond: int = 0
+    """Requests that miss the objective, where it is one that is missed."""
+    may: float = 0.0
+    """The part of the requests that may."""
+    late_ms: float | None = None
+    """What the measure took of those requests, on average; None: it is itself what misses."""
 
     @property
     def score(self) -> float:
@@ -91,7 +92,10 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True):
         if self.before is not None:
             before_ms = self.before.value(self.statistic)
             return f"{sentence}; before, {before_ms:,.0f} ms of {self.before.n:,}."
-        return f"{sentence}; the objective is {self.objective_ms:,.0f} ms."
+        of = f"{self.beyond:,} requests beyond the objective of {self.objective_ms:,.0f} ms"
+        if self.late_ms is not None:
+            return f"{sentence}, and {self.late_ms:,.0f} ms on average of the {of} ({self.may * 100:.4g} % may be)."
+        return f"{sentence}; there are {of} ({self.may * 100:.4g} % may be)."
 
 
 def groups(window: Window) -> Iterator[Slice]:
@@ -114,56 +118,81 @@ def grown(
     for now in groups(evidence.now):
         before = _before(evidence, now, measure)
         if before is not None and measure in now.measures:
-            objective_ms = _number(objectives.of(now.tier, now.length), number)
+            objective_ms = objectives.scale_ms(now.tier, now.length, number)
             found += _excesses(now.label, measure, now.measures[measure], before, objective_ms, least)
     return max(found, key=lambda each: each.score, default=None)
 
 
 def dominating(evidence: Evidence, measure: Measure, objectives: Objectives) -> Excess | None:
-    """The group that misses its TTFT and in which this measure takes the largest part of it; None: there is none."""
+    """The group that misses its TTFT, where this measure takes most of the requests that do; None: there is none."""
     found = []
     for now in groups(evidence.now):
-        objective_ms = objectives.of(now.tier, now.length).ttft_ms
-        statistic = missed_at(now, Measure.TTFT, objective_ms)
-        parts = {part: now.measures[part] for part in BEFORE_FIRST_TOKEN if part in now.measures}
-        if statistic is None or measure not in parts or parts[measure].n < LEAST:
+        over = _missed(now, Measure.TTFT, objectives, Number.TTFT)
+        if over is None or measure not in now.measures or measure not in now.late_ms:
             continue
-        mine_ms = parts[measure].value(statistic)
-        if mine_ms >= max(part.value(statistic) for part in parts.values()):
-            over_ms = now.measures[Measure.TTFT].value(statistic) - objective_ms
+        mine_ms = now.late_ms[measure]
+        if mine_ms >= max(now.late_ms.values()):
             found.append(
-                Excess(
-                    label=now.label, measure=measure, statistic=statistic, now=parts[measure], before=None,
-                    excess_ms=min(mine_ms, over_ms), objective_ms=objective_ms,
+                msgspec.structs.replace(
+                    over, measure=measure, now=now.measures[measure], late_ms=mine_ms,
+                    excess_ms=min(mine_ms, over.excess_ms),
                 )
             )  # fmt: skip
     return max(found, key=lambda each: each.score, default=None)
 
 
 def missing(evidence: Evidence, measure: Measure, objectives: Objectives, number: Number) -> Excess | None:
-    """The group that misses this number's objective most; None: all keep it, or have too few requests to tell."""
-    found = []
-    for now in groups(evidence.now):
-        objective_ms = _number(objectives.of(now.tier, now.length), number)
-        statistic = missed_at(now, measure, objective_ms)
-        if statistic is not None:
-            values = now.measures[measure]
-            found.append(
-                Excess(
-                    label=now.label, measure=measure, statistic=statistic, now=values, before=None,
-                    excess_ms=values.value(statistic) - objective_ms, objective_ms=objective_ms,
-                )
-            )  # fmt: skip
-    return max(found, key=lambda each: each.score, default=None)
+    """The group that misses this number's objective most; None: none does for certain, or nothing is promised."""
+    found = (_missed(now, measure, objectives, number) for now in groups(evidence.now))
+    return max((each for each in found if each is not None), key=lambda each: each.score, default=None)
 
 
-def missed_at(now: Slice, measure: Measure, objective_ms: float) -> str | None:
-    """The statistic at which a slice misses an objective: its tail, or its median where too few know a tail."""
+def surely_more(count: int, n: int, share: float) -> bool:
+    """Whether so many of n are more than a share of them, and not by chance: by the binomial distribution."""
+    if count < FEWEST:
+        return False
+    below = sum(
+        exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(share) + (n - k) * log1p(-share))
+        for k in range(count)
+    )
+    return 1.0 - below < CHANCE and count > share * n
+
+
+def lacking(evidence: Evidence, measure: Measure, absent: str, *, growth_alone: bool = False) -> str | None:
+    """Why nothing can be said of a measure; None: something can.
+
+    absent: what to say where no request has it. growth_alone: no objective is there that it could miss.
+    """
+    n = measured(evidence, measure)
+    requests = max((each.requests for each in evidence.now.tiers), default=0)
+    if requests < LEAST or 0 < n < LEAST:
+        return f"{n or requests:,} requests, {LEAST} are needed; `slipstream requests show ID` for a single one"
+    if not n:
+        return absent
+    if growth_alone and not any(_before(evidence, now, measure) for now in groups(evidence.now)):
+        return f"only growth shows it, and the window before has fewer than {LEAST} such requests"
+    return None
+
+
+def not_judged(window: Window) -> tuple[str, ...]:
+    """Classes with too few requests for anything to be said of them by themselves."""
+    labels = {each.label for each in groups(window)}
+    few = [each for each in window.classes if each.label not in labels]
+    return tuple(f"{each.label} ({each.requests:,} of {LEAST} requests)" for each in few)
+
+
+def _missed(now: Slice, measure: Measure, objectives: Objectives, number: Number) -> Excess | None:
+    promised_ms = objectives.promised_ms(now.tier, now.length, number)
     values = now.measures.get(measure)
-    if values is None or values.n < LEAST:
+    may = 1.0 - objectives.of(now.tier, now.length).target
+    beyond = now.beyond.get(measure, 0)
+    if promised_ms is None or values is None or values.n < LEAST or not surely_more(beyond, values.n, may):
         return None
-    statistic = values.tail or MEDIAN
-    return statistic if values.value(statistic) > objective_ms else None
+    statistic = values.tail or "p90"
+    return Excess(
+        label=now.label, measure=measure, statistic=statistic, now=values, before=None, beyond=beyond, may=may,
+        excess_ms=max(values.value(statistic) - promised_ms, 0.0), objective_ms=promised_ms,
+    )  # fmt: skip
 
 
 def _before(evidence: Evidence, now: Slice, measure: Measure) -> Quantiles | None:
@@ -196,7 +225,3 @@ def _excesses(
                 label=label, measure=measure, statistic=statistic, now=now, before=before, excess_ms=excess_ms,
                 objective_ms=objective_ms,
             )  # fmt: skip
-
-
-def _number(objective: Objective, number: Number) -> float:
-    return float(getattr(objective, number.value))

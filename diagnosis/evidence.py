@@ -44,6 +44,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     replica_id: str | None = None
     organization: str | None = None
     measures: dict[Measure, Quantiles] = {}
+    beyond: dict[Measure, int] = {}
+    """Requests that miss what their class is promised of it."""
+    late_ms: dict[Measure, float] = {}
+    """Of the requests that miss their time to first token, the mean of each phase before it."""
     prompt_tokens: int = 0
     """Sums, of requests whose engine told what it had cached."""
     cached_tokens: int = 0

@@ -63,6 +63,8 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
     yield ""
     if found.clear:
         yield from _wrapped("looked for and not there: ", ", ".join(cause.value for cause in found.clear))
+    if found.not_judged:
+        yield from _wrapped("too few to be judged: ", "; ".join(found.not_judged))
     for unknown in found.unknown:
         yield from _wrapped(f"not enough evidence: {unknown.cause.value}: ", unknown.why)
 

@@ -10,10 +10,10 @@ from collections.abc import Set
 
 import msgspec
 
-from diagnosis.comparison import Excess, Number, grown
+from diagnosis.comparison import Excess, grown
 from diagnosis.evidence import PARTS, Evidence, Part, Slice, same
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 LEAST, LEAST_OF_PART = 20, 8
 WORTH = 0.3

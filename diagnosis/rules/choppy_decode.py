@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from diagnosis.comparison import Number, groups, grown, measured
+from diagnosis.comparison import groups, grown, lacking, missing
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 STOPS = 6.0
 """Typical times of a token. Less is decoding that is slow evenly, and another rule's."""
@@ -22,17 +22,22 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By each request's longest gap, where it grew."""
+    """By each request's longest gap: where it grew, or is longer than promised."""
     gap = grown(evidence, Measure.LONGEST_GAP, objectives, Number.LONGEST_GAP)
-    if gap is None or gap.now.value(gap.statistic) < STOPS * _typical(evidence, gap.label):
-        enough = measured(evidence, Measure.LONGEST_GAP)
-        return Clear(Cause.CHOPPY_DECODE) if enough else NotEnough(Cause.CHOPPY_DECODE, "no gaps were measured")
+    if gap is not None and gap.now.value(gap.statistic) < STOPS * _typical(evidence, gap.label):
+        gap = None
+    gap = gap or missing(evidence, Measure.LONGEST_GAP, objectives, Number.LONGEST_GAP)
+    if gap is None:
+        promised = any(objectives.of(each.tier, each.length).itl_max_ms for each in groups(evidence.now))
+        why = lacking(evidence, Measure.LONGEST_GAP, "no gaps were measured", growth_alone=not promised)
+        return Clear(Cause.CHOPPY_DECODE) if why is None else NotEnough(Cause.CHOPPY_DECODE, why)
     return Finding(
         cause=Cause.CHOPPY_DECODE,
         phase=Phase.DECODE,
         evidence=(gap.told,),
         fixes=(Fix.CHUNKED_PREFILL, Fix.PROMPT_BUDGET),
         would_not_help=WOULD_NOT_HELP,
+        new=gap.before is not None,
         score=gap.score,
     )
 

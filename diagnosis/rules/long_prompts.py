@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from diagnosis.comparison import LEAST, MEDIAN, Excess, Number, grown, missing
+from diagnosis.comparison import LEAST, MEDIAN, Excess, grown, missing
 from diagnosis.evidence import Evidence, Quantiles, Slice, same
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 RATIO, MORE_TOKENS = 1.5, 512
 """Longer by half, and by a system prompt's length at least."""

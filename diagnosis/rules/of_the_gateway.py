@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from diagnosis.comparison import OURS, Number, Share, dominating, grown, measured
+from diagnosis.comparison import OURS, Share, dominating, grown, lacking
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
-from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
+from diagnosis.objectives import Number, Objectives
 
 
 class GatewayPhase(msgspec.Struct, frozen=True):
@@ -28,8 +28,9 @@ class GatewayPhase(msgspec.Struct, frozen=True):
         slow = grown(evidence, self.measure, objectives, Number.TTFT, self.least)
         slow = slow or dominating(evidence, self.measure, objectives)
         if slow is None:
-            enough = measured(evidence, self.measure)
-            return Clear(self.cause) if enough else NotEnough(self.cause, f"no phase `{self.phase}` was measured")
+            alone = self.measure not in BEFORE_FIRST_TOKEN
+            why = lacking(evidence, self.measure, f"no phase `{self.phase}` was measured", growth_alone=alone)
+            return Clear(self.cause) if why is None else NotEnough(self.cause, why)
         return Finding(
             cause=self.cause,
             phase=self.phase,

@@ -6,12 +6,12 @@ the batch a smaller one. The program: "queue time is not a kernel problem, it is
 
 from __future__ import annotations
 
-from diagnosis.comparison import Excess, Number, dominating, grown, measured
+from diagnosis.comparison import Excess, dominating, grown, lacking
 from diagnosis.evidence import Evidence, Slice
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 SHED = ("overloaded",)
 SHED_SHARE, SHED_LEAST = 0.01, 5
@@ -32,8 +32,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     waited = grown(evidence, Measure.WAIT, objectives, Number.TTFT) or dominating(evidence, Measure.WAIT, objectives)
     shed = _shed(evidence)
     if waited is None and shed is None:
-        enough = measured(evidence, Measure.WAIT)
-        return Clear(Cause.QUEUE) if enough else NotEnough(Cause.QUEUE, "no waits were measured")
+        why = lacking(evidence, Measure.WAIT, "no waits were measured")
+        return Clear(Cause.QUEUE) if why is None else NotEnough(Cause.QUEUE, why)
     kind, fixes = _kind(evidence)
     return Finding(
         cause=Cause.QUEUE,

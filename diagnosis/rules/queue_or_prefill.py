@@ -6,12 +6,12 @@ helps both is proposed first, and what would tell is asked for.
 
 from __future__ import annotations
 
-from diagnosis.comparison import Number, dominating, grown, measured
+from diagnosis.comparison import dominating, grown, lacking, measured
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 from diagnosis.rules.slow_prefill import workload
 
 WOULD_NOT_HELP = (
@@ -36,7 +36,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     if slow is None:
         if measured(evidence, Measure.ENGINE_UNSPLIT) or measured(evidence, Measure.PREFILL):
             return Clear(Cause.QUEUE_OR_PREFILL)
-        return NotEnough(Cause.QUEUE_OR_PREFILL, "no engine's time was measured")
+        why = lacking(evidence, Measure.ENGINE_UNSPLIT, "no engine's time was measured")
+        return NotEnough(Cause.QUEUE_OR_PREFILL, why or "too few requests of one class")
     told, _ = workload(evidence)
     return Finding(
         cause=Cause.QUEUE_OR_PREFILL,

@@ -6,12 +6,12 @@ then batching policy, KV quantization where memory presses, a cascade where qual
 
 from __future__ import annotations
 
-from diagnosis.comparison import Number, grown, measured, missing
+from diagnosis.comparison import grown, lacking, missing
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.PREFIX_CACHING, "it spares prefill; every token still reads the whole KV cache"),
@@ -26,8 +26,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     slow = grown(evidence, Measure.TPOT, objectives, Number.TPOT)
     slow = slow or missing(evidence, Measure.TPOT, objectives, Number.TPOT)
     if slow is None:
-        enough = measured(evidence, Measure.TPOT)
-        return Clear(Cause.SLOW_DECODE) if enough else NotEnough(Cause.SLOW_DECODE, "no times per token were measured")
+        why = lacking(evidence, Measure.TPOT, "no times per token were measured")
+        return Clear(Cause.SLOW_DECODE) if why is None else NotEnough(Cause.SLOW_DECODE, why)
     return Finding(
         cause=Cause.SLOW_DECODE,
         phase=Phase.DECODE,

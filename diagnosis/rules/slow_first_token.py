@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from diagnosis.comparison import Number, dominating, grown, measured
+from diagnosis.comparison import dominating, grown, lacking
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.PREFIX_CACHING, "prefill was over when the engine began to answer"),
@@ -21,9 +21,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     slow = grown(evidence, Measure.FIRST_TOKEN, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.FIRST_TOKEN, objectives)
     if slow is None:
-        if measured(evidence, Measure.FIRST_TOKEN):
-            return Clear(Cause.SLOW_FIRST_TOKEN)
-        return NotEnough(Cause.SLOW_FIRST_TOKEN, "no first tokens were measured")
+        why = lacking(evidence, Measure.FIRST_TOKEN, "no first tokens were measured")
+        return Clear(Cause.SLOW_FIRST_TOKEN) if why is None else NotEnough(Cause.SLOW_FIRST_TOKEN, why)
     return Finding(
         cause=Cause.SLOW_FIRST_TOKEN,
         phase=Phase.FIRST_TOKEN,

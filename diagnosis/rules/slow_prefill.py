@@ -6,12 +6,12 @@ uniform short prompts that are still slow want kernels and placement checked.
 
 from __future__ import annotations
 
-from diagnosis.comparison import Number, dominating, grown, measured
+from diagnosis.comparison import dominating, grown, lacking
 from diagnosis.evidence import Evidence
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 LONG_TOKENS = 4_096
 """"Long tail with frequent arrivals above 4k"."""
@@ -30,9 +30,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     slow = grown(evidence, Measure.PREFILL, objectives, Number.TTFT)
     slow = slow or dominating(evidence, Measure.PREFILL, objectives)
     if slow is None:
-        if measured(evidence, Measure.PREFILL):
-            return Clear(Cause.SLOW_PREFILL)
-        return NotEnough(Cause.SLOW_PREFILL, "no engine tells its prefill apart from its queue")
+        why = lacking(evidence, Measure.PREFILL, "no engine tells its prefill apart from its queue")
+        return Clear(Cause.SLOW_PREFILL) if why is None else NotEnough(Cause.SLOW_PREFILL, why)
     told, fixes = workload(evidence)
     return Finding(
         cause=Cause.SLOW_PREFILL,

@@ -13,7 +13,7 @@ from diagnosis.evidence import Evidence, Slice, same
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objectives
+from diagnosis.objectives import Number, Objectives
 
 LEAST = 6
 """Fewer than a median else needs: by prefix, some replicas are sent little, and a slow one is sent less."""
@@ -116,5 +116,4 @@ def _grew(now: Slice, before: Slice, measure: Measure, objectives: Objectives) -
 
 
 def _objective_ms(one: Slice, measure: Measure, objectives: Objectives) -> float:
-    objective = objectives.of(one.tier, None)
-    return objective.tpot_ms if measure is Measure.TPOT else objective.ttft_ms
+    return objectives.scale_ms(one.tier, None, Number.TPOT if measure is Measure.TPOT else Number.TTFT)

@@ -74,6 +74,7 @@ VALUES: dict[str, Any] = {
     "project": "Acme editor",
     "prompt_drift": 0,
     "prefix": "def area(width, height):\n    return ",
+    "not_judged": ["chat, long (4 of 30 requests)"],
     "questions": ["Do most requests share a system prompt? It decides whether prefix caching is worth it."],
     "reasoning_tokens": 0,
     "remaining": 360,

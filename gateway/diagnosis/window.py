@@ -18,7 +18,8 @@ import asyncpg
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
 from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
-from diagnosis.measure import Measure
+from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
+from diagnosis.objectives import Objectives
 from gateway.metering.journal.request_id import first_at
 
 MOST = 50_000
@@ -104,17 +105,32 @@ _COMPUTED = ", ".join(
     f" AS {measure}"
     for measure in MEASURED
 )
+PROMISED = {Measure.TTFT: "ttft_ms", Measure.TPOT: "tpot_ms", Measure.LONGEST_GAP: "itl_max_ms"}
+"""Figures of an objective; requests of unknown length have the short ones', as in gateway/slo/judged.py."""
+_BEYOND = ", ".join(
+    f"count(*) FILTER (WHERE value_{measure} > promised_{measure}) AS beyond_{measure}" for measure in PROMISED
+)
+_LATE = ", ".join(
+    f"avg(value_{phase}) FILTER (WHERE value_{Measure.TTFT} > promised_{Measure.TTFT}) AS late_{phase}"
+    for phase in BEFORE_FIRST_TOKEN
+)
 SLICES = f"""
 WITH traced AS MATERIALIZED (
     SELECT tier, pool, replica_id, organization_id, prompt_tokens, cached_tokens, retractions,
            CASE WHEN prompt_tokens < {MEDIUM_TOKENS} THEN 'short' WHEN prompt_tokens < {LONG_TOKENS} THEN 'medium'
                 WHEN prompt_tokens IS NOT NULL THEN 'long' END AS length, {_VALUES}
-      {ANSWERED} AND right(request_id, 4) < $5)
+      {ANSWERED} AND right(request_id, 4) < $5),
+judged AS (
+    SELECT traced.*, {", ".join(f"promised_{measure}" for measure in PROMISED)}
+      FROM traced LEFT JOIN unnest($6::text[], $7::text[], $8::float8[], $9::float8[], $10::float8[])
+                  AS objective (of_tier, of_length, {", ".join(f"promised_{measure}" for measure in PROMISED)})
+             ON of_tier = tier AND of_length = coalesce(length, 'short'))
 SELECT grouping({", ".join(GROUPED)}) AS absent, {", ".join(GROUPED)}, count(*) AS requests,
        coalesce(sum(prompt_tokens) FILTER (WHERE {_KNOWN}), 0) AS prompt_tokens_sum,
        coalesce(sum(cached_tokens) FILTER (WHERE {_KNOWN}), 0) AS cached_tokens_sum,
-       count(retractions) AS retractions_known, count(*) FILTER (WHERE retractions > 0) AS retracted, {_COMPUTED}
-  FROM traced
+       count(retractions) AS retractions_known, count(*) FILTER (WHERE retractions > 0) AS retracted, {_COMPUTED},
+       {_BEYOND}, {_LATE}
+  FROM judged
  GROUP BY GROUPING SETS ({", ".join(f"({', '.join(names)})" for names in SETS.values())})
  ORDER BY {", ".join(GROUPED)}
 """  # noqa: S608
@@ -126,15 +142,18 @@ async def read_window(
     ended: datetime,
     organization_id: UUID | None = None,
     tier: Tier | None = None,
+    objectives: Objectives | None = None,
 ) -> Window:
-    """Of one organization or all, one tier or all, by arrival."""
+    """Of one organization or all, one tier or all, by arrival. objectives: None for the defaults."""
+    promised = (objectives or Objectives()).all
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
     began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
     totals = await connection.fetchrow(TOTALS, *which)
     squares = await connection.fetchval(SECONDS, *which, began_ms)
     codes = await connection.fetch(CODES, *which, list(LIMIT_CODES))
     below = _below(totals["answered"])
-    slices = await connection.fetch(SLICES, *which, below)
+    figures = [[getattr(each, name) for each in promised] for name in ("tier", "length", *PROMISED.values())]
+    slices = await connection.fetch(SLICES, *which, below, *figures)
     parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
     reusable = {row["organization_id"]: row for row in await connection.fetch(REUSABLE, *which, below)}
     names = await _names(connection, [*slices, *parts])
@@ -185,6 +204,8 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
         replica_id=row["replica_id"],
         organization=None if row["organization_id"] is None else names[row["organization_id"]],
         measures={measure: Quantiles(row[f"n_{measure}"], *row[measure]) for measure in Measure if row[measure]},
+        beyond={measure: row[f"beyond_{measure}"] for measure in PROMISED},
+        late_ms={phase: row[f"late_{phase}"] for phase in BEFORE_FIRST_TOKEN if row[f"late_{phase}"] is not None},
         prompt_tokens=row["prompt_tokens_sum"],
         cached_tokens=row["cached_tokens_sum"],
         sampled_tokens=0 if compared is None else compared["sampled_tokens"],

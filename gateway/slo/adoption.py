@@ -10,8 +10,8 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import Objective
 from gateway.audit.log import Actor, Change, record
-from gateway.slo.objectives import Objective
 
 LOCK_ID = 0x736C6F76
 """Key of the advisory lock of writers, the bytes of `slov`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.slo.objectives import Objective
+from contracts.objectives import Objective
 
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"

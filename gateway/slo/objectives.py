@@ -1,5 +1,4 @@
-"""Settings of what is promised: service level objectives by tier and length class. Where the defaults come from stands
-in docs/concepts/slo.md.
+"""Settings of what is promised: service level objectives by tier and length class.
 
 The router has figures of its own (`router.slos`): it decides by those when a request is placed. These here decide
 nothing; they say afterwards what was kept.
@@ -14,35 +13,7 @@ import msgspec
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
-
-Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=3_600_000)]
-
-
-class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What requests of one tier and one length are promised. A request is good when it keeps every figure here."""
-
-    tier: Tier
-    """`chat` or `autocomplete`."""
-    length: LengthClass
-    """By the prompt: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
-    ttft_ms: Milliseconds
-    """Time to first token: from the request's arrival until its first generated text left the gateway."""
-    tpot_ms: Milliseconds | None = None
-    """Mean time of a token behind the first one; unset: none is promised."""
-    itl_max_ms: Milliseconds | None = None
-    """Longest gap between two arrivals of the engine's tokens; unset: none is promised."""
-    target: Annotated[float, msgspec.Meta(ge=0.5, le=0.9999)] = 0.99
-    """Part of the requests that shall be good; the rest is the error budget."""
-
-
-OBJECTIVES = (
-    Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0),
-    Objective(Tier.CHAT, LengthClass.MEDIUM, 2_000.0, 40.0),
-    Objective(Tier.CHAT, LengthClass.LONG, 2_000.0, 40.0, target=0.95),
-    Objective(Tier.AUTOCOMPLETE, LengthClass.SHORT, 200.0, 25.0),
-    Objective(Tier.AUTOCOMPLETE, LengthClass.MEDIUM, 200.0, 25.0),
-    Objective(Tier.AUTOCOMPLETE, LengthClass.LONG, 200.0, 25.0),
-)
+from contracts.objectives import OBJECTIVES, Objective
 
 
 class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

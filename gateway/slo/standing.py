@@ -12,8 +12,8 @@ from sqlalchemy.sql.expression import literal_column
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import Objective
 from gateway.slo.budget import BUDGET_WINDOW, PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning
-from gateway.slo.objectives import Objective
 from gateway.slo.tables import slo_minutes, slo_roll_up_runs
 
 Class = tuple[Tier, LengthClass]

@@ -13,7 +13,11 @@ import msgspec
 from contracts.generation import Tier
 from contracts.length_class import length_class
 from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.measure import BEFORE_FIRST_TOKEN as PHASES
 from diagnosis.measure import Measure
+from diagnosis.objectives import Number, Objectives
+
+NUMBERS = {Measure.TTFT: Number.TTFT, Measure.TPOT: Number.TPOT, Measure.LONGEST_GAP: Number.LONGEST_GAP}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +48,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     retractions: int | None = None
 
 
-def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
+def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives: Objectives | None = None) -> Window:
     """Everything about the rows that arrived in it."""
+    by = objectives or Objectives()
     all_rows = [row for row in rows if began <= row.at < ended]
     answered = [row for row in all_rows if row.status == 200 and row.error_code is None]
     refused = Counter((row.error_code or "", row.rule or row.error_code or "") for row in all_rows if row.status == 429)
@@ -60,19 +65,22 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime) -> Window:
         dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
         refusals=tuple(Refusal(code, rule, count) for (code, rule), count in sorted(refused.items())),
         failures=tuple(Failure(code, count) for code, count in sorted(failed.items())),
-        tiers=_slices(answered, lambda row: (row.tier,), ("tier",)),
+        tiers=_slices(by, answered, lambda row: (row.tier,), ("tier",)),
         classes=_slices(
+            by,
             [row for row in answered if row.prompt_tokens is not None],
             lambda row: (row.tier, length_class(row.prompt_tokens or 0)),
             ("tier", "length"),
         ),
         replicas=_slices(
+            by,
             [row for row in answered if row.replica_id is not None],
             lambda row: (row.tier, row.pool, row.replica_id),
             ("tier", "pool", "replica_id"),
         ),
         tenants=tuple(
-            _compared(each, all_rows) for each in _slices(answered, lambda row: (row.organization,), ("organization",))
+            _compared(each, all_rows)
+            for each in _slices(by, answered, lambda row: (row.organization,), ("organization",))
         ),
         parts=_parts(answered, began, ended),
     )
@@ -127,32 +135,44 @@ def _compared(one: Slice, rows: list[Row]) -> Slice:
     )
 
 
-def _slices(rows: list[Row], key: Callable[[Row], tuple[Hashable, ...]], names: tuple[str, ...]) -> tuple[Slice, ...]:
+def _slices(
+    by: Objectives, rows: list[Row], key: Callable[[Row], tuple[Hashable, ...]], names: tuple[str, ...]
+) -> tuple[Slice, ...]:
     grouped: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[key(row)].append(row)
     return tuple(
-        _slice(members, **dict(zip(names, labels, strict=True)))
+        _slice(by, members, **dict(zip(names, labels, strict=True)))
         for labels, members in sorted(grouped.items(), key=lambda each: str(each[0]))
     )
 
 
-def _slice(rows: list[Row], **labels: Any) -> Slice:
+def _slice(by: Objectives, rows: list[Row], **labels: Any) -> Slice:
     values: dict[Measure, list[float]] = defaultdict(list)
     for row in rows:
         for measure, value in measures_of(row).items():
             if value is not None:
                 values[measure].append(value)
+    late = [row for row in rows if _beyond(by, row, Measure.TTFT)]
+    phases = {phase: [value for row in late if (value := measures_of(row)[phase]) is not None] for phase in PHASES}
     told = [row for row in rows if row.prompt_tokens is not None and row.cached_tokens is not None]
     return Slice(
         requests=len(rows),
         measures={measure: quantiles_of(values[measure]) for measure in Measure if values[measure]},
+        beyond={measure: sum(_beyond(by, row, measure) for row in rows) for measure in NUMBERS},
+        late_ms={phase: mean(found) for phase, found in phases.items() if found},
         prompt_tokens=sum(row.prompt_tokens or 0 for row in told),
         cached_tokens=sum(row.cached_tokens or 0 for row in told),
         retractions_known=sum(row.retractions is not None for row in rows),
         retracted=sum((row.retractions or 0) > 0 for row in rows),
         **labels,
     )
+
+
+def _beyond(by: Objectives, row: Row, measure: Measure) -> bool:
+    promised_ms = by.promised_ms(row.tier, length_class(row.prompt_tokens or 0), NUMBERS[measure])
+    value = measures_of(row)[measure]
+    return value is not None and promised_ms is not None and value > promised_ms
 
 
 def _parts(rows: list[Row], began: datetime, ended: datetime) -> tuple[Part, ...]:

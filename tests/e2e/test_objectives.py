@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from contracts.objectives import OBJECTIVES
 from gateway.slo.judgement import TraceRow, judge
-from gateway.slo.objectives import OBJECTIVES
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Pool, Replica
+from contracts.objectives import OBJECTIVES
 from gateway.desired import document
 from gateway.metering.journal.request_id import mint
 from gateway.slo.adoption import adopt
-from gateway.slo.objectives import OBJECTIVES
 from tests.gateway.slo.trace_rows import Trace, write
 from tests.slipstream.shell import Shell
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Pool, Replica
+from contracts.objectives import OBJECTIVES
 from gateway.desired import document
 from gateway.slo.adoption import adopt
-from gateway.slo.objectives import OBJECTIVES
 from slipstream.top.snapshot import Load, Snapshot
 from tests.gateway.slo.trace_rows import Trace, naive, trace, write
 from tests.slipstream.shell import Shell

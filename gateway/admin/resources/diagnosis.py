@@ -14,12 +14,12 @@ from msgspec import Struct
 from contracts.errors import InvalidField
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
-from diagnosis.comparison import groups
+from diagnosis.comparison import groups, not_judged
 from diagnosis.evidence import AuditFinding, Evidence, Slice
 from diagnosis.finding import Cause, Finding, Phase
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
-from diagnosis.objectives import Objective, Objectives
+from diagnosis.objectives import Objectives
 from diagnosis.tree import RULES, TENANTS, Diagnosis, Outcome, diagnose
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
@@ -83,7 +83,8 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
     tpot_p50_ms: float | None
     tpot_p95_ms: float | None
     tpot_p99_ms: float | None
-    tpot_objective_ms: float
+    tpot_objective_ms: float | None
+    """Null: none is promised."""
 
 
 class DiagnosisOf(Struct, frozen=True, kw_only=True):
@@ -107,6 +108,8 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     clear: list[Cause]
     unknown: list[UnknownCause]
     questions: list[str]
+    not_judged: list[str]
+    """Classes with too few requests for anything to be said of them."""
     numbers: list[TwoNumbers]
 
 
@@ -155,28 +158,19 @@ async def diagnosed(
     """organization_id: whose requests; None: all. audit: what lies between a client and the gateway, where that was
     measured."""
     (before_start, before_end), (start, end) = query.windows()
-    now = await read_window(call.connection, start, end, organization_id, query.tier)
-    before = await read_window(call.connection, before_start, before_end, organization_id, query.tier)
+    objectives = await _promised(call)
+    now = await read_window(call.connection, start, end, organization_id, query.tier, objectives)
+    before = await read_window(call.connection, before_start, before_end, organization_id, query.tier, objectives)
     theirs = call.scope is not None
-    evidence, objectives = Evidence(now=now, before=before, audit=audit), await _promised(call)
+    evidence = Evidence(now=now, before=before, audit=audit)
     found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
     return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
 
 
 async def _promised(call: AdminCall) -> Objectives:
-    """The objectives in force; what they do not promise is judged by the defaults of `diagnosis`."""
+    """The objectives in force; a class that has none is judged by the default one."""
     _, promised = await in_force(call.connection)
-    usual = Objectives()
-    return Objectives(
-        Objective(
-            each.tier,
-            each.length,
-            each.ttft_ms,
-            each.tpot_ms or usual.of(each.tier, each.length).tpot_ms,
-            each.itl_max_ms or usual.of(each.tier, each.length).longest_gap_ms,
-        )
-        for each in promised
-    )
+    return Objectives(promised)
 
 
 def _told(found: Diagnosis, evidence: Evidence, objectives: Objectives, fixes: frozenset[Fix]) -> DiagnosisOf:
@@ -196,6 +190,7 @@ def _told(found: Diagnosis, evidence: Evidence, objectives: Objectives, fixes: f
         clear=list(found.clear),
         unknown=[UnknownCause(cause=each.cause, why=each.why) for each in found.unknown],
         questions=list(found.questions),
+        not_judged=list(not_judged(now)),
         numbers=[_numbers(each, objectives) for each in groups(now)],
     )
 

@@ -15,10 +15,10 @@ import pytest
 from contracts.desired_state import Pool, Replica
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import OBJECTIVES
 from gateway.desired import document
 from gateway.slo.adoption import adopt
 from gateway.slo.budget import WINDOWS
-from gateway.slo.objectives import OBJECTIVES
 from gateway.slo.rollup import roll_up
 from gateway.slo.standing import end_of
 from gateway.slo.tables import COUNTS

@@ -5,8 +5,9 @@ import pytest
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import OBJECTIVES, Objective
 from gateway.slo.judgement import Judgement, TraceRow, judge
-from gateway.slo.objectives import OBJECTIVES, Objective, SloConfig
+from gateway.slo.objectives import SloConfig
 
 PROMISED = Objective(Tier.CHAT, LengthClass.SHORT, 700.0, 40.0, 100.0)
 SERVED = {"status": 200, "total_ms": 5_000.0, "ttft_ms": 700.0, "tpot_ms": 40.0, "itl_max_ms": 100.0}

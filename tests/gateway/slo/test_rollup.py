@@ -13,8 +13,8 @@ import pytest
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import OBJECTIVES, Objective
 from gateway.slo.adoption import adopt, in_force
-from gateway.slo.objectives import OBJECTIVES, Objective
 from gateway.slo.rollup import roll_up, spans, version_at
 from tests.audited import all_audited
 from tests.gateway.slo.trace_rows import Trace, naive, stored, trace, write

@@ -16,11 +16,12 @@ from prometheus_client import CollectorRegistry
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
+from contracts.objectives import Objective
 from gateway.db.rows import fetch
 from gateway.metering.journal.request_id import mint
 from gateway.slo.budget import PAIRS, WINDOWS, Count
 from gateway.slo.metrics import SloMetrics
-from gateway.slo.objectives import Objective, SloConfig
+from gateway.slo.objectives import SloConfig
 from gateway.slo.standing import counts_of, end_of, window_counts
 from gateway.slo.tasks import SloUpkeep
 from tests.gateway.slo.trace_rows import Trace, write

@@ -14,9 +14,9 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
+from contracts.objectives import Objective
 from gateway.metering.journal.request_id import arrived_at_s, mint
 from gateway.slo.judgement import TraceRow, judge
-from gateway.slo.objectives import Objective
 from gateway.slo.tables import COUNTS
 
 ENDINGS = (
