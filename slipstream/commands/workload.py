@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.moment import MOMENT, moment
 from slipstream.table import table
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 HEAD = ("organization", "tier", "requests", "prompt", "output", "sessions", "turns", "gap", "shared", "cached",
         "rate/s", "cv", "1 s", "60 s")  # fmt: skip
+NAMES = "SELECT id::text, name FROM gateway.organizations WHERE id = ANY($1::uuid[])"
 LEGEND = (
     "prompt, output: tokens, p50/p95/p99; turns: of a session; gap: between two turns, in seconds; shared: part of the "
     "prompt\ntokens that came before; cached: part that engines reused; cv: of the times between arrivals; 1 s, 60 s: "
@@ -68,7 +70,7 @@ def workload(
     """
     from slipstream.workload.report import workloads
 
-    requests = asyncio.run(_read(deployment, organization, tier, since, until))
+    requests, names = asyncio.run(_read(deployment, organization, tier, since, until))
     if export is not None:
         _export(requests, export)
     found = workloads(requests)
@@ -76,9 +78,9 @@ def workload(
         for each in found:
             print(msgspec.json.encode(each).decode())
     elif found:
-        print("\n".join(table(HEAD, [_cells(each) for each in found])))
+        print("\n".join(table(HEAD, [_cells(each, names) for each in found])))
         for each in found:
-            _print_shared(each)
+            _print_shared(each, names)
         print(LEGEND, file=sys.stderr)
     else:
         print("no requests in this time")
@@ -86,14 +88,18 @@ def workload(
 
 async def _read(
     deployment: Deployment, organization: str | None, tier: str | None, since: datetime, until: datetime
-) -> list[Request]:
+) -> tuple[list[Request], dict[str, str]]:
+    """The requests, and what organizations are called, by id."""
     from slipstream.database import connected
     from slipstream.tenants import organization_named
     from slipstream.workload.request import read
 
     async with connected(running_settings(*deployment)) as connection:
         organization_id = None if organization is None else await organization_named(connection, organization)
-        return [request async for request in read(connection, since, until, organization_id, tier)]
+        requests = [request async for request in read(connection, since, until, organization_id, tier)]
+        whose = sorted({request.organization_id for request in requests})
+        names = await connection.fetch(NAMES, whose)
+        return requests, {row["id"]: row["name"] for row in names}
 
 
 def _export(requests: Sequence[Request], path: Path) -> None:
@@ -110,10 +116,10 @@ def _export(requests: Sequence[Request], path: Path) -> None:
         print(f"{missing:,} that no engine had are left out: their lengths are not known", file=sys.stderr)
 
 
-def _cells(each: Workload) -> list[str]:
+def _cells(each: Workload, names: Mapping[str, str]) -> list[str]:
     arrivals = each.arrivals
     return [
-        each.organization_id,
+        names.get(each.organization_id, each.organization_id),
         each.tier,
         f"{each.requests:,}",
         _three(each.prompt_tokens),
@@ -139,8 +145,9 @@ def _three(values: Quantiles, written: Callable[[float], str] = "{:,.0f}".format
     return "/".join("-" if value is None else written(value) for value in three)
 
 
-def _print_shared(each: Workload) -> None:
+def _print_shared(each: Workload, names: Mapping[str, str]) -> None:
     if each.shared_prefixes:
-        print(f"\nshared by requests of {each.organization_id} ({each.tier}):")
+        name = printable(names.get(each.organization_id, each.organization_id))
+        print(f"\nshared by requests of {name} ({each.tier}):")
         for prefix in each.shared_prefixes:
             print(f"  the first {prefix.tokens:>7,} tokens by {prefix.requests:>7,} requests")

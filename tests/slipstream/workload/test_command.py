@@ -104,7 +104,8 @@ async def test_a_report_and_a_trace_that_simulates(settings: Path, tmp_path: Pat
 
 async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings: Path) -> None:
     shown = await run(settings, "--tier", "chat")
-    assert ACME in shown.stdout
+    assert "shared by requests of acme (chat)" in shown.stdout
+    assert ACME not in shown.stdout
     assert "the first   2,048 tokens by      60 requests" in shown.stdout
     assert (await run(settings, "--tier", "autocomplete")).stdout == "no requests in this time\n"
     assert (await run(settings, "--organization", "nobody")).exit_code != 0
