@@ -1,8 +1,9 @@
 """The samples' sums by hour, recomputed from them. Called by the worker's scheduled task.
 
 Whole hours are replaced, never added to, so running it twice, late, or from two workers at once changes nothing. An
-hour is that in which requests arrived. Samples come within seconds, or as soon as the database is back: redone is what
-has come since the newest hour there is, and the hour before in its first minutes.
+hour is that in which requests arrived; the sample of a long answer, or from before the database was away, comes later.
+Redone are the newest hour there is and those behind it, the hour before in its first minutes, and every earlier hour
+that a sample was recorded of since: the newest hour was begun before the last run, so none is missed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ AT_ONCE = 10_000
 
 NEWEST = "SELECT max(hour) FROM gateway.prefix_shares"
 OLDEST_SAMPLE = "SELECT min(request_id) FROM gateway.prefix_samples WHERE request_id >= %s"
+# Ids as `journal.request_id.arrived_at_s` reads them; those outside have no digits there.
+TOUCHED = """
+SELECT DISTINCT to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 3600000 * 3600)
+  FROM gateway.prefix_samples
+ WHERE recorded_at >= %(since)s AND request_id >= %(oldest)s AND request_id < %(past)s
+ ORDER BY 1
+"""
 CLEAR = "DELETE FROM gateway.prefix_shares WHERE hour = %s"
 # A request's last attempt is the one whose answer the client had.
 FILL = """
@@ -66,15 +74,19 @@ def roll_up(database_url: str, *, sample_retention_days: int, now: datetime | No
     with connect(database_url) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
-        begin = _begin(connection, now, now - timedelta(days=sample_retention_days) + HOUR)
-        redone = 0
-        while begin is not None and begin <= now:
-            past = begin + HOUR
-            connection.execute(CLEAR, (begin,))
-            bounds = {"hour": begin, "first": first_at(begin.timestamp()), "past": first_at(past.timestamp())}
+        oldest = now - timedelta(days=sample_retention_days) + HOUR
+        begin = _begin(connection, now, oldest)
+        if begin is None:
+            return 0
+        hours = _touched(connection, begin, oldest)
+        while begin <= now:
+            hours.append(begin)
+            begin += HOUR
+        for hour in hours:
+            connection.execute(CLEAR, (hour,))
+            bounds = {"hour": hour, "first": first_at(hour.timestamp()), "past": first_at((hour + HOUR).timestamp())}
             connection.execute(FILL, bounds)
-            begin, redone = past, redone + 1
-        return redone
+        return len(hours)
 
 
 def forget(database_url: str, *, sample_retention_days: int, share_retention_days: int) -> int:
@@ -101,6 +113,16 @@ def _begin(connection: Connection, now: datetime, oldest: datetime) -> datetime 
             return None
         newest = datetime.fromtimestamp(int(row[0][4:16], 16) / 1e3, UTC)
     return max(hour_of(oldest + HOUR), min(hour_of(newest), hour_of(now - LATE)))
+
+
+def _touched(connection: Connection, begin: datetime, oldest: datetime) -> list[datetime]:
+    """Hours before `begin`, in order, of which samples were recorded since then."""
+    bounds = {
+        "since": begin - LATE,
+        "oldest": first_at(hour_of(oldest + HOUR).timestamp()),
+        "past": first_at(begin.timestamp()),
+    }
+    return [hour.astimezone(UTC) for (hour,) in connection.execute(TOUCHED, bounds)]
 
 
 def hour_of(moment: datetime) -> datetime:

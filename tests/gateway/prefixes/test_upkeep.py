@@ -16,7 +16,7 @@ from gateway.metering.journal.request_id import arrived_at_s
 from gateway.prefixes.difference import Cause
 from gateway.prefixes.drops import SHARE_DROPPED
 from gateway.prefixes.metrics import PrefixMetrics
-from gateway.prefixes.rollup import forget, roll_up
+from gateway.prefixes.rollup import forget, hour_of, roll_up
 from tests.gateway.prefixes.prompts import ACME, OTHER
 from tests.gateway.prefixes.traffic import CLOCK, NOW, Traffic
 
@@ -91,10 +91,27 @@ async def test_sums_are_those_of_the_samples_however_often_they_are_made(traffic
 
 async def test_a_worker_that_was_away_makes_up_for_all_hours(traffic: Traffic) -> None:
     await traffic.usual_hours()
+    await traffic.pool.execute("UPDATE gateway.prefix_samples SET recorded_at = $1", NOW - timedelta(hours=5))
     assert roll_up(traffic.url, sample_retention_days=7, now=NOW - timedelta(hours=4)) == 2
     assert roll_up(traffic.url, sample_retention_days=7, now=NOW) == 5
     assert roll_up(traffic.url, sample_retention_days=7, now=NOW) >= 1
     assert await traffic.pool.fetchval("SELECT sum(requests) FROM gateway.prefix_shares") == 100
+
+
+async def test_samples_that_come_late_are_added_to_their_hours(traffic: Traffic) -> None:
+    await traffic.usual_hours()
+    await traffic.now(CLOCK)
+    roll_up(traffic.url, sample_retention_days=7, now=NOW)
+    await traffic.pool.execute("UPDATE gateway.prefix_samples SET recorded_at = $1", NOW - timedelta(hours=1))
+    assert roll_up(traffic.url, sample_retention_days=7, now=NOW) == 1  # nothing came since
+    late = NOW - timedelta(hours=3)
+    traffic.ask(late)
+    traffic.ask(NOW - timedelta(days=8))
+    await traffic.flush()
+    assert roll_up(traffic.url, sample_retention_days=7, now=NOW) == 2  # its hour, and this one
+    sums = "SELECT sum(requests)::int FROM gateway.prefix_shares"
+    assert await traffic.pool.fetchval(f"{sums} WHERE hour = $1", hour_of(late)) == 21
+    assert await traffic.pool.fetchval(sums) == len(CLOCK) + 101
 
 
 async def test_what_is_over_its_retention_is_forgotten(traffic: Traffic) -> None:

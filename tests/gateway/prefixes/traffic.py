@@ -41,6 +41,10 @@ class Traffic:
         request = asked(messages, organization_id=organization_id, arrived_s=at.timestamp())
         self._samples.add(request.request_id, request.caller, request.endpoint, request.prepared)
 
+    async def flush(self) -> None:
+        """As a gateway does every so often."""
+        await self._samples.flush()
+
     async def usual_hours(self, organization_id: str = ACME) -> None:
         """Of the same template, in each of the five before now."""
         for hour in range(5, 0, -1):
