@@ -165,8 +165,8 @@ class Connection(asyncio.Protocol):
                     generating.abort()
         elif path == "/finish":  # a test's own, as `/control`
             self.answer(200, {})
-            if (generating := engine.live.get(msgspec.json.decode(self._body)["rid"])) is not None:
-                generating.finish()
+            if (ending := engine.live.get(msgspec.json.decode(self._body)["rid"])) is not None:
+                ending.finish()
         elif path == "/usage":
             self._usage(query.get("rid", ""))
         elif path == "/v1/loads":
