@@ -42,7 +42,8 @@ def table(rows: Sequence[Row]) -> str:
 def length_names(row: Row) -> list[str]:
     """Of the length classes, by the longest prompt of each; the last has none."""
     limits = [each.prompt_tokens for each in row.runs[0].length_classes]
-    return [f"<={limit // 1024}k" for limit in limits[:-1]] + [f">{limits[-2] // 1024}k" if limits[1:] else "all"]
+    thousands = [(limit + 1) // 1024 for limit in limits[:-1]]  # a class may end just before a round number
+    return [f"<={each}k" for each in thousands] + [f">{thousands[-1]}k" if thousands else "all"]
 
 
 def _interval(row: Row) -> str:
