@@ -16,6 +16,8 @@ from sqlalchemy import select
 
 from contracts.errors import Conflict
 from contracts.generation import Tier
+from diagnosis import comparison
+from diagnosis.evidence import TAILS
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
@@ -25,8 +27,9 @@ from gateway.diagnosis.effect import Effect, effect_of
 from gateway.diagnosis.tables import Metric, Statistic, changes
 
 DAY_S, MOST_DAYS = 86_400, 7
-LEAST = {Statistic.P50: 30, Statistic.P95: 100, Statistic.P99: 500}
-"""Requests on either side: five beyond a tail, as diagnosis asks."""
+TOLD_FROM = {name: requests for requests, name in TAILS}
+LEAST = {each: TOLD_FROM.get(each.value, comparison.LEAST) for each in Statistic}
+"""Requests on either side, as diagnosis asks."""
 
 
 class ExpectedChange(msgspec.Struct, frozen=True, kw_only=True):
