@@ -17,8 +17,8 @@ from gateway.limits.levels import Level, Limits, Rule
 from gateway.limits.limiter import Limiter
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
-from tests.e2e.failures.scrape import scrape, total
+from tests.e2e.failures.processes import fresh_connections, until
+from tests.e2e.failures.scrape import samples_in, scrape, targets, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.gateway.limits.store import MeasuredLimiter
 
@@ -91,6 +91,18 @@ class Dialects:
         standing, _ = await self._limiter.standing(key.organization_id, [key.rule])
         left = {one.counter: one.remaining for one in standing}
         return left["requests_per_minute"], A_DAYS_TOKENS - left["tokens_per_day"]
+
+    async def queued(self, pool: str, *, requests: int) -> None:
+        """That many wait for a place in a pool. A reservation alone does not say so: a customer who leaves before it is
+        answered has asked nobody for a place, and leaves no row."""
+        router = targets(self.running)["router"]
+
+        async def waiting() -> bool:
+            async with fresh_connections() as client:
+                samples = samples_in(await client.get(router))
+            return total(samples, "slipstream_router_queued", pool=pool) == requests
+
+        await until(waiting)
 
     async def quiet(self) -> None:
         """Nobody is served, and everything is in the ledger. Seen twice: a request whose customer has left may still be

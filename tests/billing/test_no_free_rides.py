@@ -92,8 +92,7 @@ async def test_who_leaves_the_queue_owes_nothing(platform: Dialects) -> None:
     running = [asyncio.create_task(ask(port, asked(others, EMBEDDED, 8), None, None)) for _ in range(PLACES)]
     await platform.engines[EMBEDDED].wait(requests=PLACES)
     waiting = asyncio.create_task(ask(port, asked(key, EMBEDDED, 8), None, None))
-    while (await platform.left(key))[0] == REQUESTS:  # noqa: ASYNC110  another process's state
-        await asyncio.sleep(0.01)
+    await platform.queued(EMBEDDED, requests=1)
     await left(waiting)
     for one in running:
         await left(one)

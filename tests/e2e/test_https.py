@@ -31,11 +31,11 @@ async def files() -> AsyncIterator[tuple[Path, Path]]:
 
 
 async def test_a_deployment_with_a_certificate_speaks_https_to_everybody(
-    engines: list[FakeEngineProcess], files: tuple[Path, Path]
+    fresh_engines: list[FakeEngineProcess], files: tuple[Path, Path]
 ) -> None:
     certificate, key = files
     environment = {
-        **fake_fleet(engines[0].url),
+        **fake_fleet(fresh_engines[0].url),
         # relative to where `up` was started
         "SLIPSTREAM_GATEWAY__TLS__CERTIFICATE_FILE": os.path.relpath(certificate),  # noqa: ASYNC240
         "SLIPSTREAM_GATEWAY__TLS__KEY_FILE": os.path.relpath(key),  # noqa: ASYNC240
