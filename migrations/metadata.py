@@ -1,4 +1,6 @@
-"""All tables of the schema `gateway` in one place: importing this module registers every package's on `metadata`."""
+"""All tables of the schemas `gateway` and `evals` in one place: importing this module registers every package's on
+`metadata`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from gateway.audit import tables as audit_tables
 from gateway.autocomplete import tables as autocomplete_tables
 from gateway.db.tables import metadata
 from gateway.diagnosis import tables as diagnosis_tables
+from gateway.evals import tables as evals_tables
 from gateway.limits import tables as limits_tables
 from gateway.metering import tables as metering_tables
 from gateway.prefixes import tables as prefixes_tables
@@ -19,6 +22,7 @@ MODULES = (
     audit_tables,
     autocomplete_tables,
     diagnosis_tables,
+    evals_tables,
     metering_tables,
     prefixes_tables,
     slo_tables,

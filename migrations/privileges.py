@@ -16,11 +16,12 @@ from contracts.errors import ConfigError
 # Every table but these may be read and written. The days of the ledger get nothing: they are reached through their
 # parent, for which INSERT and SELECT are enough.
 STATEMENTS = sqlalchemy.text("""
-SELECT format('REVOKE ALL ON ALL TABLES IN SCHEMA gateway FROM %I', CAST(:role AS text))
-UNION ALL
-SELECT format('GRANT USAGE ON SCHEMA gateway TO %I', CAST(:role AS text))
-UNION ALL
-SELECT format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA gateway TO %I', CAST(:role AS text))
+SELECT format(statement, nspname, CAST(:role AS text))
+  FROM pg_namespace,
+       unnest(ARRAY['REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM %I',
+                    'GRANT USAGE ON SCHEMA %I TO %I',
+                    'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I']) AS statement
+ WHERE nspname IN ('gateway', 'evals')
 UNION ALL
 SELECT format('GRANT %s ON %s TO %I',
               CASE relname
@@ -32,7 +33,8 @@ SELECT format('GRANT %s ON %s TO %I',
               END, pg_class.oid::regclass, CAST(:role AS text))
   FROM pg_class
  WHERE relkind IN ('r', 'p') AND NOT relispartition
-   AND (relnamespace = to_regnamespace('gateway') AND relname !~ '^usage_events_'
+   AND (relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('gateway', 'evals'))
+        AND relname !~ '^usage_events_'
         OR relname = 'slipstream_version' AND pg_table_is_visible(oid))
 """)
 EXISTS = sqlalchemy.text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role)")

@@ -79,7 +79,10 @@ organizations = Table(
     Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
     # When it was turned on last, set by the database; -infinity: when the organization was made.
     Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
+    # The deployment's own, whose requests are nobody's usage: at most one, and no customer.
+    Column("internal", Boolean, nullable=False, server_default=text("false")),
     Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
+    Index("organizations_internal_key", "internal", unique=True, postgresql_where=text("internal")),
     Index(None, "created_at", "id"),
 )
 

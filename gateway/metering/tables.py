@@ -68,6 +68,8 @@ usage_events = Table(
     Column("closed_at", DateTime(timezone=True), nullable=False),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("gateway_id", Text, nullable=False),
+    # What the deployment itself asked it for, such as `evals`: it costs nobody anything; null: a customer's.
+    Column("purpose", Text),
     one_of("outcome", Outcome),
     one_of("finish", Finish),
     CheckConstraint(

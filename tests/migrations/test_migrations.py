@@ -16,19 +16,21 @@ from sqlalchemy.pool import NullPool
 from contracts.errors import ConfigError
 from gateway.db.engine import sqlalchemy_url
 from gateway.db.tables import SCHEMA
+from gateway.evals.tables import SCHEMA as EVALS_SCHEMA
 from migrations import run
 from migrations.metadata import metadata
 
 CATALOG = r"""
 SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default)
-  FROM information_schema.columns WHERE table_schema = 'gateway' AND table_name NOT LIKE 'usage\_events\_%'
+  FROM information_schema.columns WHERE table_schema IN ('gateway', 'evals') AND table_name NOT LIKE 'usage\_events\_%'
 UNION ALL
 SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
   FROM pg_constraint
- WHERE connamespace = 'gateway'::regnamespace AND conrelid::regclass::text NOT LIKE '%usage\_events\_%'
+ WHERE connamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('gateway', 'evals'))
+   AND conrelid::regclass::text NOT LIKE '%usage\_events\_%'
 UNION ALL
 SELECT 'index', indexname::text, indexdef FROM pg_indexes
- WHERE schemaname = 'gateway' AND tablename NOT LIKE 'usage\_events\_%'
+ WHERE schemaname IN ('gateway', 'evals') AND tablename NOT LIKE 'usage\_events\_%'
 """
 """Without the partitions of usage_events, which are copies of it."""
 
@@ -60,7 +62,7 @@ def test_up_down_and_up_again_leave_the_same_schema(empty_postgres_url: str) -> 
 
     run.downgrade(url, "base")
     assert run.current(url) is None
-    assert rows(url, f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}'") == set()
+    assert rows(url, f"SELECT 1 FROM pg_namespace WHERE nspname IN ('{SCHEMA}', '{EVALS_SCHEMA}')") == set()
 
     run.upgrade(url)
     assert objects(url) == first
@@ -83,7 +85,9 @@ def test_alembic_sees_no_difference_to_the_metadata(empty_postgres_url: str) -> 
         options = {
             "include_schemas": True,
             "include_name": lambda name, kind, _: (
-                name == SCHEMA if kind == "schema" else kind != "table" or not name.startswith("usage_events_")
+                name in (SCHEMA, EVALS_SCHEMA)
+                if kind == "schema"
+                else kind != "table" or not name.startswith("usage_events_")
             ),
             "compare_server_default": True,
         }
@@ -96,7 +100,8 @@ def test_migrated_schema_equals_the_created_one(empty_postgres_url: str, fresh_p
     migrated, created = fresh_postgres_url, empty_postgres_url
     engine = sqlalchemy.create_engine(sqlalchemy_url(created), poolclass=NullPool)
     with engine.begin() as connection:
-        connection.execute(sqlalchemy.schema.CreateSchema(SCHEMA))
+        for schema in (SCHEMA, EVALS_SCHEMA):
+            connection.execute(sqlalchemy.schema.CreateSchema(schema))
         metadata.create_all(connection)
     assert rows(migrated, CATALOG) == rows(created, CATALOG)
 

@@ -1,0 +1,268 @@
+"""Runs and comparisons as rows: queued, read, asked to end. Who does the work is a worker (evals/runs/), by leases.
+
+Every function works on a connection that may be inside the caller's transaction: a release queues its comparison in the
+very transaction that begins its stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import Conflict, NotFound
+from gateway.evals.tables import ENDED, Arm, Decision, Status
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+ROTATION_FROM_SEED, ROTATION_UNTIL_SEED = 10_000, 1_000_000
+"""Seeds that are asked by turns, a stretch each day. Those before have served for development, those behind are kept
+for final figures (evals/slices/split.py)."""
+SEEDS_A_DAY = 2_000
+MOST_ITEMS = 100_000
+"""Of one slice in one run."""
+
+Items = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """By what a comparison is decided, in every slice."""
+
+    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.03
+    """How much lower the candidate's share of right answers may be, 0 to 1."""
+    alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
+    """How often, at most, a candidate that is worse by the margin may pass."""
+    power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.9
+    """How often a candidate that is as good as the baseline should pass: more items are drawn for it."""
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many items of each slice a comparison asks of either pool."""
+
+    items: Items = 200
+    """At first."""
+    most_items: Items = 2_000
+    """At most; a slice that is undecided then is inconclusive."""
+
+
+class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice of a run. right: the sum of the scores of what was answered. goal: null until the slice was begun."""
+
+    slice: str
+    version: str | None
+    about: str | None
+    goal: float | None
+    items: int
+    answered: int
+    right: float
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and how far it is. pool: null for whichever the router chose. arm, comparison_id: of a comparison's run."""
+
+    id: UUID
+    model: str
+    pool: str | None
+    arm: Arm | None
+    comparison_id: UUID | None
+    engine_model: str | None
+    weights_digest: str | None
+    status: Status
+    first_seed: int
+    night: date | None
+    items: int
+    answered: int
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison. decision: null until it is done. verdict: by slice, what was found so far, with its numbers."""
+
+    id: UUID
+    model: str
+    baseline_run: UUID
+    candidate_run: UUID
+    baseline_pool: str
+    candidate_pool: str
+    release_id: UUID | None
+    status: Status
+    rule: Rule
+    budget_items: int
+    decision: Decision | None
+    verdict: dict[str, Any] | None
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+_QUEUE_RUN = """
+INSERT INTO evals.runs (model, pool, arm, first_seed, night) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (model, night) WHERE night IS NOT NULL DO NOTHING RETURNING id
+"""
+_QUEUE_SLICES = "INSERT INTO evals.run_slices (run_id, slice, items) SELECT $1, unnest($2::text[]), unnest($3::int[])"
+_QUEUE_COMPARISON = """
+INSERT INTO evals.comparisons (model, baseline_run, candidate_run, rule, budget_items, release_id)
+VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
+"""
+RUN = """
+SELECT runs.id, runs.model, runs.pool, arm, comparisons.id AS comparison_id, engine_model, weights_digest,
+       coalesce(comparisons.status, runs.status) AS status, first_seed, night,
+       (SELECT coalesce(sum(run_slices.items), 0) FROM evals.run_slices WHERE run_id = runs.id) AS items,
+       (SELECT count(*) FROM evals.items WHERE run_id = runs.id) AS answered,
+       coalesce(comparisons.error, runs.error) AS error, runs.created_at,
+       coalesce(comparisons.started_at, runs.started_at) AS started_at,
+       coalesce(comparisons.ended_at, runs.ended_at) AS ended_at
+  FROM evals.runs
+  LEFT JOIN evals.model_versions ON model_versions.id = model_version_id
+  LEFT JOIN evals.comparisons ON runs.id IN (baseline_run, candidate_run)
+"""
+COMPARISON = """
+SELECT comparisons.id, comparisons.model, baseline_run, candidate_run, baseline.pool AS baseline_pool,
+       candidate.pool AS candidate_pool, release_id, comparisons.status, rule, budget_items, decision, verdict,
+       comparisons.error, comparisons.created_at, comparisons.started_at, comparisons.ended_at
+  FROM evals.comparisons
+  JOIN evals.runs AS baseline ON baseline.id = baseline_run
+  JOIN evals.runs AS candidate ON candidate.id = candidate_run
+"""
+_SLICES = """
+SELECT slice, version, about, goal, items, answered, correct AS right
+  FROM evals.run_slices
+  LEFT JOIN (SELECT id, version, about, goal FROM evals.slice_versions) AS version ON version.id = slice_version_id
+ CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct FROM evals.items
+                      WHERE items.run_id = run_slices.run_id AND items.slice = run_slices.slice) AS counted
+ WHERE run_id = $1 ORDER BY slice
+"""
+# What nobody works on ends at once; a worker that has it sees that it is asked to end.
+_CANCEL = """
+UPDATE evals.{table}
+   SET cancel_asked_at = coalesce(cancel_asked_at, now()),
+       status = CASE WHEN status = 'queued' THEN 'cancelled' ELSE status END,
+       ended_at = CASE WHEN status = 'queued' THEN now() END
+ WHERE id = $1 AND status IN ('queued', 'running')
+"""
+
+
+def rotating_seed(day: date) -> int:
+    """The first seed of a day: other items than on the days before, for more than a year."""
+    stretches = (ROTATION_UNTIL_SEED - ROTATION_FROM_SEED) // SEEDS_A_DAY
+    return ROTATION_FROM_SEED + day.toordinal() % stretches * SEEDS_A_DAY
+
+
+async def queue_run(
+    connection: Connection,
+    *,
+    model: str,
+    slices: Mapping[str, int],
+    pool: str | None = None,
+    first_seed: int | None = None,
+    night: date | None = None,
+) -> UUID | None:
+    """Queue a run; returns its id. slices: items to ask of each. first_seed: the day's unless given.
+
+    night: for the schedule: None is returned when that model has been queued for that night already.
+    """
+    async with connection.transaction():
+        return await _queue_run(connection, model, pool, None, slices, first_seed, night)
+
+
+async def queue_comparison(
+    connection: Connection,
+    *,
+    model: str,
+    baseline_pool: str,
+    candidate_pool: str,
+    slices: Sequence[str],
+    budget: Budget | None = None,
+    rule: Rule | None = None,
+    first_seed: int | None = None,
+    release_id: UUID | None = None,
+) -> UUID:
+    """Queue a comparison of two pools over the same items; returns its id. first_seed: the day's unless given."""
+    budget, rule = budget or Budget(), rule or Rule()
+    asked = {name: min(budget.items, budget.most_items) for name in slices}
+    async with connection.transaction():
+        baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, asked, first_seed, None)
+        candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, asked, first_seed, None)
+        encoded = msgspec.json.encode(rule).decode()
+        values = (model, baseline, candidate, encoded, budget.most_items, release_id)
+        made: UUID = await connection.fetchval(_QUEUE_COMPARISON, *values)
+        return made
+
+
+async def _queue_run(
+    connection: Connection,
+    model: str,
+    pool: str | None,
+    arm: Arm | None,
+    slices: Mapping[str, int],
+    first_seed: int | None,
+    night: date | None,
+) -> UUID | None:
+    seed = rotating_seed(night or datetime.now(UTC).date()) if first_seed is None else first_seed
+    run_id: UUID | None = await connection.fetchval(_QUEUE_RUN, model, pool, arm, seed, night)
+    if run_id is not None:
+        await connection.execute(_QUEUE_SLICES, run_id, list(slices), list(slices.values()))
+    return run_id
+
+
+async def run(connection: Connection, run_id: UUID) -> Run:
+    """A run. Raises NotFound."""
+    row = await connection.fetchrow(f"{RUN} WHERE runs.id = $1", run_id)
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return msgspec.convert(dict(row), Run)
+
+
+async def slices_of(connection: Connection, run_id: UUID) -> list[SliceProgress]:
+    """A run's slices, by name."""
+    return [msgspec.convert(dict(row), SliceProgress) for row in await connection.fetch(_SLICES, run_id)]
+
+
+async def comparison(connection: Connection, comparison_id: UUID) -> Comparison:
+    """A comparison. Raises NotFound."""
+    row = await connection.fetchrow(f"{COMPARISON} WHERE comparisons.id = $1", comparison_id)
+    if row is None:
+        raise NotFound(f"There is no comparison {comparison_id}.")
+    return comparison_of(row)
+
+
+def comparison_of(row: asyncpg.Record) -> Comparison:
+    """A row of `COMPARISON`."""
+    values = dict(row)
+    values["rule"] = msgspec.json.decode(values["rule"])
+    if values["verdict"] is not None:
+        values["verdict"] = msgspec.json.decode(values["verdict"])
+    return msgspec.convert(values, Comparison)
+
+
+async def cancel_run(connection: Connection, run_id: UUID) -> Run:
+    """Have a run end; what was answered is kept. Raises NotFound, and Conflict for one that has ended or belongs to a
+    comparison."""
+    found = await run(connection, run_id)
+    if found.comparison_id is not None:
+        raise Conflict(f"The run {run_id} belongs to the comparison {found.comparison_id}; cancel that one.")
+    _require_unended("run", run_id, found.status)
+    await connection.execute(_CANCEL.format(table="runs"), run_id)
+    return await run(connection, run_id)
+
+
+async def cancel_comparison(connection: Connection, comparison_id: UUID) -> Comparison:
+    """The same of a comparison, without a decision. Raises NotFound, and Conflict for one that has ended."""
+    found = await comparison(connection, comparison_id)
+    _require_unended("comparison", comparison_id, found.status)
+    await connection.execute(_CANCEL.format(table="comparisons"), comparison_id)
+    return await comparison(connection, comparison_id)
+
+
+def _require_unended(what: str, which: UUID, status: Status) -> None:
+    if status in ENDED:
+        raise Conflict(f"The {what} {which} has ended: it is {status.value}.")
