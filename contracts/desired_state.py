@@ -26,6 +26,16 @@ class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Part of the sessions that go there. A session keeps its side while the share only grows."""
     engine_model: str | None = None
     """The name that pool serves the model under, when it differs from the model's."""
+    control: bool = False
+    """An equal share of the sessions is the control arm: served as the baseline is, with caches as fresh as the
+    canary's, so that the two can be compared."""
+    control_pool: str = ""
+    """The pool of the control arm: fresh replicas of what the model's pool runs. Empty: the model's pool, where a cache
+    salt of its own keeps the arm from finding what the others left in the caches."""
+    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """Part of the requests that are copied to `pool` as well; nobody is given or billed what it answers."""
+    release: str = ""
+    """The release that made this split, ends it, and is told apart by it in traces; empty: nobody's."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -176,6 +186,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             self._require_pool(f"models.{model.name}.pool", model.pool)
             if model.canary is not None:
                 self._require_pool(f"models.{model.name}.canary.pool", model.canary.pool)
+                if model.canary.control_pool:
+                    self._require_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
 
     def _require_pool(self, field: str, name: str) -> None:
         if self.pool(name) is None:

@@ -47,8 +47,10 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     excluded_replicas: tuple[str, ...] = ()
     """Replicas on which an earlier attempt of this request failed."""
     session_id: str = ""
-    """Requests of one conversation or editor: they stay on one side of a canary split. Empty: the tenant
-    stands for it."""
+    """Requests of one conversation or editor, as the client names it; empty: it does not."""
+    unit: int = 0
+    """The session as `contracts.split.unit_of` numbers it: what stays on one side of a split. 0: the gateway knows of
+    no split."""
     priority: int = 0
     """Class: where a pool is full, a higher one goes first and a lower one is shed first."""
     share: float = 1.0

@@ -13,6 +13,7 @@ from gateway.evals import tables as evals_tables
 from gateway.limits import tables as limits_tables
 from gateway.metering import tables as metering_tables
 from gateway.prefixes import tables as prefixes_tables
+from gateway.releases import tables as releases_tables
 from gateway.slo import tables as slo_tables
 from gateway.tenants import tables as tenants_tables
 
@@ -25,6 +26,7 @@ MODULES = (
     evals_tables,
     metering_tables,
     prefixes_tables,
+    releases_tables,
     slo_tables,
     tenants_tables,
 )

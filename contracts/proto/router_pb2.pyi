@@ -290,6 +290,7 @@ class Acquire(_message.Message):
     AFFINITY_FIELD_NUMBER: _builtins.int
     IDLE_REPLICA_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     request_id: _builtins.str
     attempt: _builtins.int
@@ -312,6 +313,8 @@ class Acquire(_message.Message):
     """Only this replica, and only while it serves nobody; refused at once otherwise, and not counted as shed."""
     traceparent: _builtins.str
     """W3C's traceparent of the span that asks; empty: the request is not traced."""
+    unit: _builtins.int
+    """The session as a number: what stays on one side of a split; 0: the gateway knows of none."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -335,10 +338,11 @@ class Acquire(_message.Message):
         affinity: _builtins.bytes = ...,
         idle_replica: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        unit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,6 +123,7 @@ ABSENT = frozenset(
         "previous_expires_at",
         "previous_secret_expires_at",
         "reason",
+        "release",
         "revoked_at",
         "rule",
         "served_from",

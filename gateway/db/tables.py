@@ -166,6 +166,12 @@ request_traces = Table(
     Column("client", Text),
     Column("language", Text),
     Column("characters", Integer),
+    # The side of its model's split; null: there was none. release: whose split it was, of the sides it compares; unit:
+    # its session. transaction_id: of the writer. Below a snapshot's xmin all rows are there: nothing comes behind it.
+    Column("side", Text),
+    Column("release", Text),
+    Column("unit", BigInteger),
+    Column("transaction_id", BigInteger, server_default=text("(pg_current_xact_id()::text)::bigint")),
     # The request whose generation its answer was made of; null: its own.
     Column("served_from", Text),
     # Where its last attempt ran; null: nowhere. canary: the pool is the model's canary.
@@ -198,4 +204,5 @@ request_traces = Table(
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),
+    Index(None, "release", "transaction_id", postgresql_where=text("release IS NOT NULL")),
 )

@@ -11,6 +11,7 @@ import functools
 from prometheus_client import CollectorRegistry, Counter
 
 from contracts.length_class import length_class
+from contracts.split import Side
 from gateway.observability.loop_histogram import LoopHistogram, Series
 from gateway.observability.measurement import Measurement
 
@@ -21,7 +22,7 @@ TOKEN_BUCKETS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.15, 0.2, 0.5, 1.0, 5.0,
 )  # fmt: skip
 STALL_BUCKETS_S = (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
-LABELS = ("tier", "length", "model", "pool", "canary")
+LABELS = ("tier", "length", "model", "pool", "side")
 
 
 class LatencyMetrics:
@@ -29,7 +30,7 @@ class LatencyMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         histogram = functools.partial(LoopHistogram, registry=registry)
-        by = "by tier, length class of the prompt, model, pool, and whether that pool is the model's canary"
+        by = "by tier, length class of the prompt, model, pool, and side of the model's split"
         self._first_token = histogram(
             "slipstream_time_to_first_token_seconds",
             f"From the request's arrival until its first generated text left the gateway, {by}. An empty pool: answered"
@@ -93,7 +94,7 @@ class LatencyMetrics:
             return
         length = length_class(of.prompt_tokens or 0)
         first_token, per_token, longest_gap, gaps = self._series(
-            tier, length, model, of.pool or "", "true" if of.canary else "false"
+            tier, length, model, of.pool or "", of.side or Side.BASELINE
         )
         first_token.observe(of.ttft_ms / 1e3)
         if of.tpot_ms is not None:

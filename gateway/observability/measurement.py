@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.split import Side
+
 
 class Measurement(msgspec.Struct, frozen=True, gc=False):
     """By the columns of `gateway.request_traces`. What is not known, or is not the engine's own, is None.
@@ -14,6 +16,12 @@ class Measurement(msgspec.Struct, frozen=True, gc=False):
     pool: str | None = None
     replica_id: str | None = None
     canary: bool | None = None
+    side: Side | None = None
+    """Of its model's split; None: there was none."""
+    release: str | None = None
+    """Whose split it was, of a request on either of the sides that a release compares."""
+    unit: int | None = None
+    """Its session, as `contracts.split.unit_of` numbers it; where `release` is."""
     stream: bool | None = None
     attempts: int = 0
     prompt_tokens: int | None = None

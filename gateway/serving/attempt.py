@@ -10,6 +10,7 @@ import msgspec
 from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
 from contracts.generation import Generation
 from contracts.lease import Engine, LeaseRequest
+from contracts.split import Side
 from contracts.usage import Finish, Outcome, Usage
 from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
@@ -195,6 +196,7 @@ class Attempt:
             prefix_hashes=prepared.chain.hashes,
             excluded_replicas=self.failed_on,
             session_id=f"{organization_id}:{prepared.session}" if prepared.session else "",
+            unit=prepared.unit,
             affinity=prepared.file,
             idle_replica=self.idle_replica,
             traceparent=traceparent,
@@ -253,11 +255,15 @@ class Attempt:
         per_token_s = timing.per_token_s(self.usage.completion_tokens) if own_end else None
         told = self.tracker.timing if self.sent else None
         gaps_seen = alone and timing.arrivals > 1
+        side, release = request.side_on(self.engine.pool), request.compared_on(self.engine.pool)
         return msgspec.structs.replace(
             client,
             pool=self.engine.pool or None,
             replica_id=self.engine.replica_id,
-            canary=request.on_canary(self.engine.pool),
+            canary=side is Side.CANDIDATE,
+            side=side,
+            release=release,
+            unit=request.prepared.unit if release else None,
             prompt_tokens=self.usage.prompt_tokens or client.prompt_tokens,
             cached_tokens=self.usage.cached_tokens,
             completion_tokens=self.usage.completion_tokens,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.phases import PhaseClock
+from contracts.split import Side, pool_of, side_of
 from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import EDITORS, client_family
 from gateway.limits.cost import Cost
@@ -127,10 +128,26 @@ class InferenceRequest:
         self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
         """Where it ran and how its tokens came, as far as it has."""
 
-    def on_canary(self, pool: str) -> bool:
-        """Whether that pool is its model's other side of a rollout."""
+    def side_on(self, pool: str) -> Side | None:
+        """Its side of its model's split, having run on that pool; None: its model is not split.
+
+        The router may know a newer split than this gateway, or an older one: what ran elsewhere than its side is served
+        is not compared.
+        """
         model = self.target.model
-        return model.canary is not None and pool == model.canary.pool != model.pool
+        if model.canary is None:
+            return None
+        side = side_of(model, self.prepared.unit)
+        if side is not Side.BASELINE and pool != pool_of(model, side):
+            return Side.BASELINE
+        return side
+
+    def compared_on(self, pool: str) -> str | None:
+        """The release that compares what ran on that pool with another side's; None: none does."""
+        canary = self.target.model.canary
+        if canary is None or not canary.control or self.side_on(pool) in (None, Side.BASELINE):
+            return None
+        return canary.release or None
 
     @property
     def trace_id(self) -> str | None:

@@ -8,8 +8,11 @@ from contracts.desired_state import Model
 from contracts.errors import ContextTooLong
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
 from contracts.prefix import PrefixChain, of_generation
+from contracts.split import Side, shares_caches, side_of, unit_of
 from engines.drivers.base import Capabilities
 from engines.tokenizer.off_loop import OffLoopTokenizer
+from gateway.wire.conversation import conversation_of
+from gateway.wire.digest import digest_of
 from gateway.wire.file_identity import file_identity
 from gateway.wire.gap import Gap
 from gateway.wire.language import known_language
@@ -67,6 +70,10 @@ class Prepared(msgspec.Struct, frozen=True):
     rules: msgspec.Struct | None = None
     """By which the format ends a gap's answer though the model goes on; equal ones end equal texts alike. None: by
     none, for the client wants what the model writes."""
+    salt: str = ""
+    """The organization's. The generation has it, unless it is of a control arm with caches of its own."""
+    unit: int = 0
+    """Its session, as `contracts.split.unit_of` numbers it; 0: its model is not split."""
 
 
 def prepared(
@@ -89,6 +96,12 @@ def prepared(
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price. language: as the client names it."""
     model = target.model
+    file = b"" if gap is None else file_identity(salt, session, gap.path, gap.prefix)
+    unit, cache_salt = 0, salt
+    if (canary := model.canary) is not None:
+        unit = unit_of(caller.organization_id, session or conversation_of(counted.prompt, file))
+        if side_of(model, unit) is Side.CONTROL and shares_caches(model, canary):
+            cache_salt = digest_of((salt, canary.release)).hex()
     generation = Generation(
         request_id=request_id,
         caller=caller,
@@ -98,7 +111,7 @@ def prepared(
         sampling=sampling,
         stream=stream,
         include_usage=include_usage,
-        cache_salt=salt,
+        cache_salt=cache_salt,
     )
     chain = of_generation(generation, counted.ids)
     return Prepared(
@@ -107,7 +120,7 @@ def prepared(
         counted.exact,
         counted.bound,
         session=session,
-        file=b"" if gap is None else file_identity(salt, session, gap.path, gap.prefix),
+        file=file,
         warm_up=warm_up,
         chain=chain,
         language=known_language(language),
@@ -115,6 +128,8 @@ def prepared(
         details=details,
         gap=gap if gap is not None and gap.comparable else None,
         rules=rules,
+        salt=salt,
+        unit=unit,
     )
 
 

@@ -35,8 +35,8 @@ class Acquire(msgspec.Struct, frozen=True):
 
     What placement reads from the ask: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole
     blocks of the prompt, also those nobody has seen), organization_id and share (fairness), tier (promise), priority
-    (class), session_id (canary side; place on the ring where affinity is empty; may be empty), affinity (place on the
-    ring), deadline_s (longest wait for a grant), idle_replica (work that nobody waits for).
+    (class), unit (side of a split), session_id (place on the ring where affinity is empty; may be empty), affinity
+    (place on the ring), deadline_s (longest wait for a grant), idle_replica (work that nobody waits for).
     """
 
     connection: int

@@ -5,11 +5,10 @@ A replica that leaves the desired state is drained: no new leases, remembered un
 
 from __future__ import annotations
 
-import xxhash
-
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
+from contracts.split import Side, pool_of, side_of, unit_of
 from router.config import RouterConfig
 from router.core.breaker import Breaker
 from router.core.pool import PoolState
@@ -38,24 +37,26 @@ class Fleet:
         return self._models.get(name)
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
-        """The pool that serves an ask; its session decides whether that is the model's canary."""
+        """The pool that serves an ask; its session decides on which side of the model's split that is."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
         if canary is None:
             return self.pools[model.pool]
-        session = ask.session_id or ask.organization_id or ask.request_id
-        # the same session gets the same number for ever: a share that grows only adds sessions
-        if xxhash.xxh3_64_intdigest(f"{model.name}\n{session}".encode()) >= canary.share * 2**64:
-            return self.pools[model.pool]
-        waiting.engine_model = canary.engine_model or waiting.engine_model
-        return self.pools[canary.pool]
+        unit = ask.unit
+        if not unit and not canary.release:
+            unit = unit_of(ask.organization_id, ask.session_id or ask.organization_id or ask.request_id)
+        # a gateway that has not heard of a release's split measures nothing for it, and takes no part in it
+        side = side_of(model, unit) if unit else Side.BASELINE
+        if side is Side.CANDIDATE:
+            waiting.engine_model = canary.engine_model or waiting.engine_model
+        return self.pools[pool_of(model, side)]
 
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
         """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none."""
         for model in self.state.models if self.state is not None else ():
             name = model.engine_model or model.name
-            if model.pool == pool_name:
+            if pool_name in (model.pool, model.canary and model.canary.control_pool):
                 return name, model.tier
             if model.canary is not None and model.canary.pool == pool_name:
                 return model.canary.engine_model or name, model.tier

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from prometheus_client import generate_latest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
+from contracts.split import unit_of
 from router.config import SloClass
 from router.core.decisions import Refused
 from router.core.events import Tick
@@ -228,6 +230,41 @@ def test_a_canary_takes_its_share_of_sessions_and_keeps_them_as_it_grows() -> No
     grown = {name for name in sessions if core.placed(session_id=name) == "new"}
     assert first < grown
     assert 60 <= len(grown) <= 120
+
+
+def release(share: float, version: int, control_pool: str = "k") -> DesiredState:
+    state = canary(share, version)
+    split = Canary("c", share, engine_model="m-new", control=True, control_pool=control_pool, release="r")
+    model = msgspec.structs.replace(state.models[0], canary=split)
+    fresh = Pool("k", "fake", (Replica("fresh", "http://k"),), 10_000)
+    return DesiredState(version, (model,), (*state.pools, fresh))
+
+
+def test_the_control_arm_has_as_many_sessions_as_the_candidate_and_neither_loses_one_as_they_grow() -> None:
+    core = Core(release(0.1, 1), slos=())
+    units = [unit_of("o", f"session-{number}") for number in range(1_000)]
+
+    def sides() -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {"old": set(), "new": set(), "fresh": set()}
+        for unit in units:
+            found[core.placed(unit=unit)].add(unit)
+        return found
+
+    first = sides()
+    assert 70 <= len(first["new"]) <= 130
+    assert 70 <= len(first["fresh"]) <= 130
+    core.publish(release(0.3, 2))
+    grown = sides()
+    assert first["new"] < grown["new"]
+    assert first["fresh"] < grown["fresh"]
+    core.publish(release(0.3, 3, control_pool=""))
+    assert sides() == {"old": grown["old"] | grown["fresh"], "new": grown["new"], "fresh": set()}
+
+
+def test_a_gateway_that_knows_of_no_split_takes_no_part_in_a_releases() -> None:
+    core = Core(release(1.0, 1), slos=())
+    assert core.placed(session_id="s") == "old"
+    assert core.placed(session_id="s", unit=unit_of("o", "s")) == "new"
 
 
 def test_every_reason_is_one_label_and_one_sentence() -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import case, select
 
 from contracts.length_class import LengthClass, length_class
 from contracts.request_id import request_id_of
+from contracts.split import Side
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Name, Page, PageQuery
@@ -91,7 +92,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Where it ran and how its tokens came; null: not measured, or the engine does not tell.
 
-    pool, replica_id, canary: of the last attempt that was given an engine; canary: that pool is the model's canary.
+    pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
+    the model's split, null where it was not split; release: whose split it was, of a request that counts for one.
     prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
     ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
     that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
@@ -103,6 +105,8 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None
     replica_id: str | None
     canary: bool | None
+    side: Side | None
+    release: str | None
     stream: bool | None
     attempts: int
     prompt_tokens: int | None

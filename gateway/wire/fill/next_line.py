@@ -41,7 +41,7 @@ async def next_line(served: Prepared, completion: str, request_id: str, target: 
     prefix = gap.prefix + completion.replace("\r\n", "\n")
     if not prefix.endswith("\n"):
         prefix += "\n"
-    caller, salt = generation.caller, generation.cache_salt
+    caller, salt = generation.caller, served.salt
     gap = Gap(prefix, gap.suffix, gap.snippets, gap.path, gap.language)
     most_tokens = generation.sampling.max_tokens
     laid_out = await lay_out(gap, most_tokens, most_tokens, target, caller.organization_id)

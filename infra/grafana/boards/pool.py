@@ -49,16 +49,16 @@ BOARD = Board(
         ),
         Panel(
             title="Time to first token",
-            description="99th percentile of the pool's answers, the canary's own apart.",
+            description="99th percentile of the pool's answers, by side of the model's split.",
             unit="s",
-            queries=quantiles("slipstream_time_to_first_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            queries=quantiles("slipstream_time_to_first_token_seconds", "pool", "side", where=POOL, of=(0.99,)),
             alerts=("latency/FirstTokenWaitsForPrefill",),
         ),
         Panel(
             title="Time per output token",
-            description="99th percentile of the pool's answers, the canary's own apart.",
+            description="99th percentile of the pool's answers, by side of the model's split.",
             unit="s",
-            queries=quantiles("slipstream_time_per_output_token_seconds", "pool", "canary", where=POOL, of=(0.99,)),
+            queries=quantiles("slipstream_time_per_output_token_seconds", "pool", "side", where=POOL, of=(0.99,)),
             alerts=("latency/DecodeIsSlow",),
         ),
         Panel(

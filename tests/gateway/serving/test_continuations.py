@@ -462,7 +462,7 @@ async def test_who_shares_is_measured_and_says_nothing_of_any_engine(stream: boo
         ran = (second.pool, second.replica_id, second.canary, second.cached_tokens, second.completion_tokens)
         assert ran == (None, None, None, None, None)
         assert (second.tpot_ms, second.itl_max_ms, second.gaps_over_100ms) == (None, None, None)
-        labels = {"tier": "chat", "length": "short", "model": "m", "canary": "false"}
+        labels = {"tier": "chat", "length": "short", "model": "m", "side": "baseline"}
         for pool in ("pool", ""):
             counted = platform.platform.sample("slipstream_time_to_first_token_seconds_count", pool=pool, **labels)
             assert counted == 1

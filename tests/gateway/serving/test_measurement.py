@@ -30,7 +30,7 @@ async def test_a_stream_is_measured_where_it_ran() -> None:
         assert found.tpot_ms is not None
         assert found.itl_max_ms is not None
         assert found.client_stall_ms == 0.0
-        labels = {"tier": "chat", "length": "short", "model": "m", "pool": "pool", "canary": "false"}
+        labels = {"tier": "chat", "length": "short", "model": "m", "pool": "pool", "side": "baseline"}
         for name in ("time_to_first_token", "time_per_output_token", "longest_gap"):
             assert platform.sample(f"slipstream_{name}_seconds_count", **labels) == 1
         assert platform.sample("slipstream_gaps_over_100ms_total", **labels) == found.gaps_over_100ms

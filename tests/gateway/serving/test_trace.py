@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.errors import JournalUnavailable
 from contracts.generation import Caller
+from contracts.split import Side
 from gateway.db.engine import lazy_pool
 from gateway.http.response import ResponseWriter
 from gateway.observability.measurement import Measurement
@@ -29,9 +30,10 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
     traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
     found = Measurement(
-        pool="p", replica_id="p-0", canary=True, stream=True, attempts=2, prompt_tokens=5_000, cached_tokens=4_096,
-        completion_tokens=7, ttft_ms=81.25, tpot_ms=9.5, itl_max_ms=140.125, gaps_over_100ms=1, client_stall_ms=3.5,
-        engine_queue_ms=11.0, engine_prefill_ms=60.5, retractions=1,
+        pool="p", replica_id="p-0", canary=True, side=Side.CANDIDATE, release=ID, unit=2**63 - 1, stream=True,
+        attempts=2, prompt_tokens=5_000, cached_tokens=4_096, completion_tokens=7, ttft_ms=81.25, tpot_ms=9.5,
+        itl_max_ms=140.125, gaps_over_100ms=1, client_stall_ms=3.5, engine_queue_ms=11.0, engine_prefill_ms=60.5,
+        retractions=1,
     )  # fmt: skip
     async with harness() as platform:
         request = await platform.request()

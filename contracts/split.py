@@ -1,0 +1,60 @@
+"""On which side of a model's split a session is: the arithmetic by which the router places and the gateway measures.
+
+    0 ........ share ..................... 1 - share ........ 1
+    [candidate][          baseline          ][    control     ]
+
+A session's place on that line is fixed for a release: a share that grows only adds sessions to either arm.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import xxhash
+
+from contracts.desired_state import Canary, Model
+
+_PLACES = 2**64
+
+
+class Side(StrEnum):
+    """Of a split."""
+
+    BASELINE = "baseline"
+    CONTROL = "control"
+    """Served as the baseline is, by caches as fresh as the candidate's: what the candidate is compared with."""
+    CANDIDATE = "candidate"
+
+
+def unit_of(organization_id: str, session: str) -> int:
+    """A session as a number of 63 bits, never 0: what stays on one side, and counts once when sides are compared.
+
+    session: one of the organization's, such as its client names a conversation, or the digest of how it began.
+    """
+    return xxhash.xxh3_64_intdigest(f"{organization_id}\n{session}".encode("utf-8", "surrogatepass")) >> 1 or 1
+
+
+def side_of(model: Model, unit: int) -> Side:
+    """Of a session by its unit. Each release shuffles anew, so that not the same customers try every one."""
+    canary = model.canary
+    if canary is None:
+        return Side.BASELINE
+    place = xxhash.xxh3_64_intdigest(f"{model.name}\n{canary.release}\n{unit}".encode())
+    if place < canary.share * _PLACES:
+        return Side.CANDIDATE
+    if canary.control and place >= (1 - canary.share) * _PLACES:
+        return Side.CONTROL
+    return Side.BASELINE
+
+
+def pool_of(model: Model, side: Side) -> str:
+    """The name of the pool that serves a side."""
+    canary = model.canary
+    if canary is None or side is Side.BASELINE:
+        return model.pool
+    return canary.pool if side is Side.CANDIDATE else canary.control_pool or model.pool
+
+
+def shares_caches(model: Model, canary: Canary) -> bool:
+    """Whether the control arm runs on the baseline's engines, whose caches only a salt of its own keeps apart."""
+    return canary.control_pool in ("", model.pool)

@@ -1,0 +1,113 @@
+"""Where a release stands and what may happen to it next. Pure; every change of a release's place goes through `after`.
+
+waiting ──begin──▶ running ──advance, promote──▶ running … ──▶ promoted
+                    │   ▲
+      hold, undecided   resume
+                    ▼   │
+                   held ──promote──▶ running
+(any that has not ended) ──fail, roll back, lost──▶ rolled back
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from contracts.errors import Conflict
+
+
+class State(StrEnum):
+    """Of a release."""
+
+    WAITING = "waiting"
+    """For enough requests of the baseline to compare with; no traffic is split."""
+    RUNNING = "running"
+    HELD = "held"
+    """It goes no further by itself; it is still rolled back by itself."""
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled_back"
+
+    @property
+    def ended(self) -> bool:
+        """Nothing happens to it any more."""
+        return self in (State.PROMOTED, State.ROLLED_BACK)
+
+    @property
+    def splits(self) -> bool:
+        """Traffic is split by it."""
+        return self in (State.RUNNING, State.HELD)
+
+
+class Event(StrEnum):
+    """What can happen to one."""
+
+    START = "start"
+    """It was made."""
+    BEGIN = "begin"
+    """Its thresholds are fixed."""
+    OBSERVE = "observe"
+    """Evidence came, and decided nothing."""
+    ADVANCE = "advance"
+    """The evidence lets it go on."""
+    FAIL = "fail"
+    """The evidence is against it."""
+    UNDECIDED = "undecided"
+    """As much evidence as it may use decided nothing."""
+    HOLD = "hold"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    """By hand: one stage further."""
+    ROLL_BACK = "roll_back"
+    """By hand."""
+    LOST = "lost"
+    """The fleet is not as it left it: its model was edited, or one of its pools is gone."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A state, and the stage it is in: an index of the release's stages."""
+
+    state: State
+    stage: int
+
+
+OUT = frozenset({Event.FAIL, Event.ROLL_BACK, Event.LOST})
+"""Those that end a release, whatever it was doing."""
+_ON = frozenset({Event.ADVANCE, Event.PROMOTE})
+_REFUSED = {
+    State.WAITING: "waits for requests of its baseline, and serves nobody yet",
+    State.RUNNING: "is running",
+    State.HELD: "is held",
+    State.PROMOTED: "has been promoted, and its model's pool is the candidate's",
+    State.ROLLED_BACK: "was rolled back",
+}
+
+
+def after(place: Place, event: Event, stages: int) -> Place:
+    """Where an event leads. stages: how many the release has, the last being all traffic.
+
+    Raises Conflict where the event cannot happen.
+    """
+    match place.state:
+        case _ if place.state.ended:
+            pass
+        case _ if event in OUT:
+            return Place(State.ROLLED_BACK, place.stage)
+        case State.WAITING if event is Event.BEGIN:
+            return Place(State.RUNNING, place.stage)
+        case State.RUNNING | State.HELD if event is Event.OBSERVE:
+            return place
+        case State.RUNNING if event in _ON:
+            return _further(place, stages)
+        case State.HELD if event is Event.PROMOTE:
+            return _further(place, stages)
+        case State.RUNNING if event in (Event.HOLD, Event.UNDECIDED):
+            return Place(State.HELD, place.stage)
+        case State.HELD if event is Event.RESUME:
+            return Place(State.RUNNING, place.stage)
+    raise Conflict(f"'{event.value}' cannot happen to this release: it {_REFUSED[place.state]}.")
+
+
+def _further(place: Place, stages: int) -> Place:
+    last = stages - 1
+    return Place(State.PROMOTED if place.stage + 1 == last else State.RUNNING, place.stage + 1)

@@ -1,0 +1,39 @@
+"""What an operator may say of how a release is judged. The judge's own defaults hold for what is left out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+LEAST_UNITS = (200, 500, 1_000)
+"""Sessions that each arm must have had before the next stage, of the last stages; of earlier ones as of the first."""
+
+
+class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
+    candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
+    promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
+    needs, one for each stage between shadow and all traffic. cold_requests: a stage's first requests, which count for
+    nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
+    needs."""
+
+    tolerance: Annotated[float, Meta(ge=0, le=0.5)] | None = None
+    error_margin: Annotated[float, Meta(ge=1e-6, le=0.5)] | None = None
+    goodput_margin: Annotated[float, Meta(ge=1e-6, le=0.5)] | None = None
+    alpha: Annotated[float, Meta(ge=1e-9, le=0.5)] | None = None
+    promotion_alpha: Annotated[float, Meta(ge=1e-9, le=0.5)] | None = None
+    least_units: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=20)] | None = None
+    cold_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    most_units: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+    def given(self) -> dict[str, object]:
+        """By name, without what was left out."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+
+def least_units_of(stages: int) -> list[int]:
+    """For a release of so many stages between shadow and all traffic, where nobody said."""
+    return [LEAST_UNITS[max(0, at)] for at in range(len(LEAST_UNITS) - stages, len(LEAST_UNITS))]

@@ -1,0 +1,102 @@
+"""What a release may be made of: checked against the fleet before it begins. Pure."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.errors import Conflict, InvalidField
+from engines.drivers import registry as drivers
+from gateway.releases.margins import Margins, least_units_of
+from gateway.releases.release import SHADOW
+
+MOST_SHARE = 0.5
+"""Of the candidate before all traffic: the control arm has as many sessions."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator asks for. engine_model: as of `Canary`."""
+
+    model: str
+    candidate_pool: str
+    engine_model: str | None
+    control_pool: str
+    stages: tuple[float, ...]
+    margins: Margins
+
+
+def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margins]:
+    """The model, and the margins with a least exposure for every stage.
+
+    Raises InvalidField naming the field, and Conflict where the model is split already.
+    """
+    model = state.model(wanted.model)
+    if model is None or model.name != wanted.model:
+        names = ", ".join(each.name for each in state.models) or "none"
+        raise InvalidField(f"There is no model {wanted.model!r}; models: {names}.", param="model")
+    if model.canary is not None:
+        raise Conflict(
+            f"The model {model.name!r} already sends {model.canary.share:.0%} of its sessions to the pool "
+            f"{model.canary.pool!r}; end that first."
+        )
+    _require_candidate(state, model, wanted)
+    _require_control(state, model, wanted)
+    return model, _margins(wanted)
+
+
+def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> None:
+    candidate = _pool(state, wanted.candidate_pool, "candidate_pool")
+    if candidate.name == model.pool:
+        raise InvalidField(
+            f"The pool {candidate.name!r} serves {model.name!r} already; the candidate needs a pool of its own.",
+            param="candidate_pool",
+        )
+    _require_replicas(candidate, "candidate_pool")
+
+
+def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
+    name = wanted.control_pool or model.pool
+    control = _pool(state, name, "control_pool")
+    if name == wanted.candidate_pool:
+        raise InvalidField("The control arm cannot run on the candidate's pool.", param="control_pool")
+    _require_replicas(control, "control_pool")
+    if name == model.pool and not drivers.of_pool(control).capabilities.salted_cache:
+        raise InvalidField(
+            f"The engines of the pool {name!r} keep one prefix cache for everybody, so a control arm among them would "
+            "find it warm and the candidate would not: name a pool of fresh replicas of the baseline as control_pool.",
+            param="control_pool",
+        )
+
+
+def _margins(wanted: Wanted) -> Margins:
+    stages, serving = wanted.stages, [share for share in wanted.stages if SHADOW < share < 1]
+    rising = all(low < high for low, high in itertools.pairwise(stages))
+    if not serving or not rising or stages[0] < SHADOW or stages[-1] != 1 or serving[-1] > MOST_SHARE:
+        raise InvalidField(
+            f"Invalid value for 'stages': {', '.join(f'{share:g}' for share in stages)}. They rise from 0 (shadow) or "
+            f"a share to 1 (all traffic), with one share at least, up to {MOST_SHARE:g}, in between.",
+            param="stages",
+        )
+    least = wanted.margins.least_units
+    if least is not None and len(least) != len(serving):
+        raise InvalidField(
+            f"Invalid value for 'least_units': {len(least)} of {len(serving)}; one for each stage between shadow and "
+            "all traffic.",
+            param="margins.least_units",
+        )
+    return msgspec.structs.replace(wanted.margins, least_units=least or least_units_of(len(serving)))
+
+
+def _pool(state: DesiredState, name: str, param: str) -> Pool:
+    pool = state.pool(name)
+    if pool is None:
+        names = ", ".join(each.name for each in state.pools) or "none"
+        raise InvalidField(f"There is no pool {name!r}; pools: {names}.", param=param)
+    return pool
+
+
+def _require_replicas(pool: Pool, param: str) -> None:
+    if not any(replica.weight > 0 for replica in pool.replicas):
+        raise InvalidField(f"The pool {pool.name!r} has no replica that takes load; add one first.", param=param)

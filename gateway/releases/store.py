@@ -1,0 +1,198 @@
+"""A release's steps as transactions: its row, the step's row and the desired state change together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from sqlalchemy import func, select
+
+from contracts.desired_state import DesiredState
+from contracts.errors import Conflict
+from gateway.audit.log import Actor, Change, record
+from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
+from gateway.desired import document
+from gateway.desired.store import INSERT, LOCK_ID, NEWEST
+from gateway.releases.machine import OUT, Event, State, after
+from gateway.releases.release import Release, fleet_for, why_lost, without_splits_of
+from gateway.releases.tables import release_steps, releases
+
+CONTROLLER = Actor.system("slipstream worker")
+"""Who acts, where a verdict does."""
+_COLUMNS = columns_of(Release, releases)
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step consumed."""
+
+    packed: bytes
+    requests: int
+    sampled: float
+    watermark: int
+
+
+async def running(connection: asyncpg.Connection[Any]) -> list[UUID]:
+    """The ids of releases that have not ended, the oldest first."""
+    found = select(releases.c.id).where(releases.c.ended_at.is_(None)).order_by(releases.c.created_at)
+    return [row["id"] for row in await fetch(connection, found)]
+
+
+async def create(connection: asyncpg.Connection[Any], by: str, **values: object) -> Release:
+    """A release that begins to wait, with its first step. values: columns. Raises UniqueViolationError where its model
+    has one that has not ended."""
+    first = {"state": State.WAITING.value, "stage": 0, "step": 0, "reason": "", **values}
+    row = await fetchrow(connection, releases.insert().values(**first).returning(*_COLUMNS))
+    assert row is not None
+    made = record_of(Release, row)
+    return await step(connection, made, Event.START, reason="started", actor=None, by=by)
+
+
+async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
+    """One of them, for this transaction. None: there is none, or, with `skip`, somebody else is at work on it."""
+    statement = select(*_COLUMNS).where(releases.c.id == release_id).with_for_update(skip_locked=skip)
+    row = await fetchrow(connection, statement)
+    return None if row is None else record_of(Release, row)
+
+
+async def fleet(connection: asyncpg.Connection[Any]) -> DesiredState:
+    """The newest desired state; version 0 before there is one."""
+    row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text AS document FROM"), 0)
+    return DesiredState(version=0) if row is None else document.decode(row["version"], row["document"])
+
+
+async def step(
+    connection: asyncpg.Connection[Any],
+    release: Release,
+    event: Event,
+    *,
+    reason: str,
+    actor: Actor | None = CONTROLLER,
+    by: str = CONTROLLER.name,
+    evidence: Evidence | None = None,
+    verdict: str | None = None,
+    **columns: object,
+) -> Release:
+    """Do one step of a release that is `locked`, in the transaction that locked it; returns it as it stands now.
+
+    actor: in the audit log, of the desired state that it writes; None: the caller notes that. by: as the step names
+    who it was. columns: of `releases`, beside those that every step sets. Raises Conflict where the event cannot
+    happen, or the fleet is not as the release left it.
+    """
+    place = release.place if event is Event.START else after(release.place, event, len(release.stages))
+    now = datetime.now(UTC)
+    values: dict[str, Any] = {"step": release.step + 1, "reason": reason, "told": "", **columns}
+    if place != release.place:
+        values |= {"state": place.state.value, "stage": place.stage}
+    if place.stage != release.stage or event is Event.BEGIN:
+        values["stage_began_at"] = now
+    if place.state.ended:
+        values["ended_at"] = now
+    if evidence is not None:
+        values["watermark"] = evidence.watermark
+    statement = releases.update().where(releases.c.id == release.id).values(**values).returning(*_COLUMNS)
+    row = await fetchrow(connection, statement)
+    assert row is not None
+    moved = record_of(Release, row)
+    version = None
+    if place != release.place:
+
+        def edit(state: DesiredState) -> DesiredState:
+            """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
+            if event not in OUT and (lost := why_lost(state, release)) is not None:
+                raise Conflict(f"The release cannot go on: {lost}.")
+            return fleet_for(state, moved)
+
+        version = await write_fleet(connection, edit, actor, f"release.{event.value}")
+    await fetchval(
+        connection,
+        release_steps.insert().values(
+            release_id=release.id,
+            step=moved.step,
+            event=event.value,
+            stage=release.stage,
+            to_stage=moved.stage,
+            state=moved.state.value,
+            actor=by,
+            reason=reason,
+            evidence=None if evidence is None else evidence.packed,
+            requests=0 if evidence is None else evidence.requests,
+            sampled=1.0 if evidence is None else evidence.sampled,
+            verdict=verdict,
+            desired_version=version,
+        ),
+    )
+    return moved
+
+
+async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
+    """Note what keeps a release where it is; no step. columns: as of `step`."""
+    if release.told == told and not columns:
+        return release
+    values = {"told": told, **columns}
+    statement = releases.update().where(releases.c.id == release.id).values(**values).returning(*_COLUMNS)
+    row = await fetchrow(connection, statement)
+    assert row is not None
+    return record_of(Release, row)
+
+
+async def sweep(connection: asyncpg.Connection[Any], state: DesiredState) -> int | None:
+    """Remove splits of releases that have ended or are gone; returns the version written, None where there was none.
+
+    state: the newest desired state. A release ends together with its split, so this finds what was put back by another
+    hand: settings of old, or a row deleted.
+    """
+    named = {model.canary.release for model in state.models if model.canary is not None and model.canary.release}
+    if not named:
+        return None
+    left = frozenset(named) - await _active(connection)
+    if not left:
+        return None
+    return await write_fleet(connection, lambda newest: without_splits_of(newest, left), CONTROLLER, "release.sweep")
+
+
+async def _active(connection: asyncpg.Connection[Any]) -> frozenset[str]:
+    return frozenset(str(each) for each in await running(connection))
+
+
+async def write_fleet(
+    connection: asyncpg.Connection[Any],
+    edit: Callable[[DesiredState], DesiredState],
+    actor: Actor | None,
+    action: str,
+) -> int | None:
+    """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
+
+    Raises ConfigError when the edited state contradicts itself.
+    """
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
+    before = await fleet(connection)
+    wanted = edit(before)
+    if (wanted.models, wanted.pools) == (before.models, before.pools):
+        return None
+    wanted.check()
+    version: int = await connection.fetchval(INSERT, document.encode(wanted.models, wanted.pools))
+    if actor is not None:
+        state = msgspec.structs.replace(wanted, version=version)
+        change = Change(action=action, subject_id=str(version), organization_id=None, before=before, after=state)
+        await record(connection, actor, change)
+    return version
+
+
+async def steps_of(connection: asyncpg.Connection[Any], release_id: UUID, *, behind: int = 0) -> list[asyncpg.Record]:
+    """The steps of a release with what they consumed, in order. behind: those after this one."""
+    of = release_steps.c
+    statement = select(release_steps).where(of.release_id == release_id, of.step > behind).order_by(of.step)
+    return await fetch(connection, statement)
+
+
+async def evidence_of_stage(connection: asyncpg.Connection[Any], release: Release) -> int:
+    """How many requests its stage has consumed."""
+    of = release_steps.c
+    total = select(func.coalesce(func.sum(of.requests), 0)).where(
+        of.release_id == release.id, of.stage == release.stage
+    )
+    return int(await fetchval(connection, total))

@@ -1,0 +1,29 @@
+"""What tells one conversation from another where the client names none: how it began.
+
+A conversation is sent whole with every turn, a document with every continuation: the beginning stays while it grows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.generation import ChatPrompt, TextPrompt
+from gateway.wire.digest import digest_of
+
+HEAD = 1_024
+"""Characters or token ids of a text that are its beginning; a shorter one is another with every word."""
+
+
+def conversation_of(prompt: ChatPrompt | TextPrompt, file: bytes) -> str:
+    """A digest of a conversation up to its first user's message, of the file a gap is in, or of a text's beginning.
+
+    file: as `file_identity` has it; empty: no gap, or nothing names it.
+    """
+    if file:
+        return file.hex()
+    if isinstance(prompt, ChatPrompt):
+        turns = prompt.messages
+        first = next((at for at, turn in enumerate(turns) if turn.get("role") == "user"), len(turns) - 1)
+        return digest_of([msgspec.json.encode(turns[: first + 1]).decode()]).hex()
+    text = prompt.prompts[0][:HEAD] if prompt.prompts else ""
+    return digest_of([text if isinstance(text, str) else ",".join(map(str, text))]).hex()

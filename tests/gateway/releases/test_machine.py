@@ -1,0 +1,123 @@
+"""A release's places, whatever happens in whatever order: none skipped or doubled, and no split left behind."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as any_
+
+from contracts.desired_state import DesiredState
+from contracts.errors import Conflict
+from gateway.releases.machine import Event, Place, State, after
+from gateway.releases.release import Release, fleet_for, is_of, why_lost, without_splits_of
+from tests.gateway.releases.fleets import FLEET, MODEL, STAGES, release
+
+
+def moved(before: Release, event: Event) -> Release:
+    """As `store.step` moves it. Raises Conflict."""
+    place = after(before.place, event, len(before.stages))
+    return msgspec.structs.replace(before, state=place.state, stage=place.stage)
+
+
+def share_of(state: DesiredState) -> float:
+    model = state.model("m")
+    assert model is not None
+    return 0.0 if model.canary is None else model.canary.share
+
+
+@given(any_.lists(any_.sampled_from([each for each in Event if each is not Event.START]), max_size=30))
+def test_whatever_happens_stages_follow_each_other_and_the_share_never_shrinks_before_the_end(
+    events: list[Event],
+) -> None:
+    current, fleet = release(), FLEET
+    for event in events:
+        try:
+            following = moved(current, event)
+        except Conflict:
+            continue
+        assert not current.state.ended
+        assert following.stage - current.stage in (0, 1)
+        now = fleet_for(fleet, following)
+        if following.state.splits:
+            assert share_of(now) >= share_of(fleet)
+            assert share_of(now) == STAGES[following.stage]
+            assert why_lost(now, following) is None
+        else:
+            assert share_of(now) == 0
+            assert following.state is State.WAITING or not is_of(now.models[0], following)
+        assert now.models[1:] == FLEET.models[1:]
+        assert (now.models[0].pool == "new") == (following.state is State.PROMOTED)
+        if following.state is State.PROMOTED:
+            assert following.stage == len(STAGES) - 1
+        assert fleet_for(now, following) == now, "done twice is done once"
+        current, fleet = following, now
+
+
+def test_only_the_way_through_every_stage_leads_to_all_traffic() -> None:
+    place = after(Place(State.WAITING, 0), Event.BEGIN, len(STAGES))
+    seen = [place]
+    while not place.state.ended:
+        place = after(place, Event.ADVANCE, len(STAGES))
+        seen.append(place)
+    assert [each.stage for each in seen] == [0, 1, 2, 3, 4]
+    assert [each.state for each in seen] == [State.RUNNING] * 4 + [State.PROMOTED]
+
+
+@pytest.mark.parametrize("state", [State.WAITING, State.RUNNING, State.HELD])
+@pytest.mark.parametrize("event", [Event.FAIL, Event.ROLL_BACK, Event.LOST])
+def test_everything_that_has_not_ended_can_be_rolled_back(state: State, event: Event) -> None:
+    assert after(Place(state, 2), event, 5) == Place(State.ROLLED_BACK, 2)
+
+
+def test_a_held_release_goes_on_by_hand_alone_and_is_still_rolled_back_by_itself() -> None:
+    held = after(Place(State.RUNNING, 1), Event.UNDECIDED, 5)
+    with pytest.raises(Conflict, match="is held"):
+        after(held, Event.ADVANCE, 5)
+    assert after(held, Event.RESUME, 5) == Place(State.RUNNING, 1)
+    assert after(held, Event.PROMOTE, 5) == Place(State.RUNNING, 2)
+    assert after(held, Event.FAIL, 5).state is State.ROLLED_BACK
+
+
+@pytest.mark.parametrize("state", [State.PROMOTED, State.ROLLED_BACK])
+@pytest.mark.parametrize("event", list(Event))
+def test_nothing_happens_to_what_has_ended(state: State, event: Event) -> None:
+    with pytest.raises(Conflict):
+        after(Place(state, 1), event, 5)
+
+
+def test_a_promoted_candidate_is_what_the_model_is_served_by() -> None:
+    promoted = fleet_for(FLEET, release(state=State.PROMOTED, stage=4)).models[0]
+    assert (promoted.pool, promoted.engine_model, promoted.canary) == ("new", "m-2", None)
+    assert promoted.aliases == MODEL.aliases
+
+
+def test_a_change_by_another_hand_is_told() -> None:
+    running = release(state=State.RUNNING, stage=2)
+    fleet = fleet_for(FLEET, running)
+    assert why_lost(fleet, running) is None
+
+    def with_model(**changed: object) -> DesiredState:
+        model = msgspec.structs.replace(fleet.models[0], **changed)
+        return msgspec.structs.replace(fleet, models=(model, *fleet.models[1:]))
+
+    def without_pool(name: str) -> DesiredState:
+        return msgspec.structs.replace(fleet, pools=tuple(pool for pool in fleet.pools if pool.name != name))
+
+    changed = {
+        "model 'm' is gone": msgspec.structs.replace(fleet, models=fleet.models[1:]),
+        "split was changed": with_model(canary=None),
+        "pool was changed": with_model(pool="fresh"),
+        "candidate pool 'new' is gone": without_pool("new"),
+    }
+    for said, state in changed.items():
+        assert said in (why_lost(state, running) or "")
+    assert why_lost(with_model(default_max_tokens=99), running) is None, "what does not touch the split may be edited"
+
+
+def test_what_an_ended_release_left_is_removed_and_another_hands_split_stays() -> None:
+    running = release(state=State.RUNNING, stage=2)
+    fleet = fleet_for(FLEET, running)
+    assert without_splits_of(fleet, frozenset({str(running.id)})) == FLEET
+    assert without_splits_of(fleet, frozenset({"another"})) == fleet
+    assert fleet_for(fleet, release(id=running.id, state=State.ROLLED_BACK)) == FLEET

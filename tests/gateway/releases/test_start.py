@@ -1,0 +1,78 @@
+"""What no release can be made of is refused by the field that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.desired_state import Canary, DesiredState, Pool
+from contracts.errors import Conflict, InvalidField
+from gateway.releases.margins import Margins
+from gateway.releases.start import Wanted, require_startable
+from tests.gateway.releases.fleets import FLEET, STAGES
+
+
+def wanted(**changed: Any) -> Wanted:
+    plain: dict[str, Any] = {
+        "model": "m", "candidate_pool": "new", "engine_model": None, "control_pool": "", "stages": STAGES,
+        "margins": Margins(),
+    }  # fmt: skip
+    return Wanted(**{**plain, **changed})
+
+
+def with_pools(*pools: Pool) -> DesiredState:
+    names = {pool.name for pool in pools}
+    return msgspec.structs.replace(FLEET, pools=(*(each for each in FLEET.pools if each.name not in names), *pools))
+
+
+def test_every_stage_with_customers_has_a_least_exposure() -> None:
+    for stages, least in (
+        (STAGES, [200, 500, 1_000]),
+        ((0.05, 1.0), [1_000]),
+        ((0.0, 0.01, 0.02, 0.1, 0.3, 1.0), [200, 200, 500, 1_000]),
+    ):
+        model, margins = require_startable(FLEET, wanted(stages=stages))
+        assert (model.name, margins.least_units) == ("m", least)
+    _, margins = require_startable(FLEET, wanted(margins=Margins(least_units=[1, 2, 3])))
+    assert margins.least_units == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": "alias"}, "no model 'alias'"),
+        ({"candidate_pool": "gone"}, "no pool 'gone'"),
+        ({"candidate_pool": "old"}, "needs a pool of its own"),
+        ({"control_pool": "new"}, "cannot run on the candidate's pool"),
+        ({"control_pool": "gone"}, "no pool 'gone'"),
+        ({"stages": (0.0, 1.0)}, "stages"),
+        ({"stages": (0.05, 0.01, 1.0)}, "stages"),
+        ({"stages": (0.01, 0.6, 1.0)}, "stages"),
+        ({"stages": (0.01, 0.25)}, "stages"),
+        ({"margins": Margins(least_units=[5])}, "1 of 3"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidField, match=said):
+        require_startable(FLEET, wanted(**changed))
+
+
+def test_a_model_that_is_split_already_is_not_split_again() -> None:
+    model = msgspec.structs.replace(FLEET.models[0], canary=Canary("fresh", 0.1))
+    with pytest.raises(Conflict, match="10% of its sessions"):
+        require_startable(msgspec.structs.replace(FLEET, models=(model,)), wanted())
+
+
+def test_a_control_arm_among_engines_that_share_their_cache_is_refused_and_fresh_replicas_are_not() -> None:
+    bare = msgspec.structs.replace(FLEET.pools[0], driver="openai")
+    with pytest.raises(InvalidField, match="fresh replicas"):
+        require_startable(with_pools(bare), wanted())
+    require_startable(with_pools(bare), wanted(control_pool="fresh"))
+    require_startable(with_pools(msgspec.structs.replace(bare, cache_salt=True)), wanted())
+
+
+def test_a_candidate_without_replicas_is_refused() -> None:
+    with pytest.raises(InvalidField, match="no replica that takes load"):
+        require_startable(with_pools(Pool("new", "sglang")), wanted())
