@@ -1,0 +1,29 @@
+"""Whether a canary may go on: a verdict from counts, valid however often it is asked for.
+
+Pure: `observe` folds requests into counts, `verdict` reads them. Who measures, stores and acts is not here.
+"""
+
+from evals.judge.evidence import Evidence
+from evals.judge.observation import Arm, Observation
+from evals.judge.policy import Policy, Weights
+from evals.judge.state import Slices, State, observe, observe_slices, observe_votes
+from evals.judge.thresholds import Thresholds, thresholds_of
+from evals.judge.verdict import Decision, Verdict, verdict
+
+__all__ = [
+    "Arm",
+    "Decision",
+    "Evidence",
+    "Observation",
+    "Policy",
+    "Slices",
+    "State",
+    "Thresholds",
+    "Verdict",
+    "Weights",
+    "observe",
+    "observe_slices",
+    "observe_votes",
+    "thresholds_of",
+    "verdict",
+]

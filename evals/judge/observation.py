@@ -1,0 +1,30 @@
+"""One request of a canary, as its trace measured it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Arm(StrEnum):
+    """The side that a session's hash put it on. It stays there, whoever answered in the end (intention to treat)."""
+
+    CANDIDATE = "candidate"
+    CONTROL = "control"
+
+
+class Observation(msgspec.Struct, frozen=True, array_like=True):
+    """What the judge is told of a request. Stored in this order, replayed as it was stored."""
+
+    arm: Arm
+    unit: int
+    """63-bit hash of the session that was assigned."""
+    ttft_ms: float | None
+    """None: the answer had no text."""
+    itl_ms: float | None
+    """The longest gap between two tokens; None: fewer than two."""
+    failed: bool
+    """By the engine's fault: 5xx or broken off; never the client's 4xx, never a limit."""
+    good: bool | None
+    """Whether it kept all objectives; None: nothing was promised it."""

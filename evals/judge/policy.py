@@ -1,0 +1,95 @@
+"""What a release may cost: tolerances, error rates of the judge itself, and the least it must have seen."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `Policy.alpha` is split over what may stop a release. They sum to 1 or less."""
+
+    ttft: float = 0.3
+    itl: float = 0.2
+    errors: float = 0.35
+    """The most: a point of errors is a dozen events in twenty minutes of small traffic."""
+    goodput: float = 0.05
+    slices: float = 0.05
+    reviews: float = 0.05
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rules of one release, fixed when it begins.
+
+    Raises ValueError naming the field, its value and what is allowed (msgspec.ValidationError where it is decoded).
+    """
+
+    tolerance: float = 0.1
+    """Latency of the candidate is divided by 1 + this before it is compared: up to +10 % stops nothing, and +10 % or
+    more is not promoted."""
+    error_tolerance: float = 0.0005
+    """Share of requests by which the candidate may fail more often before that counts against it: 5 basis points."""
+    error_margin: float = 0.005
+    """Share of requests by which it must be shown not to fail more often: half a point."""
+    goodput_tolerance: float = 0.01
+    """The same two for requests that break an objective."""
+    goodput_margin: float = 0.02
+    alpha: float = 0.05
+    """Probability that a release which is no worse is ever rolled back: all metrics, stages and looks together."""
+    promotion_alpha: float = 0.05
+    """Probability that one which is worse by a margin is ever promoted to all traffic."""
+    weights: Weights = Weights()
+    quantiles: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+    """Of the baseline's latencies: the thresholds, rising."""
+    tail_quantiles: tuple[float, ...] = (0.95, 0.99)
+    """Those of `quantiles` at which a session's first exceedance is a coin."""
+    promoted_quantile: float = 0.99
+    """The one of `tail_quantiles` at which the candidate must be shown not to be worse by `tolerance`."""
+    least_units: tuple[int, ...] = (200, 500, 1000)
+    """Sessions that each arm must have had in each stage before the next; the last stage is the one before all
+    traffic, and also needs the proofs."""
+    cold_requests: int = 50
+    """The first so many requests of a stage, both arms together, that are set aside."""
+    most_units: int = 200_000
+    """Budget of evidence: sessions of both arms together behind which an undecided release is told as inconclusive."""
+    needs_slices: bool = False
+    """Whether the slices must have passed before all traffic."""
+    least_votes: int = 0
+    """Decisive review votes that must be there before all traffic."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no test could be valid with."""
+        for name in ("tolerance", "error_tolerance", "goodput_tolerance"):
+            _require(name, getattr(self, name), 0, 0.5, "[0, 0.5]")
+        for name in ("error_margin", "goodput_margin"):
+            _require(name, getattr(self, name), 1e-6, 0.5, "(0, 0.5]")
+        for name in ("alpha", "promotion_alpha"):
+            _require(name, getattr(self, name), 1e-9, 0.5, "(0, 0.5]")
+        shares = [getattr(self.weights, field) for field in self.weights.__struct_fields__]
+        if min(shares) < 0 or sum(shares) > 1 + 1e-9:
+            raise ValueError(f"weights: {shares} must not be negative nor sum to more than 1; lower one of them")
+        if list(self.quantiles) != sorted(set(self.quantiles)) or not all(0 < one < 1 for one in self.quantiles):
+            raise ValueError(f"quantiles: {self.quantiles} must rise within (0, 1)")
+        if not self.tail_quantiles or not set(self.tail_quantiles) <= set(self.quantiles):
+            raise ValueError(f"tail_quantiles: {self.tail_quantiles} must be some of quantiles {self.quantiles}")
+        if len(self.tail_quantiles) > 8:
+            raise ValueError(
+                f"tail_quantiles: {len(self.tail_quantiles)} must be 8 or fewer; each takes its share of alpha"
+            )
+        if self.promoted_quantile not in self.tail_quantiles:
+            raise ValueError(
+                f"promoted_quantile: {self.promoted_quantile} must be one of tail_quantiles {self.tail_quantiles}"
+            )
+        if not self.least_units or min(self.least_units) < 1:
+            raise ValueError(f"least_units: {self.least_units} must hold 1 or more for each stage")
+        if self.cold_requests < 0 or self.least_votes < 0 or self.most_units < 1:
+            raise ValueError("cold_requests and least_votes must not be negative, most_units must be 1 or more")
+
+    def alpha_of(self, metric: str) -> float:
+        """The probability with which this metric alone may roll back a release that is no worse; slices are to be
+        gated at `alpha_of("slices")`."""
+        return float(self.alpha * getattr(self.weights, metric))
+
+
+def _require(name: str, value: float, low: float, high: float, allowed: str) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name}: {value} must be in {allowed}")

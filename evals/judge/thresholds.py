@@ -1,0 +1,41 @@
+"""The latencies that exceedances are counted at: fixed when a release begins, so that no arm's data moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from evals.judge.policy import Policy
+
+_LEAST_BEYOND = 10
+"""Requests of the baseline beyond the highest threshold, below which its place is a guess."""
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds at each of `Policy.quantiles`. Empty: that latency is not judged (a model that has none)."""
+
+    ttft_ms: tuple[float, ...] = ()
+    itl_ms: tuple[float, ...] = ()
+
+
+def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:
+    """The quantiles of the baseline's last requests, each one of the values themselves.
+
+    A latency that no request has is not judged. Raises ValueError when there are too few to place the highest one.
+    """
+    return Thresholds(ttft_ms=_quantiles(policy, "ttft_ms", ttft_ms), itl_ms=_quantiles(policy, "itl_ms", itl_ms))
+
+
+def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[float, ...]:
+    if not values_ms:
+        return ()
+    needed = math.ceil(_LEAST_BEYOND / (1 - policy.quantiles[-1]) - 1e-6)
+    if len(values_ms) < needed:
+        raise ValueError(
+            f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.quantiles[-1]} quantile, "
+            f"which takes {needed}; wait for more, or lower the highest of quantiles"
+        )
+    ordered = sorted(values_ms)
+    return tuple(ordered[min(len(ordered) - 1, math.ceil(one * len(ordered)) - 1)] for one in policy.quantiles)

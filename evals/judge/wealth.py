@@ -1,0 +1,49 @@
+"""What a gambler would have made who bet against a null hypothesis: the e-value of every test of the judge.
+
+Each outcome has a gain in [-1, 1] whose expectation is 0 or less where the null holds, so a purse that stakes a share
+s of itself is multiplied by 1 + s * gain and, by Ville's inequality, ever reaches 1/alpha with probability alpha at
+most. Nobody knows the best stake: the money starts equally divided over `STAKES`, a mixture (Robbins 1970; Ramdas et
+al. 2023, section 4), and is counted together.
+
+In decimal arithmetic, whose `ln` and `exp` are rounded correctly by definition: the same counts give the same digits on
+every machine, which binary `math.log` does not promise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from decimal import Context, Decimal
+
+STAKES = tuple(Decimal(stake) for stake in ("0.05", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"))
+DIGITS = Context(prec=28, Emax=999_999_999, Emin=-999_999_999)
+
+
+def wealth(outcomes: Iterable[tuple[Decimal, int]]) -> Decimal:
+    """The purse after so many outcomes of each gain, from 1; gains must exceed -1/0.9.
+
+    Exact up to 28 digits; the order of what happened does not matter.
+    """
+    rows = [(_growth(gain), count) for gain, count in outcomes if count]
+    total = Decimal(0)
+    for stake in range(len(STAKES)):
+        logarithm = Decimal(0)
+        for growth, count in rows:
+            logarithm = DIGITS.fma(growth[stake], Decimal(count), logarithm)
+        total = DIGITS.add(total, DIGITS.exp(logarithm))
+    return DIGITS.divide(total, Decimal(len(STAKES)))
+
+
+def inverse(alpha: float) -> Decimal:
+    """1/alpha, which the purse must reach."""
+    return DIGITS.divide(Decimal(1), Decimal(alpha))
+
+
+def log10(value: Decimal) -> Decimal:
+    """The decimal logarithm of a purse."""
+    return DIGITS.log10(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _growth(gain: Decimal) -> tuple[Decimal, ...]:
+    return tuple(DIGITS.ln(DIGITS.fma(stake, gain, Decimal(1))) for stake in STAKES)
