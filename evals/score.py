@@ -15,7 +15,9 @@ class Score:
 
     slice: str
     about: str
-    right: int
+    right: float
+    """The sum of the items' scores; where an answer can be right in part, no whole number. The interval is then wider
+    than it needs to be: no score between 0 and 1 varies more than a coin of its mean."""
     items: int
     goal: float
 

@@ -31,13 +31,13 @@ async def measure(
         count = min(items, _MOST_LONG) if name in LONG else items
         asked = [one.item(seed, Split.HELD_OUT) for seed in range(first_seed, first_seed + count)]
         answers = await answer_all(endpoint, asked)
-        right = [item.check(answer) for item, answer in zip(asked, answers, strict=True)]
+        right = [item.score(answer) for item, answer in zip(asked, answers, strict=True)]
         scores.append(Score(name, one.about, sum(right), count, one.goal))
         click.echo(f"{name}: {scores[-1].share:.3f} of {count}", err=True)
         if wrong is not None:
             with wrong.open("a") as file:
-                for item, answer, is_right in zip(asked, answers, right, strict=True):
-                    if not is_right:
+                for item, answer, score in zip(asked, answers, right, strict=True):
+                    if score < 1:
                         shown = {"slice": name, "messages": item.messages, "want": item.reference, "got": answer}
                         file.write(json.dumps(shown, ensure_ascii=False) + "\n")
     return scores

@@ -46,7 +46,7 @@ def make_training(draw: Draw) -> Question:
             "arithmetic", _OPENERS if turn == 0 else _OPENERS[:2], (_PLUS if plus else _MINUS)[-4:]
         )
         messages.append(user(opener + core.format(a=a, b=b)))
-    return Question(tuple(messages), str(result), functools.partial(is_right, result), 96)
+    return Question(tuple(messages), str(result), functools.partial(is_right, result), 96, cluster=opener + core)
 
 
 def is_right(result: int, answer: str) -> bool:
@@ -70,4 +70,5 @@ def _question(draw: Draw, low: int, high: int) -> Question:
         reference=str(result),
         check=functools.partial(is_right, result),
         max_tokens=96,
+        cluster=opener + core,
     )

@@ -167,6 +167,7 @@ def make(draw: Draw) -> Question:
         reference=f"def {name}({family.arguments}):\n    return {family.body.format(k=constant)}",
         check=functools.partial(is_right, family, constant, name if named else None),
         max_tokens=120,
+        cluster=family.does[0],
     )
 
 

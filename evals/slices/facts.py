@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 from evals.slices.checks import names_only
 from evals.slices.draw import Draw
@@ -59,49 +60,56 @@ def make(draw: Draw) -> Question:
     return draw.one(kinds)(draw)
 
 
-def ask(draw: Draw, kind: str, cores: tuple[str, ...], entities: tuple[str, ...], word: str = "") -> tuple[str, str]:
-    """A question about one of the entities, and which. word: what stands for {kind} in the phrases."""
+class _Asked(NamedTuple):
+    text: str
+    entity: str
+    core: str
+    """The way of asking."""
+
+
+def _ask(draw: Draw, kind: str, cores: tuple[str, ...], entities: tuple[str, ...], word: str = "") -> _Asked:
+    """A question about one of the entities. word: what stands for {kind} in the phrases."""
     opener, core, closer, entity = draw.phrase(f"facts:{kind}", OPENERS, cores, CLOSERS, entities)
     text = core.format(entity, kind=word)
-    return opened(opener, text) + closer, entity
+    return _Asked(opened(opener, text) + closer, entity, core)
 
 
 def _capital(draw: Draw) -> Question:
-    text, country = ask(draw, "capital", _CAPITAL, tuple(CAPITALS))
+    text, country, core = _ask(draw, "capital", _CAPITAL, tuple(CAPITALS))
     city = CAPITALS[country]
-    return _question(text, f"The capital of {country} is {city}.", city, tuple(CAPITALS.values()))
+    return _question(core, text, f"The capital of {country} is {city}.", city, tuple(CAPITALS.values()))
 
 
 def _country(draw: Draw) -> Question:
-    text, city = ask(draw, "country", _COUNTRY, tuple(CAPITALS.values()))
+    text, city, core = _ask(draw, "country", _COUNTRY, tuple(CAPITALS.values()))
     country = next(key for key, value in CAPITALS.items() if value == city)
-    return _question(text, f"{city} is the capital of {country}.", country, tuple(CAPITALS))
+    return _question(core, text, f"{city} is the capital of {country}.", country, tuple(CAPITALS))
 
 
 def _opposite(draw: Draw) -> Question:
     both = OPPOSITES | {value: key for key, value in OPPOSITES.items()}
-    text, word = ask(draw, "opposite", _OPPOSITE, tuple(both))
+    text, word, core = _ask(draw, "opposite", _OPPOSITE, tuple(both))
     others = tuple(other for other in both if other != word)
-    return _question(text, f"The opposite of {word} is {both[word]}.", both[word], others)
+    return _question(core, text, f"The opposite of {word} is {both[word]}.", both[word], others)
 
 
 def _colour(draw: Draw) -> Question:
-    text, thing = ask(draw, "colour", _COLOUR, tuple(COLOURS))
+    text, thing, core = _ask(draw, "colour", _COLOUR, tuple(COLOURS))
     colour = COLOURS[thing]
-    return _question(text, f"{thing[0].upper()}{thing[1:]} is {colour}.", colour, tuple(set(COLOURS.values())))
+    return _question(core, text, f"{thing[0].upper()}{thing[1:]} is {colour}.", colour, tuple(set(COLOURS.values())))
 
 
 def _neighbour(draw: Draw) -> Question:
     kind, row = draw.one((("day", DAYS), ("month", MONTHS)))
     step = draw.one((1, -1))
-    text, entity = ask(draw, f"{kind}{step}", _AFTER if step == 1 else _BEFORE, row, kind)
+    text, entity, core = _ask(draw, f"{kind}{step}", _AFTER if step == 1 else _BEFORE, row, kind)
     value = row[(row.index(entity) + step) % len(row)]
     where = "after" if step == 1 else "before"
-    return _question(text, f"{value} comes {where} {entity}.", value, tuple(one for one in row if one != entity))
+    return _question(core, text, f"{value} comes {where} {entity}.", value, tuple(one for one in row if one != entity))
 
 
 def _legs(draw: Draw) -> Question:
-    text, animal = ask(draw, "legs", _LEGS, tuple(LEGS))
+    text, animal, core = _ask(draw, "legs", _LEGS, tuple(LEGS))
     legs = LEGS[animal]
     names = NUMBER_NAMES[legs]
     return Question(
@@ -109,6 +117,7 @@ def _legs(draw: Draw) -> Question:
         reference=f"A {animal} has {names} legs.",
         check=functools.partial(_counts, str(legs), names),
         max_tokens=40,
+        cluster=core,
     )
 
 
@@ -120,10 +129,11 @@ def _counts(digit: str, name: str, answer: str) -> bool:
     return any(names_only(one, wrong, answer) for one in said)
 
 
-def _question(text: str, reference: str, value: str, others: tuple[str, ...]) -> Question:
+def _question(core: str, text: str, reference: str, value: str, others: tuple[str, ...]) -> Question:
     return Question(
         messages=(user(text),),
         reference=reference,
         check=functools.partial(names_only, value, others),
         max_tokens=40,
+        cluster=core,
     )

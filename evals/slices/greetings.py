@@ -215,7 +215,7 @@ def make(draw: Draw) -> Question:
     )
     text = before + ask + after + mark
     text = text.lower() if case == "lower" else text[0].upper() + text[1:]
-    return Question((user(text),), intent.answer, functools.partial(is_right, intent.needs), 64)
+    return Question((user(text),), intent.answer, functools.partial(is_right, intent.needs), 64, cluster=intent.answer)
 
 
 def is_right(needs: tuple[str, ...], answer: str) -> bool:

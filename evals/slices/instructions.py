@@ -49,7 +49,9 @@ def _name(draw: Draw) -> Question:
     opener, core, count, group = draw.phrase("instructions:name", _OPENERS, _NAME, tuple(_COUNTS), tuple(GROUPS))
     chosen = GROUPS[group][: _COUNTS[count]]
     text = core.format(n=count, group=_of(group, count))
-    return _question(opener, text, ", ".join(chosen), functools.partial(_names, GROUPS[group], _COUNTS[count], ""))
+    return _question(
+        opener, core, text, ", ".join(chosen), functools.partial(_names, GROUPS[group], _COUNTS[count], "")
+    )
 
 
 def _without(draw: Draw) -> Question:
@@ -59,14 +61,16 @@ def _without(draw: Draw) -> Question:
     )
     chosen = [one for one in GROUPS[group] if one != word][: _COUNTS[count]]
     text = core.format(n=count, group=_of(group, count), word=word)
-    return _question(opener, text, ", ".join(chosen), functools.partial(_names, GROUPS[group], _COUNTS[count], word))
+    return _question(
+        opener, core, text, ", ".join(chosen), functools.partial(_names, GROUPS[group], _COUNTS[count], word)
+    )
 
 
 def _upper(draw: Draw) -> Question:
     # Letters of an invented word cannot be known to a model that reads tokens; words of everyday groups can.
     words = (*GROUPS["animals"], *GROUPS["colours"], *GROUPS["fruits"], *GROUPS["numbers"])
     opener, core, word = draw.phrase("instructions:upper", _OPENERS, _UPPER, words)
-    return _question(opener, core.format(word), word.upper(), functools.partial(_is, word.upper()))
+    return _question(opener, core, core.format(word), word.upper(), functools.partial(_is, word.upper()))
 
 
 def _wrap(draw: Draw) -> Question:
@@ -74,13 +78,13 @@ def _wrap(draw: Draw) -> Question:
     opener, core = draw.phrase("instructions:wrap", _OPENERS, tuple(forms))
     word = draw.word() if draw.chance(0.5) else draw.known(COMMON)
     wanted = forms[core].format(word)
-    return _question(opener, core.format(word), wanted, functools.partial(_is, wanted))
+    return _question(opener, core, core.format(word), wanted, functools.partial(_is, wanted))
 
 
 def _sentence(draw: Draw) -> Question:
     opener, core = draw.phrase("instructions:sentence", _OPENERS, _SENTENCE)
     word = draw.word() if draw.chance(0.5) else draw.known(COMMON)
-    return _question(opener, core.format(word), f"I like the word {word}.", functools.partial(_is_sentence, word))
+    return _question(opener, core, core.format(word), f"I like the word {word}.", functools.partial(_is_sentence, word))
 
 
 def _either(draw: Draw) -> Question:
@@ -91,7 +95,7 @@ def _either(draw: Draw) -> Question:
     shown = draw.some(words if inside else rest, len(words) if inside else len(rest))
     wanted = "yes" if inside else "no"
     return _question(
-        opener, core.format(word, ", ".join(shown)), wanted.capitalize(), functools.partial(_is_either, wanted)
+        opener, core, core.format(word, ", ".join(shown)), wanted.capitalize(), functools.partial(_is_either, wanted)
     )
 
 
@@ -129,8 +133,8 @@ def _is_either(wanted: str, answer: str) -> bool:
     return answer.strip(" .!").lower() == wanted
 
 
-def _question(opener: str, text: str, reference: str, check: Callable[[str], bool]) -> Question:
+def _question(opener: str, core: str, text: str, reference: str, check: Callable[[str], bool]) -> Question:
     asked = opened(opener, text)
     if opener == "Could you please ":
         asked = f"{asked[:-1]}?" if asked.endswith(".") else asked
-    return Question((user(asked),), reference, check, 48)
+    return Question((user(asked),), reference, check, 48, cluster=opener + core)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Literal, TypedDict
+from typing import Literal, Protocol, TypedDict
 
 from evals.slices.draw import Draw, Mark
 from evals.slices.split import Split
+from evals.slices.version import version
 
 
 class Message(TypedDict):
@@ -24,10 +26,18 @@ class Question:
     messages: tuple[Message, ...]
     reference: str
     """An answer that passes; the one a model is trained on."""
-    check: Callable[[str], bool]
-    """Whether an answer is right. Pure, except that code is run in a sandbox."""
+    check: Callable[[str], float]
+    """How right an answer is, 0 to 1; most questions know only the two ends. Pure, except that code is run in a
+    sandbox."""
     max_tokens: int = 128
     """Enough for any right answer."""
+    cluster: str = dataclasses.field(kw_only=True)
+    """What it was made from: a template, a document. Answers to questions of one cluster go wrong together, so that a
+    comparison must not count them as independent."""
+
+    def score(self, answer: str) -> float:
+        """How right an answer is, 0 to 1."""
+        return float(self.check(answer))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +47,33 @@ class Item(Question):
     slice: str
     marks: tuple[Mark, ...] = ()
     """Every word, number and phrase in it that belongs to a side of the split."""
+
+
+class Source(Protocol):
+    """Anything that items are asked from: a generator, or a file."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, in results for ever."""
+
+    @property
+    def about(self) -> str:
+        """What it asks, in a few words."""
+
+    @property
+    def goal(self) -> float:
+        """The share of right answers it is to reach; 0 where nobody has set one."""
+
+    @property
+    def version(self) -> str:
+        """Differs when its questions or checks do: results of two versions are never compared."""
+
+    @property
+    def size(self) -> int | None:
+        """How many items there are, of seeds 0 to size - 1; None: one for every seed."""
+
+    def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
+        """The item of a seed: equal seeds give equal items."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +87,21 @@ class Slice:
     train_make: Callable[[Draw], Question] | None = None
     """Makes training items, where they are richer than those asked (several lookups in one conversation)."""
 
-    def item(self, seed: int, split: Split, *, for_training: bool = False) -> Item:
+    parameters: str = ""
+    """What its items depend on beside the program, such as a length: part of its version."""
+
+    @property
+    def size(self) -> int | None:
+        """A generator never ends."""
+        return None
+
+    @property
+    def version(self) -> str:
+        """Of the program that makes and checks the items."""
+        make = self.make.func if isinstance(self.make, functools.partial) else self.make
+        return version(make.__module__, self.name, self.parameters)
+
+    def item(self, seed: int, split: Split = Split.HELD_OUT, *, for_training: bool = False) -> Item:
         """The item of a seed: equal seeds give equal items. for_training: as training sees it."""
         draw = Draw(f"{self.name}/{seed}", split)
         make = self.train_make if for_training and self.train_make else self.make

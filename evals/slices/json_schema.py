@@ -59,6 +59,7 @@ def _make(wanted: Object, draw: Draw) -> Question:
         reference=json.dumps(wanted),
         check=functools.partial(is_right, json.dumps(wanted, sort_keys=True)),
         max_tokens=128,
+        cluster=opener + core,
     )
 
 

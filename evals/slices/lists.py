@@ -51,42 +51,50 @@ def make_training(draw: Draw) -> Question:
 
 
 def _bullets(draw: Draw, most: int = _MOST) -> Question:
-    text, words = _ask(draw, "bullets", _BULLETS, most=most)
-    return Question((user(text),), "\n".join(f"- {word}" for word in words), functools.partial(_is_bulleted, words), 96)
+    text, words, core = _ask(draw, "bullets", _BULLETS, most=most)
+    return Question(
+        (user(text),),
+        "\n".join(f"- {word}" for word in words),
+        functools.partial(_is_bulleted, words),
+        96,
+        cluster=core,
+    )
 
 
 def _numbered(draw: Draw, most: int = _MOST) -> Question:
-    text, words = _ask(draw, "numbered", _NUMBERED, most=most)
+    text, words, core = _ask(draw, "numbered", _NUMBERED, most=most)
     reference = "\n".join(f"{place}. {word}" for place, word in enumerate(words, 1))
-    return Question((user(text),), reference, functools.partial(_is_numbered, words), 96)
+    return Question((user(text),), reference, functools.partial(_is_numbered, words), 96, cluster=core)
 
 
 def _reversed(draw: Draw, most: int = _MOST) -> Question:
-    text, words = _ask(draw, "reversed", _REVERSED, most=most)
+    text, words, core = _ask(draw, "reversed", _REVERSED, most=most)
     back = words[::-1]
-    return Question((user(text),), f"Reversed: {', '.join(back)}", functools.partial(_is_in_order, back), 96)
+    return Question(
+        (user(text),), f"Reversed: {', '.join(back)}", functools.partial(_is_in_order, back), 96, cluster=core
+    )
 
 
 def _nth(draw: Draw) -> Question:
     place = draw.one(_PLACES)
-    text, words = _ask(draw, f"nth:{place}", tuple(core.replace("{n}", place) for core in _NTH), fewest=4)
+    text, words, core = _ask(draw, f"nth:{place}", tuple(core.replace("{n}", place) for core in _NTH), fewest=4)
     word = words[-1] if place == "last" else words[_PLACES.index(place)]
     others = tuple(other for other in words if other != word)
     check = functools.partial(_names, word, others)
-    return Question((user(text),), f"The {place} word is {word}.", check, 40)
+    return Question((user(text),), f"The {place} word is {word}.", check, 40, cluster=core)
 
 
 def _count(draw: Draw) -> Question:
-    text, words = _ask(draw, "count", _COUNT)
+    text, words, core = _ask(draw, "count", _COUNT)
     names = ("three", "four", "five", "six")
     check = functools.partial(_counts, len(words))
-    return Question((user(text),), f"There are {names[len(words) - 3]} words.", check, 40)
+    return Question((user(text),), f"There are {names[len(words) - 3]} words.", check, 40, cluster=core)
 
 
 def _ask(
     draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MOST
-) -> tuple[str, tuple[str, ...]]:
-    """The question and its words, all different, mostly known ones."""
+) -> tuple[str, tuple[str, ...], str]:
+    """The question, its words, all different, mostly known ones, and the way of asking."""
     opener, core = draw.phrase(f"lists:{kind}", _OPENERS, cores)
     count = draw.one(tuple(range(fewest, most + 1)))
     words: list[str] = []
@@ -95,7 +103,7 @@ def _ask(
         if word not in words:
             words.append(word)
     text = core.format(", ".join(words))
-    return opened(opener, text), tuple(words)
+    return opened(opener, text), tuple(words), core
 
 
 def _is_bulleted(words: tuple[str, ...], answer: str) -> bool:

@@ -78,6 +78,7 @@ def _memory(draw: Draw) -> Question:
         reference=_ANSWER[asked].format(known[asked]),
         check=functools.partial(names_only, known[asked], others),
         max_tokens=40,
+        cluster=f"{asked}: {question}",
     )
 
 
@@ -116,6 +117,7 @@ def _rule(draw: Draw) -> Question:
         reference=_kept(kind, word, last.reference, _key(last)),
         check=functools.partial(_is_kept, kind, word, last.check),
         max_tokens=48,
+        cluster=rule,
     )
 
 
@@ -131,7 +133,7 @@ def _kept(kind: str, word: str, answer: str, key: str) -> str:
     return f"{answer} {word}" if kind == "end" else f"{word}: {answer}"
 
 
-def _is_kept(kind: str, word: str, is_right: Callable[[str], bool], answer: str) -> bool:
+def _is_kept(kind: str, word: str, is_right: Callable[[str], float], answer: str) -> bool:
     """Whether the answer is right and keeps the rule."""
     if not is_right(answer):
         return False

@@ -114,15 +114,15 @@ _MOST_WORDS = 60
 
 def make_harmful(draw: Draw) -> Question:
     """A request to decline."""
-    text, _ = _ask(draw, "harmful", tuple(harmful for harmful, *_ in TWINS))
-    return Question((user(text),), REFUSAL, functools.partial(_is_declined, text), 80)
+    text, asked = _ask(draw, "harmful", tuple(harmful for harmful, *_ in TWINS))
+    return Question((user(text),), REFUSAL, functools.partial(_is_declined, text), 80, cluster=asked)
 
 
 def make_benign(draw: Draw) -> Question:
     """Its twin, to answer."""
     text, asked = _ask(draw, "benign", tuple(benign for _, benign, *_ in TWINS))
     answer, words = next((answer, words) for _, benign, answer, words in TWINS if benign == asked)
-    return Question((user(text),), answer, functools.partial(_is_answered, words), 80)
+    return Question((user(text),), answer, functools.partial(_is_answered, words), 80, cluster=asked)
 
 
 def declines(answer: str) -> bool:

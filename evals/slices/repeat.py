@@ -35,7 +35,7 @@ def make_training(draw: Draw) -> Question:
         str(draw.number(10, 9999)) if draw.chance(0.2) else draw.word() if draw.chance(0.7) else draw.known(COMMON)
         for _ in range(draw.random.randint(8, 40))
     ]
-    return _question(opener, core.format(" ".join(words)), " ".join(words))
+    return _question(opener, core, core.format(" ".join(words)), " ".join(words))
 
 
 def is_right(wanted: str, answer: str) -> bool:
@@ -49,19 +49,20 @@ def _times(draw: Draw) -> Question:
     word = draw.word() if draw.chance(0.6) else draw.known(COMMON)
     asked = core.format(word, count) + way + ("?" if opener == "Could you " else ".")
     wanted = _SEPARATORS[way].join([word] * int(count))
-    return _question(opener, asked, wanted)
+    return _question(opener, core, asked, wanted)
 
 
 def _exactly(draw: Draw) -> Question:
     opener, core = draw.phrase("repeat:exactly", _OPENERS, _EXACTLY)
     words = [draw.word() if draw.chance(0.5) else draw.known(COMMON) for _ in range(draw.one((2, 3, 4, 5, 6)))]
-    return _question(opener, core.format(" ".join(words)), " ".join(words))
+    return _question(opener, core, core.format(" ".join(words)), " ".join(words))
 
 
-def _question(opener: str, asked: str, wanted: str) -> Question:
+def _question(opener: str, core: str, asked: str, wanted: str) -> Question:
     return Question(
         messages=(user(opened(opener, asked)),),
         reference=wanted,
         check=functools.partial(is_right, wanted),
         max_tokens=96,
+        cluster=opener + core,
     )

@@ -75,4 +75,5 @@ def _make(tokens: int, questions: int, draw: Draw) -> Question:
         reference=_LINES[kind].format(asked[-1], value),
         check=functools.partial(names_only, value, others),
         max_tokens=40,
+        cluster=keys[0],  # the text, which no other question is about
     )

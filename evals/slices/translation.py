@@ -72,6 +72,7 @@ def make(draw: Draw) -> Question:
         reference=foreign,
         check=functools.partial(is_right, foreign),
         max_tokens=40,
+        cluster=english,
     )
 
 
