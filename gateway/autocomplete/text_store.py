@@ -2,8 +2,7 @@
 nothing.
 
 Best effort, in batches and a little later, like the editors' reports. Whether the organization still wants it is asked
-once more by the statement that writes: of one that has turned it off meanwhile nothing is stored, nor what was asked
-before it turned it on again.
+once more by the statement that writes (gateway/db/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import asyncpg
 from contracts.background_task import BackgroundTask
 from contracts.generation import Caller
 from gateway.db.storable_text import storable
+from gateway.db.stored_prompts import insert_where_stored
 from gateway.db.write_behind import WriteBehind
 from gateway.metering.journal.request_id import arrived_at_s
 from gateway.observability.metrics import GatewayMetrics
@@ -26,17 +26,16 @@ MAX_WAITING = 2_000
 BATCH = 200
 MOST_CHARACTERS = 2_000
 """Of each text: of a prefix the last, of a suffix and a completion the first."""
-INSERT = """
-    WITH wanted AS (
-        SELECT id, store_prompts_since AS since
-          FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
-    INSERT INTO gateway.completion_texts (request_id, project_id, organization_id, prefix, suffix, completion)
-    SELECT request_id, project_id, organization_id, prefix, suffix, completion
-      FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
-           AS asked (request_id, project_id, organization_id, asked_at, prefix, suffix, completion)
-      JOIN wanted ON wanted.id = organization_id AND asked_at >= since
-        ON CONFLICT DO NOTHING
-"""
+INSERT = insert_where_stored(
+    "gateway.completion_texts",
+    request_id="text",
+    project_id="uuid",
+    organization_id="uuid",
+    asked_at="timestamptz",
+    prefix="text",
+    suffix="text",
+    completion="text",
+)
 
 
 class Texts(NamedTuple):

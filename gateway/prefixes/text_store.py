@@ -1,8 +1,7 @@
 """Keeps the texts where prompts differ, for organizations that have asked for it (`store_prompts`); of others nothing.
 
 Best effort, like the samples. Few are enough: of each template, cause and part one in a while. Whether the organization
-still wants it is asked once more by the statement that writes (as gateway/autocomplete/text_store.py does): of one that
-has turned it off meanwhile nothing is stored, nor what came before it turned it on again.
+still wants it is asked once more by the statement that writes (gateway/db/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import asyncpg
 
 from gateway.db.storable_text import storable
+from gateway.db.stored_prompts import insert_where_stored
 from gateway.db.write_behind import WriteBehind
 from gateway.metering.journal.request_id import arrived_at_s
 from gateway.prefixes.excerpt import Excerpt
@@ -25,20 +25,19 @@ EVERY_S = 60.0
 """Between two texts of the same organization, template, cause and part."""
 KNOWN = 10_000
 """Of these, so many are remembered."""
-INSERT = """
-    WITH wanted AS (
-        SELECT id, store_prompts_since AS since
-          FROM gateway.organizations WHERE id = ANY ($3::uuid[]) AND store_prompts ORDER BY id FOR SHARE)
-    INSERT INTO gateway.prefix_texts
-        (request_id, project_id, organization_id, template, cause, part, part_number, earlier, later)
-    SELECT request_id, project_id, organization_id, template, cause, part, part_number, earlier, later
-      FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::text[], $7::text[],
-                  $8::integer[], $9::text[], $10::text[])
-           AS told (request_id, project_id, organization_id, asked_at, template, cause, part, part_number, earlier,
-                    later)
-      JOIN wanted ON wanted.id = organization_id AND asked_at >= since
-        ON CONFLICT DO NOTHING
-"""
+INSERT = insert_where_stored(
+    "gateway.prefix_texts",
+    request_id="text",
+    project_id="uuid",
+    organization_id="uuid",
+    asked_at="timestamptz",
+    template="text",
+    cause="text",
+    part="text",
+    part_number="integer",
+    earlier="text",
+    later="text",
+)
 
 
 class Texts(NamedTuple):

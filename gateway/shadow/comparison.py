@@ -1,0 +1,164 @@
+"""Compares two answers to one request: the one a customer was given, and the candidate's. Pure; holds no text.
+
+Texts of a model that samples differ without being worse. So every number is about a pair, and none is a verdict: sums
+of pairs say how often, and people say which is better.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.generation import ChatPrompt, Generation
+from gateway.shadow.answer import Answer, ToolCall
+
+REFUSALS = (
+    "i can't",
+    "i cannot",
+    "i can not",
+    "i won't",
+    "i'm sorry",
+    "i am sorry",
+    "sorry, but",
+    "i'm unable",
+    "i am unable",
+    "i'm not able",
+    "i must decline",
+    "as an ai",
+)
+"""How answers begin that refuse, in small letters: a rule of thumb that counts both sides alike."""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """One side of a pair: its answer, and how it came. Times from the engine's grant, without any queue of ours.
+
+    ttft_ms: until the first text; None: there was none. tokens_per_s: behind the first one; None: fewer than two, or
+    not ended by the engine itself.
+    """
+
+    answer: Answer
+    ttft_ms: float | None = None
+    tokens_per_s: float | None = None
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """By the columns of `gateway.shadow_pairs`. What a pair does not tell is None."""
+
+    same_text: bool
+    first_difference: int | None
+    """In characters from the beginning; None: the same text."""
+    baseline_characters: int
+    candidate_characters: int
+    baseline_finish: str | None
+    candidate_finish: str | None
+    baseline_json_valid: bool | None
+    candidate_json_valid: bool | None
+    """None: nobody asked for JSON, or the answer is a tool call."""
+    same_tool_calls: bool | None
+    """None: neither called a tool."""
+    baseline_refused: bool
+    candidate_refused: bool
+    baseline_ttft_ms: float | None
+    candidate_ttft_ms: float | None
+    baseline_tokens_per_s: float | None
+    candidate_tokens_per_s: float | None
+    baseline_cached_tokens: int
+    candidate_cached_tokens: int
+    baseline_completion_tokens: int
+    candidate_completion_tokens: int
+
+
+def compare(baseline: Served, candidate: Served, *, json_asked: bool) -> Comparison:
+    """Both answers to one request. json_asked: as of `asks_for_json`."""
+    one, other = baseline.answer, candidate.answer
+    difference = first_difference(one.text, other.text)
+    return Comparison(
+        same_text=difference is None,
+        first_difference=difference,
+        baseline_characters=len(one.text),
+        candidate_characters=len(other.text),
+        baseline_finish=one.finish_reason,
+        candidate_finish=other.finish_reason,
+        baseline_json_valid=_json_valid(one) if json_asked else None,
+        candidate_json_valid=_json_valid(other) if json_asked else None,
+        same_tool_calls=_same_calls(one.tool_calls, other.tool_calls),
+        baseline_refused=refuses(one),
+        candidate_refused=refuses(other),
+        baseline_ttft_ms=baseline.ttft_ms,
+        candidate_ttft_ms=candidate.ttft_ms,
+        baseline_tokens_per_s=baseline.tokens_per_s,
+        candidate_tokens_per_s=candidate.tokens_per_s,
+        baseline_cached_tokens=baseline.cached_tokens,
+        candidate_cached_tokens=candidate.cached_tokens,
+        baseline_completion_tokens=baseline.completion_tokens,
+        candidate_completion_tokens=candidate.completion_tokens,
+    )
+
+
+def first_difference(one: str, other: str) -> int | None:
+    """Characters that both begin with, where they are not the same; None: they are.
+
+    By halves of what is left, each compared at C's speed: texts are long, and this runs beside live requests.
+    """
+    if one == other:
+        return None
+    same, shorter = 0, min(len(one), len(other))
+    step = shorter
+    while step:
+        if one[same : same + step] == other[same : same + step]:
+            same += step
+            step = min(step, shorter - same)
+        else:
+            step //= 2
+    return same
+
+
+def asks_for_json(generation: Generation) -> bool:
+    """Whether the client asked for JSON, of a schema or of any."""
+    prompt = generation.prompt
+    asked = prompt.response_format if isinstance(prompt, ChatPrompt) else None
+    return asked is not None and asked.get("type") in ("json_object", "json_schema")
+
+
+def refuses(answer: Answer) -> bool:
+    """Whether it refuses: as its engine says, or as refusals usually begin."""
+    if answer.refusal or answer.finish_reason == "content_filter":
+        return True
+    beginning = answer.text[:200].lstrip().lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    return beginning.startswith(REFUSALS)
+
+
+def _json_valid(answer: Answer) -> bool | None:
+    """Whether the text is a JSON object. A schema is not held against it: engines do that as they write."""
+    if answer.tool_calls:
+        return None
+    return isinstance(_value(answer.text), dict)
+
+
+def _same_calls(one: tuple[ToolCall, ...], other: tuple[ToolCall, ...]) -> bool | None:
+    if not one and not other:
+        return None
+    return len(one) == len(other) and all(map(_same_call, one, other))
+
+
+def _same_call(one: ToolCall, other: ToolCall) -> bool:
+    """The same arguments may be written in another order, and with other blanks."""
+    if one.name != other.name:
+        return False
+    return one.arguments == other.arguments or (
+        (value := _value(one.arguments)) is not _NONE and value == _value(other.arguments)
+    )
+
+
+_NONE = object()
+
+
+def _value(text: str) -> Any:
+    """What JSON says; `_NONE`: it is none."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return _NONE
