@@ -78,6 +78,11 @@ class Load(msgspec.Struct, frozen=True):
     """0: not reported."""
     retracted: int = 0
     """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
+    step_tokens: int = 0
+    """Tokens that it computes in a step; 0 where it does not say."""
+    share_behind: float = 0.0
+    """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
+    computed in the order in which they came."""
 
 
 class Driver(Protocol):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.usage import Usage
-from engines.drivers.base import Capabilities, EngineRequest
+from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.error_bodies import usage_of, with_drafts
 from engines.drivers.openai_body import JsonObject
 from engines.drivers.sglang import SGLangDriver
+
+
+class _SharedSteps(msgspec.Struct, frozen=True):
+    """Of a load report, what SGLang's does not have."""
+
+    step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    share_behind: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class EmbeddedDriver(SGLangDriver):
@@ -30,6 +38,15 @@ class EmbeddedDriver(SGLangDriver):
     scores_prompts = True
     aborts_choices = True
     no_counters = "The engine shows no counters yet: its model is still being loaded."
+
+    def parse_load(self, body: bytes) -> Load:
+        """SGLang's, and how its steps are shared among prompts."""
+        load = super().parse_load(body)
+        try:
+            rank = msgspec.convert(msgspec.json.decode(body)["loads"][0], _SharedSteps, strict=False)
+        except (msgspec.ValidationError, IndexError):
+            raise EngineFailed("The engine's load report cannot be read.") from None
+        return msgspec.structs.replace(load, step_tokens=rank.step_tokens, share_behind=rank.share_behind)
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

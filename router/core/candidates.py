@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
 from contracts.lease import LeaseRequest
@@ -39,7 +41,7 @@ class Candidate(msgspec.Struct):
     overlap_blocks: int
     uncached_tokens: int
     ahead_tokens: int
-    """Prompt tokens of others that it still has to compute."""
+    """Prompt tokens of others that it computes before, or beside, the request's own."""
     ahead_pairs: float
     pairs: float
     """Both in pairs of attention."""
@@ -140,16 +142,14 @@ class PlacementContext:
             return False
         if ahead_s <= SHORT_WORK_S:
             return True
-        if self._late:
-            kept = ahead_s <= LATE_SHARE * waiting.ttft_slo_s
-        else:
-            left_s = waiting.asked_at + waiting.ttft_slo_s - self.now
-            pairs = pairs_of(uncached, self.ask.prompt_tokens)
-            own_s = replica.ratio.value * latency_model.first_token_s(uncached, pairs, replica.decoding)
-            if ahead_s + own_s > left_s:
-                ahead, ahead_pairs, _ = self._ahead(replica)
-                ahead_s = replica.ratio.value * latency_model.work_s(ahead, ahead_pairs, replica.decoding)
-            kept = ahead_s + own_s <= left_s
+        pairs = pairs_of(uncached, self.ask.prompt_tokens)
+        own_s = replica.ratio.value * latency_model.first_token_s(uncached, pairs, replica.decoding)
+        left_s = waiting.asked_at + waiting.ttft_slo_s - self.now
+        limit_s = LATE_SHARE * waiting.ttft_slo_s if self._late else left_s - own_s
+        if ahead_s > limit_s and (replica.load.share_behind or not self._late):
+            ahead, ahead_pairs, _ = self._ahead(replica, uncached)
+            ahead_s = replica.ratio.value * latency_model.work_s(ahead, ahead_pairs, replica.decoding)
+        kept = ahead_s <= limit_s
         if not kept:
             self.why = Reason.TTFT
         return kept
@@ -163,15 +163,16 @@ class PlacementContext:
         uncached = self._uncached(overlap)
         latency_model, ratio = self.pool.latency_model, replica.ratio.value
         running = replica.decoding
-        ahead, ahead_pairs, stuck_s = self._ahead(replica)
+        ahead, ahead_pairs, stuck_s = self._ahead(replica, uncached)
         pairs = pairs_of(uncached, self.ask.prompt_tokens)
         predicted_s = ratio * latency_model.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
         found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
         self.considered[replica.id] = found
         return found
 
-    def _ahead(self, replica: Replica) -> tuple[int, float, float]:
-        """Prompt tokens of others it still has to compute, the same in pairs, and since when it may hang."""
+    def _ahead(self, replica: Replica, uncached: int) -> tuple[int, float, float]:
+        """Prompt tokens of others it will compute before the last of these `uncached`, the same in pairs, and since
+        when it may hang."""
         ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
         if replica.prefilling:
             # the oldest is being computed: what is done of it is no longer ahead
@@ -184,6 +185,14 @@ class PlacementContext:
             ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
             if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
                 stuck_s = at_it_s
+        share = replica.load.share_behind
+        if share and ahead:
+            # what is shorter goes first, and of every step the oldest prompt gets what is not kept for those behind it
+            behind = islice(replica.prefilling.values(), 1, None)
+            shorter = sum(one.uncached_tokens for one in behind if one.uncached_tokens <= uncached)
+            before = replica.load.step_tokens + shorter + int((shorter + uncached) * (1 - share) / share)
+            if before < ahead:
+                ahead, ahead_pairs = before, ahead_pairs * before / ahead
         return ahead, ahead_pairs, stuck_s
 
     def work_s(self, replica: Replica, candidate: Candidate) -> float:

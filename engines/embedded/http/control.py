@@ -13,6 +13,7 @@ from contracts.errors import NotFound
 from engines.embedded.http.bodies import AbortBody, decode_body
 from engines.embedded.http.exchange import Exchange
 from engines.embedded.metrics import EngineCollector
+from engines.embedded.scheduler import SHARE_BEHIND
 from engines.embedded.service import Service
 
 USAGE_WAIT_S = 5.0
@@ -137,4 +138,6 @@ class ControlHandlers:
             "gen_throughput": engine.stats.throughput,
             "spec_accept_length": engine.stats.accept_length,
             "max_running_requests": self._service.config.scheduler.max_running,
+            "step_tokens": self._service.config.scheduler.max_batch_tokens,
+            "share_behind": 1 / SHARE_BEHIND,
         }
