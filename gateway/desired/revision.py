@@ -102,12 +102,7 @@ async def write(
     """
     await lock(connection)
     before = await newest(connection)
-    if expected_version is not None and expected_version != before.state.version:
-        raise VersionMismatch(
-            f"The fleet is at version {before.state.version} and not {expected_version} any more"
-            + (f": {before.actor} changed it ({before.action}). " if before.actor else ". ")
-            + "Look at what is there now and ask again with that version.",
-        )
+    require_version(before, expected_version)
     state = edit(before.state)
     digest = before.settings_digest if settings_digest is None else settings_digest
     after = before
@@ -125,6 +120,16 @@ async def write(
         after=after.state,
     )
     return Written(before, after, change)
+
+
+def require_version(newest: Revision, expected_version: int | None) -> None:
+    """Raise VersionMismatch unless the newest is the one that an edit was made for; None: for any."""
+    if expected_version not in (None, newest.state.version):
+        who = f": {newest.actor} changed it ({newest.action}). " if newest.actor else ". "
+        raise VersionMismatch(
+            f"The fleet is at version {newest.state.version} and not {expected_version} any more{who}"
+            "Look at what is there now and ask again with that version."
+        )
 
 
 def digest_of(state: DesiredState) -> str:
