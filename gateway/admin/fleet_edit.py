@@ -50,7 +50,7 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
     written = await write(
         call.connection,
         edit,
-        actor=call.principal.actor(call.request_id),
+        actor=call.principal.actor(call.request_id).name,
         action=action,
         expected_version=expected,
         dry_run=query.dry_run,

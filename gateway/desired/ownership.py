@@ -94,7 +94,7 @@ async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, in
     if decided is not Claim.REPLACE:
         return Settled(decided, force)
     lost = await _edits(connection, force)
-    written = await write(connection, lambda _state: settings, actor=actor, action=SEED, settings_digest=digest)
+    written = await write(connection, lambda _state: settings, actor=actor.name, action=SEED, settings_digest=digest)
     return Settled(decided, written.after, lost, change=_change(written, lost))
 
 

@@ -2,7 +2,7 @@
 here, together with whatever else must become true in the same moment.
 
     async with connection.transaction():
-        written = await write(connection, edit, actor=actor, action="model.put")
+        written = await write(connection, edit, actor=actor.name, action="model.put")
         ...
         await record(connection, actor, written.change)     # the transaction's last act
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from contracts.desired_state import DesiredState
 from contracts.errors import VersionMismatch
-from gateway.audit.log import Actor, Change
+from gateway.audit.log import Change
 from gateway.desired import document
 from gateway.desired.difference import differences
 from gateway.desired.edits import Edit
@@ -88,7 +88,7 @@ async def write(
     connection: asyncpg.Connection[Any],
     edit: Edit,
     *,
-    actor: Actor,
+    actor: str,
     action: str,
     expected_version: int | None = None,
     dry_run: bool = False,
@@ -96,22 +96,24 @@ async def write(
 ) -> Written:
     """Make `edit` of the newest version the newest. Call in a transaction, which holds off other writers until it ends.
 
-    expected_version: refuse unless this is the newest. dry_run: decides and writes nothing. settings_digest: of the
-    settings that say so; None: an edit, which stays a descendant of the settings it found. Raises what the edit raises,
-    VersionMismatch, and ConfigError for a version of a newer release.
+    actor: as the audit log names who asked. expected_version: refuse unless this is the newest. dry_run: decides and
+    writes nothing. settings_digest: of the settings that say so; None: an edit, which stays a descendant of the
+    settings it found. Raises what the edit raises, VersionMismatch, and ConfigError for a version of a newer release or
+    a state that contradicts itself.
     """
     await lock(connection)
     before = await newest(connection)
     require_version(before, expected_version)
     state = edit(before.state)
+    state.check()
     digest = before.settings_digest if settings_digest is None else settings_digest
     after = before
     if (state.models, state.pools, digest) != (before.state.models, before.state.pools, before.settings_digest):
         text = document.encode(state.models, state.pools)
         version = before.state.version + 1
         if not dry_run:
-            version = await connection.fetchval(INSERT, text, digest, action, actor.name)
-        after = Revision(msgspec.structs.replace(state, version=version), digest, action, actor.name)
+            version = await connection.fetchval(INSERT, text, digest, action, actor)
+        after = Revision(msgspec.structs.replace(state, version=version), digest, action, actor)
     change = Change(
         action=f"desired_state.{action}",
         subject_id=str(after.state.version),

@@ -112,7 +112,7 @@ class DesiredStateStore:
         state.check()
 
         async def work(connection: asyncpg.Connection[Any]) -> DesiredState:
-            written = await write(connection, lambda _state: state, actor=ACTOR, action="put")
+            written = await write(connection, lambda _state: state, actor=ACTOR.name, action="put")
             if written.after is not written.before:
                 await record(connection, ACTOR, written.change)
             return written.after.state

@@ -11,7 +11,6 @@ from gateway.admin.operation import Operation
 from gateway.admin.sealed import seal
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.signature import new_secret
-from gateway.audit.log import Actor
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.desired import edits
 from gateway.desired.revision import write
@@ -172,7 +171,7 @@ async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
         return edits.put_model(edits.put_pool(state, pool), model)
 
     async with people.database.transaction():
-        await write(people.database, put, actor=Actor.system("tests"), action="put")
+        await write(people.database, put, actor="tests", action="put")
     return {
         "model_name": "spare",
         "alias": "org/spare",

@@ -58,7 +58,7 @@ def start(fresh_postgres_url: str) -> Start:
 
 async def edited(connection: asyncpg.Connection[Any], edit: edits.Edit, **options: Any) -> int:
     async with connection.transaction():
-        written = await write(connection, edit, actor=ADA, action="edit", **options)
+        written = await write(connection, edit, actor=ADA.name, action="edit", **options)
         await record(connection, ADA, written.change)
     return written.after.state.version
 
@@ -156,6 +156,6 @@ async def test_a_transaction_that_fails_leaves_no_version(connection: asyncpg.Co
     await start(FIRST)
     transaction = connection.transaction()
     await transaction.start()
-    assert (await write(connection, drained, actor=ADA, action="edit")).after.state.version == 2
+    assert (await write(connection, drained, actor=ADA.name, action="edit")).after.state.version == 2
     await transaction.rollback()
     assert (await revision.newest(connection)).state.version == 1
