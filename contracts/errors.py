@@ -23,6 +23,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── SpecialToken            special_token_in_text
     │   ├── EngineRefused           engine_refused
     │   ├── Conflict                conflict
+    │   ├── VersionMismatch         version_mismatch
     │   ├── IdempotencyMismatch     idempotency_key_reused
     │   └── IdempotencyInFlight     idempotency_key_in_flight
     ├── AuthError                   the key is the problem
@@ -218,6 +219,12 @@ class Conflict(RequestError):
     """The change contradicts what there is: a name that is taken, the last owner, a secret that is still in use."""
 
     code = "conflict"
+
+
+class VersionMismatch(RequestError):
+    """If-Match names a version of the fleet that is not the newest any more."""
+
+    code = "version_mismatch"
 
 
 class IdempotencyMismatch(RequestError):

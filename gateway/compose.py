@@ -31,6 +31,7 @@ from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
+from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
@@ -168,10 +169,15 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter)
         await admin.start()
         stack.push_async_callback(admin.stop)
-        follower = DesiredStateFollower(catalog, router, keys)
+        reporter = Reporter(pool, place.instance, config.desired.timeout_s)
+        reporter.start()
+        stack.push_async_callback(reporter.stop)
+        follower = DesiredStateFollower(catalog, router, keys, reporter)
         if place.models:  # what would be refused stops this start, and is not written down for the other gateways
             await catalog.load(DesiredState(version=0, models=place.models, pools=place.pools))
-        desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
+        desired = DesiredStateStore(
+            place.database_url, config.desired, instance=place.instance, on_change=follower.changed
+        )
         await desired.start()
         stack.push_async_callback(desired.stop)
         stack.push_async_callback(follower.stop)
@@ -228,7 +234,8 @@ def _sampler(config: TracingConfig) -> Sampler:
 
 
 async def _seed(desired: DesiredStateStore, place: InstanceConfig) -> None:
-    """The settings' models and pools become the newest version; without a database the last known one serves."""
+    """The settings' models and pools become the newest version where they are new; without a database the last known
+    one serves."""
     try:
         await desired.seed(place.models, place.pools)
     except ConfigError as error:
@@ -246,10 +253,11 @@ async def _leave(limiter: Limiter, journal: Journal) -> None:
 class DesiredStateFollower:
     """Carries each new desired state into this gateway's catalog of models and on to the router, in order."""
 
-    def __init__(self, catalog: ModelCatalog, router: RouterClient, keys: EngineKeys) -> None:
+    def __init__(self, catalog: ModelCatalog, router: RouterClient, keys: EngineKeys, reporter: Reporter) -> None:
         self._catalog = catalog
         self._router = router
         self._keys = keys
+        self._reporter = reporter
         self._newest: DesiredState | None = None
         """Not yet in force."""
         self._arrived = asyncio.Event()
@@ -300,10 +308,12 @@ class DesiredStateFollower:
             self._keys.require(state.pools)
             await self._catalog.load(state)
         except ConfigError as error:
+            self._reporter.refuses(state.version, error.message)
             number = f"desired state {state.version} (models and pools)"
             return f"{number} is refused and tried again, what was in force stays: {error.message}"
         self._keys.follow(state.pools)
         self._router.publish(state)
+        self._reporter.serves(state.version)
         names = ", ".join(model.name for model in state.models) or "none"
         logger.info("desired state %d is in force; models: %s", state.version, names)
         return ""

@@ -35,6 +35,10 @@ Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body 
 another organization is a 404. Lists are pages, newest first: `limit` (at most 100) and `cursor`, which is the page's
 `next_cursor`. A POST with an `Idempotency-Key` is done once: for 24 hours the same key and body get the same answer
 (`idempotent-replayed: true`), another body 409, and so does a second request while the first is running.
+
+Answers about the fleet (models, aliases, pools, fleet) carry its version as `ETag`. A change of it with `If-Match` is
+refused with 412 when the fleet is at another version by then; with `?dry_run=true` it says what would differ and does
+nothing ([how to](../guides/fleet.md)).
 """
 
 

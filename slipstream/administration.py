@@ -54,7 +54,6 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
     from gateway.admin.call import AdminCall, NoCounterReader
     from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
-    from gateway.audit.log import Actor
     from gateway.tenants.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:
@@ -72,7 +71,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
         models = _Models(await _models(connection))
         config = settings.gateway.admin
         call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounterReader())
-        async with recorded(call, Actor.command(principal.name, command)):
+        async with recorded(call, principal.actor(command)):
             yield call
 
 

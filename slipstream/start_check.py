@@ -6,17 +6,14 @@ Looking only: nothing is made, not even the token that a first start would make.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from contracts.desired_state import DesiredState, Model, Pool
+from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
-from engines.drivers import registry
 from engines.http.keys import EngineKeys
-from engines.http.origin import Origin
-from engines.tokenizer.tokenizer import Tokenizer
 from gateway.admin.webhooks.queue import check_shares
 from gateway.auth import keyring
 from gateway.db.engine import checked
+from gateway.desired.servable import check_pool, check_served, check_tokenizer
 from gateway.http.certificate import certificate_of
 from gateway.http.connections import trusted_networks
 from gateway.limits import valkey
@@ -40,15 +37,12 @@ INSTEAD_OF_LOCAL = {
 """Settings of the engines that `up` starts itself, and which ones those of the settings have; "": none."""
 TOKEN_TO_BE_MADE = "made-by-the-first-start"
 """Stands for the token where there is none yet."""
-ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
-"""Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
 
 
 def check_fleet(settings: Settings) -> None:
     """Raise ConfigError when models and pools contradict each other or name what there is not."""
     for pool in settings.pools:
-        registry.of_pool(pool)
-        _check_urls(pool)
+        check_pool(pool)
     DesiredState(version=1, models=settings.models, pools=settings.pools).check()
 
 
@@ -68,8 +62,8 @@ def check(settings: Settings) -> None:
     certificate_of(settings.gateway.tls)
     pools = {pool.name: pool for pool in settings.pools}
     for model in settings.models:
-        _check_tokenizer(model)
-        _check_served(model, pools[model.pool])
+        check_tokenizer(model)
+        check_served(model, pools[model.pool])
     if not settings.models:
         fleet.model_folders(settings.local)
 
@@ -113,54 +107,3 @@ def _check_addresses(settings: Settings) -> None:
     valkey.Address(settings.valkey_url)
     Address.parse(settings.gateway.router.address, "gateway.router.address")
     trusted_networks(settings.gateway.connections.trusted_proxies)
-
-
-def _check_urls(pool: Pool) -> None:
-    """What is usually mistaken: no scheme, or the URL as clients write it."""
-    seen: dict[Origin, str] = {}
-    for replica in pool.replicas:
-        field = f"pools.{pool.name}.replicas.{replica.id}.url"
-        try:
-            origin = Origin.parse(replica.url)
-        except ConfigError as error:
-            fault = error.message.removeprefix("replica url ")
-            hint = f"; did you mean http://{replica.url} ?" if "://" not in replica.url else ""
-            raise ConfigError(f"{field}: {fault}{hint}", param=field) from None
-        added = next((path for path in ADDED_PATHS if origin.prefix.endswith(path)), None)
-        if added is not None:
-            meant = replica.url.rstrip("/").removesuffix(added)
-            raise ConfigError(
-                f"{field}: {replica.url} ends with {added}, which is added to it; write {meant}", param=field
-            )
-        other = seen.setdefault(origin, replica.id)
-        if other != replica.id:
-            raise ConfigError(
-                f"{field}: {replica.url} is that of replica {other!r} too; name an engine once", param=field
-            )
-
-
-def _check_served(model: Model, pool: Pool) -> None:
-    """Some replica of the pool can take the longest request that the model promises."""
-    if not pool.replicas:
-        raise ConfigError(
-            f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "
-            "engine's id and url",
-            param=f"pools.{pool.name}.replicas",
-        )
-    longest = max(replica.context_tokens or model.context_tokens for replica in pool.replicas)
-    if longest < model.context_tokens:
-        raise ConfigError(
-            f"models.{model.name}.context_tokens: {model.context_tokens:,}, and no replica of pools.{pool.name} takes "
-            f"more than {longest:,}; lower it, or raise a replica's context_tokens",
-            param=f"models.{model.name}.context_tokens",
-        )
-
-
-def _check_tokenizer(model: Model) -> None:
-    if model.tokenizer is None:
-        return
-    field = f"models.{model.name}.tokenizer"
-    try:
-        Tokenizer.load(Path(model.tokenizer))
-    except ConfigError as error:
-        raise ConfigError(f"{field}: {error.message}", param=field) from None

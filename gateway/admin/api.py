@@ -65,14 +65,17 @@ class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     arguments: dict[str, Any]
     """What the operation takes."""
+    if_match: str | None = None
+    """The header, where the operation takes it."""
 
 
 class AdminAnswer(msgspec.Struct, frozen=True):
-    """What goes back. replayed: it is the answer to an earlier request."""
+    """What goes back. replayed: it is the answer to an earlier request. version: of the fleet it is about, if any."""
 
     status: int
     body: bytes
     replayed: bool = False
+    version: int | None = None
 
 
 class AdminApi:
@@ -176,6 +179,7 @@ class AdminApi:
             self._fleet,
             self._config,
             self._counters,
+            if_match=request.if_match,
         )
         if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
             return await self._work(operation, call, request.arguments, None)
@@ -215,7 +219,7 @@ class AdminApi:
                 body = b"" if operation.status == 204 else msgspec.json.encode(result)
                 if claim is not None:
                     await claim.keep(call.connection, operation.status, body)
-                if operation.method != "GET" and not call.changes:
+                if operation.method != "GET" and not call.changes and not call.dry_run:
                     raise InternalError(f"{operation.name} changed something and told the audit log nothing")
         except asyncpg.QueryCanceledError:
             if not operation.expensive:
@@ -229,7 +233,7 @@ class AdminApi:
         except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
             _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
             raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
-        return AdminAnswer(operation.status, body)
+        return AdminAnswer(operation.status, body, version=call.fleet_version)
 
 
 async def prepare(connection: asyncpg.Connection[Any]) -> None:

@@ -56,6 +56,8 @@ class AdminCall:
         fleet: KnownModels,
         config: AdminConfig,
         counters: CounterReader,
+        *,
+        if_match: str | None = None,
     ) -> None:
         self.connection = connection
         self.principal = principal
@@ -66,6 +68,12 @@ class AdminCall:
         self.currency = config.currency
         self.counters = counters
         self.changes: list[Change] = []
+        self.if_match = if_match
+        """The header, where the operation takes it."""
+        self.dry_run = False
+        """The handler was asked to change nothing, so the log is told nothing."""
+        self.fleet_version: int | None = None
+        """Of the fleet that the answer is about."""
 
     def audit(
         self,

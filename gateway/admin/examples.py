@@ -19,6 +19,7 @@ VALUES: dict[str, Any] = {
     "acceptance_rate": 0.31,
     "accepted": 310,
     "action": "project.update",
+    "actor": "ada@example.com",
     "actor_name": "ada@example.com",
     "after": {"name": "Acme editor"},
     "after_ms": 1_180.0,
@@ -40,6 +41,7 @@ VALUES: dict[str, Any] = {
     "counter": "tokens_per_minute",
     "currency": "USD",
     "description": "Budget alerts",
+    "differences": ["replica one-0 of one: weight 1.0 -> 0.0"],
     "display": "sk-slip-…k3Qd",
     "driver": "sglang",
     "effect_ms": -370.0,
@@ -51,6 +53,7 @@ VALUES: dict[str, Any] = {
     "expected_ms": -350.0,
     "finish": "complete",
     "gateway_id": "gateway-1",
+    "instance": "gateway-1",
     "good": 994,
     "goodput": 0.994,
     "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
@@ -123,6 +126,8 @@ ABSENT = frozenset(
         "previous_expires_at",
         "previous_secret_expires_at",
         "reason",
+        "refusal",
+        "refused_version",
         "release",
         "revoked_at",
         "rule",
@@ -133,6 +138,17 @@ ABSENT = frozenset(
     }
 )
 """Fields that may be null, and are in these examples: nothing has ended, and all went well."""
+OF_STRUCT: dict[tuple[str, str], Any] = {
+    ("FleetDocument", "action"): "replica.weight",
+    ("FleetVersion", "action"): "replica.weight",
+    ("Model", "name"): "qwen3-8b",
+    ("Pool", "name"): "one",
+    ("Replica", "id"): "one-0",
+    ("Replica", "url"): "http://10.0.0.5:30000",
+}
+"""By struct and field, where a field's name means something else elsewhere."""
+ALSO_SHOWN = frozenset({"replicas"})
+"""Fields with a default of structs that leave these out."""
 KINDS: dict[Any, Any] = {
     UUID: ID,
     datetime: "2026-11-22T09:30:00Z",
@@ -154,18 +170,23 @@ def example_of(kind: Any, name: str = "") -> Any:
         return example_of(next(each for each in arguments if each not in (NoneType, UnsetType)), name)
     if origin is Literal:
         return arguments[0]
-    if origin is list:
+    if origin in (list, tuple):
         given = VALUES.get(name)
-        return given if isinstance(given, list) else [example_of(arguments[0], name.removesuffix("s"))]
+        structs = isinstance(arguments[0], type) and issubclass(arguments[0], msgspec.Struct)
+        given_fits = isinstance(given, list) and not structs  # names of models in one place are models in another
+        return given if given_fits else [example_of(arguments[0], name.removesuffix("s"))]
     if origin is dict:
         return VALUES[name]
     struct = origin or kind
     if isinstance(struct, type) and issubclass(struct, msgspec.Struct):
         hints = get_type_hints(struct, include_extras=True)
         items = dict(zip(getattr(struct, "__parameters__", ()), arguments, strict=False))
+        sparse = struct.__struct_config__.omit_defaults
         return {
-            field.encode_name: example_of(_filled(hints[field.name], items), field.name)
+            field.encode_name: OF_STRUCT.get((struct.__name__, field.name))
+            or example_of(_filled(hints[field.name], items), field.name)
             for field in msgspec.structs.fields(struct)
+            if field.required or not sparse or field.name in ALSO_SHOWN
         }
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return next(iter(kind)).value

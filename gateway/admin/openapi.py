@@ -21,7 +21,7 @@ from gateway.admin.route_handlers import Documented
 from gateway.wire.config import RequestConfig
 
 TEMPLATE = "#/components/schemas/{name}"
-DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks and the audit log.
+DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks, the fleet and the audit log.
 
 Send an admin key as `Authorization: Bearer sk-slip-admin-…`. Inference keys are refused here, and admin keys by
 inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cursor` as `cursor`. What belongs to

@@ -35,6 +35,8 @@ Service = Callable[..., Awaitable[Any]]
 IN_QUERY = "query_"
 """Before the name of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
 PARAMETER = re.compile(r"{(\w+)}")
+WITH_SLASHES = frozenset({"model_name", "alias"})
+"""Path parameters that may hold slashes, as `Qwen/Qwen3-8B` does: each takes the rest of its path."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """None: any admin key."""
     operator_only: bool
     """Concerns the deployment: only for principals of the operating organization."""
+    versioned: bool
+    """Changes the fleet: takes If-Match, and answers as a GET of it does with the version as ETag."""
     expensive: bool
     """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
     service: Service
@@ -75,7 +79,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
         """Call the service. arguments: by the names of `_signature`."""
-        path = [arguments[name] for name in self.parameters]
+        path = [arguments[name].lstrip("/") if name in WITH_SLASHES else arguments[name] for name in self.parameters]
         named = dict(self.fixed)
         if self.body is not None:
             named["body"] = arguments["data"]
@@ -91,6 +95,7 @@ def operation(
     below: str = "",
     *,
     operator_only: bool = False,
+    versioned: bool = False,
     expensive: bool = False,
     status: int = 200,
     level: Level | None = None,
@@ -109,6 +114,7 @@ def operation(
         path=below,
         permission=permission,
         operator_only=operator_only,
+        versioned=versioned,
         expensive=expensive,
         service=service,
         fixed={} if level is None else {"level": level},

@@ -77,7 +77,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             raise PermissionDenied("Only members of the operating organization may do this.")
 
     def actor(self, request_id: str) -> Actor:
-        """How the audit log names the one who makes this request."""
+        """How the audit log names the one who makes this request; of a shell on the deployment's machine it is the
+        command."""
+        if self.key_id == NO_KEY:
+            return Actor.command(self.name, request_id)
         return Actor(
             kind=ActorKind(self.kind.value),
             name=self.email or self.name,

@@ -18,7 +18,7 @@ from litestar.params import Body, HeaderParameter, PathParameter, QueryParameter
 from msgspec import Meta
 
 from gateway.admin.api import AdminApi, AdminRequest
-from gateway.admin.operation import IN_QUERY, PARAMETER, Operation, takes_several
+from gateway.admin.operation import IN_QUERY, PARAMETER, WITH_SLASHES, Operation, takes_several
 from gateway.admin.request import BoundedRequest
 from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
@@ -34,7 +34,9 @@ REFUSALS = {
     429: "Too many of these reports of one organization are under way, or this address has too many connections open.",
     503: "The database cannot be reached, or the admin API is busy; try again.",
 }
+STALE_VERSION = "The fleet is not at the version that If-Match names any more; the message says at which it is."
 IDEMPOTENCY_KEY = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$", description="printable ASCII")]
+ETAG = Annotated[str, Meta(min_length=1, max_length=30, pattern='^"[0-9]+"$', description="a version in quotes")]
 TEXT = Annotated[str, Meta(min_length=1)]
 PATH = attrgetter("path")
 
@@ -76,7 +78,7 @@ def _options(below: str, methods: list[str]) -> HTTPRouteHandler:
 
 def _typed(path: str) -> str:
     """As Litestar writes a path: services convert its parameters, which come as text."""
-    return PARAMETER.sub(r"{\1:str}", path)
+    return PARAMETER.sub(lambda found: f"{{{found[1]}:{'path' if found[1] in WITH_SLASHES else 'str'}}}", path)
 
 
 def _handler(operation: Operation, below: str) -> HTTPRouteHandler:
@@ -99,7 +101,7 @@ def _handler(operation: Operation, below: str) -> HTTPRouteHandler:
         response_description="Done.",
         responses={
             status: ResponseSpec(ErrorBody, description=text, generate_examples=False)
-            for status, text in REFUSALS.items()
+            for status, text in (REFUSALS | ({412: STALE_VERSION} if operation.versioned else {})).items()
         },
     )(handle)
 
@@ -113,10 +115,13 @@ async def _answer(
         url=f"{request.url.path}?{request.url.query}",
         body=b"" if operation.method == "GET" else await request.body(),
         idempotency_key=arguments.get("idempotency_key"),
+        if_match=arguments.get("if_match"),
         arguments=arguments,
     )
     answer = await admin.run(operation, asked)
     headers = {"x-request-id": asked.request_id, "cache-control": "no-store"}
+    if answer.version is not None:
+        headers["etag"] = f'"{answer.version}"'
     if answer.replayed:
         headers["idempotent-replayed"] = "true"
     return Response(answer.body, status_code=answer.status, headers=headers, media_type="application/json")
@@ -150,6 +155,11 @@ def _signature(operation: Operation) -> Iterator[inspect.Parameter]:
             name="Idempotency-Key", description="Send the same key again to get the first answer again, for 24 hours."
         )
         yield parameter("idempotency_key", Annotated[Any, header, Documented(IDEMPOTENCY_KEY)], None)
+    if operation.versioned:
+        header = HeaderParameter(
+            name="If-Match", description="The ETag that was read: refuse when the fleet is at another version by now."
+        )
+        yield parameter("if_match", Annotated[Any, header, Documented(ETAG)], None)
     if operation.body is not None:
         yield parameter("data", Annotated[operation.body, Body()])
 

@@ -138,7 +138,26 @@ desired_states = Table(
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("document", JSONB, nullable=False),
     created_at(),
+    # Of the settings' fleet that it descends from. These three are null in rows of releases before 0021.
+    Column("settings_digest", Text),
+    Column("action", Text),
+    Column("actor", Text),
     CheckConstraint("version > 0", name="version"),
+)
+
+# What each gateway makes of the desired state; it tells so itself, and again while it runs.
+fleet_gateways = Table(
+    "fleet_gateways",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    # Of the settings' fleet at its last start.
+    Column("settings_digest", Text),
+    # What it serves by; 0: none yet.
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+    Column("refused_version", BigInteger),
+    Column("refusal", Text),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    CheckConstraint("(refused_version IS NULL) = (refusal IS NULL)", name="refusal"),
 )
 
 # Where each request's time went; written best effort, apart from the ledger, once the client has its last byte.

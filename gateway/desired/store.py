@@ -9,35 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import asyncpg
-import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
-from gateway.audit.log import Actor, Change, record
+from gateway.audit.log import Actor, record
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool, redacted
 from gateway.db.notification_listener import NotificationListener
 from gateway.db.tables import DESIRED_CHANNEL
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
-
-LOCK_ID = 0x64657369
-"""Key of the advisory lock of writers, any constant that nobody else uses: the bytes of `desi`."""
+from gateway.desired.ownership import Claim, Settled, settle
+from gateway.desired.revision import write
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
-INSERT = """
-INSERT INTO gateway.desired_states (version, document)
-SELECT coalesce(max(version), 0) + 1, $1::jsonb FROM gateway.desired_states RETURNING version
-"""
-
 ACTOR = Actor.system("slipstream gateway")
 """Who writes, as the audit log names it: what a gateway's settings say it does on nobody's request."""
 
 _log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 
 async def last_pools(pool: asyncpg.Pool[Any], timeout_s: float) -> tuple[Pool, ...]:
@@ -68,9 +63,12 @@ class DesiredStateStore:
         url: str,
         config: DesiredConfig | None = None,
         *,
+        instance: str = "gateway",
         on_change: Callable[[DesiredState], None] = lambda _state: None,
     ) -> None:
+        """instance: the gateway's name, stable over restarts: whose settings they are that it seeds."""
         self._url = url
+        self._instance = instance
         self._config = config or DesiredConfig()
         self._on_change = on_change
         self._pool: asyncpg.Pool[Any] | None = None
@@ -105,25 +103,45 @@ class DesiredStateStore:
         await close(pool, self._config.timeout_s)
 
     async def put(self, state: DesiredState) -> int:
-        """Write a new version (the state's own number is not used) and adopt it; returns its number.
+        """Make a state the newest version (its own number is not used), unless it already is, and adopt it; returns the
+        version's number.
 
-        Raises ConfigError when the state contradicts itself or the database cannot be reached.
+        Raises ConfigError when the state contradicts itself, the newest row was written by a release this one cannot
+        read, or the database cannot be reached.
         """
         state.check()
-        return await self._write(state.models, state.pools, "desired_state.put", only_if_different=False)
+
+        async def work(connection: asyncpg.Connection[Any]) -> DesiredState:
+            written = await write(connection, lambda _state: state, actor=ACTOR.name, action="put")
+            if written.after is not written.before:
+                await record(connection, ACTOR, written.change)
+            return written.after.state
+
+        adopted = await self._in_transaction(work)
+        self._adopt(adopted)
+        return adopted.version
 
     async def seed(self, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
-        """Make what the settings say the newest version, unless it already is; returns that version's number.
+        """Make what the settings say the newest version, if `ownership` says that a start with them does; returns the
+        version that is in force.
 
-        Gateways that start together write one row, not several. Raises ConfigError like `put`, and when the newest row
-        was written by a release this one cannot read.
+        Gateways that start together write one row, not several. Raises ConfigError like `put`.
         """
-        DesiredState(version=0, models=models, pools=pools).check()
-        return await self._write(models, pools, "desired_state.seed", only_if_different=True)
+        settings = DesiredState(version=0, models=models, pools=pools)
+        settings.check()
 
-    async def _write(
-        self, models: tuple[Model, ...], pools: tuple[Pool, ...], action: str, *, only_if_different: bool
-    ) -> int:
+        async def work(connection: asyncpg.Connection[Any]) -> Settled:
+            settled = await settle(connection, settings, self._instance, ACTOR)
+            if settled.change is not None:
+                await record(connection, ACTOR, settled.change)
+            return settled
+
+        settled = await self._in_transaction(work)
+        _tell(settled)
+        self._adopt(settled.revision.state)
+        return settled.revision.state.version
+
+    async def _in_transaction(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         if self._pool is None:
             raise ConfigError("desired state: the store is not started")
         try:
@@ -132,28 +150,13 @@ class DesiredStateStore:
                 borrow(self._pool) as connection,
                 connection.transaction(),
             ):
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
-                newest = await connection.fetchrow(NEWEST, 0)
-                state = document.decode(*newest) if newest and only_if_different else None
-                if state is None or (state.models, state.pools) != (models, pools):
-                    version = await connection.fetchval(INSERT, document.encode(models, pools))
-                    state = DesiredState(version=version, models=models, pools=pools)
-                    change = Change(
-                        action=action,
-                        subject_id=str(version),
-                        organization_id=None,
-                        before=None if newest is None else msgspec.Raw(newest["document"].encode()),
-                        after=state,
-                    )
-                    await record(connection, ACTOR, change)
+                return await work(connection)
         except FAILURES as error:
             raise ConfigError(
                 f"database {redacted(self._url)}: the desired state could not be written: "
                 + in_words(error, self._config.timeout_s),
                 param="database",
             ) from error
-        self._adopt(state)
-        return state.version
 
     async def _follow(self) -> None:
         while True:
@@ -196,3 +199,31 @@ class DesiredStateStore:
         except Exception:
             # A defect of whoever listens must not end the following of every later version.
             _log.exception("desired state version %d: the gateway could not take it up", state.version)
+
+
+def _tell(settled: Settled) -> None:
+    """Into the log, where whoever changed the settings looks."""
+    version = settled.revision.state.version
+    match settled.claim:
+        case Claim.REPLACE if settled.lost:
+            _log.warning(
+                "the settings' models and pools have changed and are in force as version %d; edits made since the "
+                "settings before are replaced by it: %s. To have them back: `slipstream fleet rollback %d`",
+                version,
+                "; ".join(settled.lost),
+                version - 1,
+            )
+        case Claim.STALE:
+            _log.warning(
+                "version %d of models and pools, in force, comes from other settings, which are newer than this "
+                "gateway's: nothing is written. Give all gateways the same settings; `slipstream fleet diff` tells "
+                "what differs between versions",
+                version,
+            )
+        case Claim.RELEASE:
+            _log.warning(
+                "the settings' models and pools have changed and are not in force: a release of %s runs. Version %d "
+                "stays; promote the release or roll it back, then start this gateway again",
+                ", ".join(settled.releases),
+                version,
+            )

@@ -13,10 +13,9 @@ from sqlalchemy import func, select
 
 from contracts.desired_state import DesiredState
 from contracts.errors import Conflict
-from gateway.audit.log import Actor, Change, record
+from gateway.audit.log import Actor, record
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
-from gateway.desired import document
-from gateway.desired.store import INSERT, LOCK_ID, NEWEST
+from gateway.desired.revision import newest, write
 from gateway.releases.machine import OUT, Event, State, after
 from gateway.releases.release import Release, fleet_for, why_lost, without_splits_of
 from gateway.releases.tables import release_steps, releases
@@ -60,8 +59,7 @@ async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip:
 
 async def fleet(connection: asyncpg.Connection[Any]) -> DesiredState:
     """The newest desired state; version 0 before there is one."""
-    row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text AS document FROM"), 0)
-    return DesiredState(version=0) if row is None else document.decode(row["version"], row["document"])
+    return (await newest(connection)).state
 
 
 async def step(
@@ -106,7 +104,7 @@ async def step(
                 raise Conflict(f"The release cannot go on: {lost}.")
             return fleet_for(state, moved)
 
-        version = await write_fleet(connection, edit, actor, f"release.{event.value}")
+        version = await write_fleet(connection, edit, actor, f"release.{event.value}", by)
     await fetchval(
         connection,
         release_steps.insert().values(
@@ -163,23 +161,18 @@ async def write_fleet(
     edit: Callable[[DesiredState], DesiredState],
     actor: Actor | None,
     action: str,
+    by: str = CONTROLLER.name,
 ) -> int | None:
     """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
 
-    Raises ConfigError when the edited state contradicts itself.
+    actor, by: as of `step`. Raises ConfigError when the edited state contradicts itself.
     """
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK_ID)
-    before = await fleet(connection)
-    wanted = edit(before)
-    if (wanted.models, wanted.pools) == (before.models, before.pools):
+    written = await write(connection, edit, actor=by, action=action)
+    if written.after is written.before:
         return None
-    wanted.check()
-    version: int = await connection.fetchval(INSERT, document.encode(wanted.models, wanted.pools))
     if actor is not None:
-        state = msgspec.structs.replace(wanted, version=version)
-        change = Change(action=action, subject_id=str(version), organization_id=None, before=before, after=state)
-        await record(connection, actor, change)
-    return version
+        await record(connection, actor, msgspec.structs.replace(written.change, action=action))
+    return written.after.state.version
 
 
 async def steps_of(connection: asyncpg.Connection[Any], release_id: UUID, *, behind: int = 0) -> list[asyncpg.Record]:

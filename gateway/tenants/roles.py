@@ -52,6 +52,8 @@ class Permission(StrEnum):
     WEBHOOKS_WRITE = "webhooks.write"
     AUDIT_READ = "audit.read"
     CHANGES_WRITE = "changes.write"
+    FLEET_READ = "fleet.read"
+    FLEET_WRITE = "fleet.write"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -61,6 +63,7 @@ _VIEWER = _EVERYBODY | {
     Permission.USAGE_READ,
     Permission.REQUESTS_READ,
     Permission.PRICES_READ,
+    Permission.FLEET_READ,
 }
 _DEVELOPER = _VIEWER | {Permission.KEYS_WRITE}
 _BILLING = _EVERYBODY | {
@@ -82,6 +85,7 @@ _ADMIN = (
         Permission.AUDIT_READ,
         Permission.PROMPTS_READ,
         Permission.CHANGES_WRITE,
+        Permission.FLEET_WRITE,
     }
 )
 

@@ -45,6 +45,7 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "special_token_in_text": (400, "invalid_request_error"),
     "engine_refused": (400, "invalid_request_error"),
     "conflict": (409, "invalid_request_error"),
+    "version_mismatch": (412, "invalid_request_error"),
     "idempotency_key_reused": (409, "idempotency_error"),
     "idempotency_key_in_flight": (409, "idempotency_error"),
     "missing_api_key": (401, "authentication_error"),

@@ -19,6 +19,7 @@ from engines.http.keys import EngineKeys
 from gateway import compose
 from gateway.compose import DesiredStateFollower
 from gateway.db.engine import lazy_pool
+from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.metering.journal.engine_usage import EngineUsage
 from gateway.metering.ledger.reconciliation import EngineCounters
@@ -107,11 +108,17 @@ async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: s
             pool.terminate()
 
 
+async def silent() -> Reporter:
+    """One that was not started, and tells nobody."""
+    pool = await lazy_pool("postgresql://127.0.0.1:1/nowhere", size=1, connect_timeout_s=1.0, name="test")
+    return Reporter(pool, "g", 1.0)
+
+
 async def test_a_desired_state_whose_key_is_missing_leaves_the_old_one_in_force(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys())
+    follower = DesiredStateFollower(catalog, router, keys(), await silent())
     state = DesiredState(
         1, (Model("m", Tier.CHAT, "p", 1_000),), (Pool("p", "openai", (Replica("r", "http://127.0.0.1:1"),)),)
     )
@@ -133,7 +140,7 @@ async def test_a_desired_state_that_waits_for_a_file_takes_nothing_from_what_ser
 ) -> None:
     monkeypatch.setattr(compose, "REFUSED_PAUSE_S", 0.01)
     catalog, known = ModelCatalog(), keys(OLD="old")
-    follower = DesiredStateFollower(catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known)
+    follower = DesiredStateFollower(catalog, RouterClient(RouterClientConfig(), "gateways", "g"), known, await silent())
     replicas, late = (Replica("r", "http://127.0.0.1:1"),), tmp_path / "key"
     models = (Model("m", Tier.CHAT, "p", 1_000),)
     follower.changed(DesiredState(1, models, (Pool("p", "openai", replicas, api_key_env="OLD"),)))
@@ -155,7 +162,7 @@ async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_a
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog, router = ModelCatalog(), RouterClient(RouterClientConfig(), "gateways", "g")
-    follower = DesiredStateFollower(catalog, router, keys())
+    follower = DesiredStateFollower(catalog, router, keys(), await silent())
     load, failing = catalog.load, asyncio.Event()
     failing.set()
 

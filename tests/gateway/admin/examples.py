@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
 from gateway.admin.operation import Operation
 from gateway.admin.sealed import seal
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.signature import new_secret
 from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.desired import edits
+from gateway.desired.revision import write
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
 from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
@@ -37,6 +41,12 @@ BODIES: dict[str, dict[str, Any]] = {
     "rotate_webhook_secret": {},
     "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
     "create_change": {"name": "chunked prefill {}", "metric": "ttft", "expected_ms": -350},
+    "put_model": {"name": "spare", "tier": "chat", "pool": "one", "context_tokens": 4_096},
+    "put_alias": {"model": "spare"},
+    "put_pool": {"name": "spare-pool", "driver": "openai"},
+    "put_replica": {"id": "spare-0", "url": "http://127.0.0.1:10", "weight": 2},
+    "weigh_replica": {"weight": 0.5},
+    "roll_back_fleet": {"version": 1},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -134,6 +144,7 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
         ),
         "price_version": await _planned_price(people),
+        **await _spare_parts_of_the_fleet(people),
     }
     if not fresh:
         _things[id(people), organization] = things
@@ -148,3 +159,23 @@ async def _planned_price(people: People) -> int:
         f"model {uuid4()}",
     )
     return version
+
+
+async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
+    """The names of a model, its alias, a pool and its replica, which are there now whatever tests did to them, and that
+    nothing else depends upon."""
+    pool = Pool("spare-pool", "openai", (Replica("spare-0", "http://127.0.0.1:9"),))
+    model = Model("spare", Tier.CHAT, "one", 4_096, aliases=("org/spare",))
+
+    def put(state: DesiredState) -> DesiredState:
+        return edits.put_model(edits.put_pool(state, pool), model)
+
+    async with people.database.transaction():
+        await write(people.database, put, actor="tests", action="put")
+    return {
+        "model_name": "spare",
+        "alias": "org/spare",
+        "pool_name": "spare-pool",
+        "replica_id": "spare-0",
+        "fleet_version": 1,
+    }

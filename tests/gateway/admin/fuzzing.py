@@ -20,10 +20,12 @@ ANSWER_S = 60.0
 CHECKS_CONFIG = {
     # What a body is too large for is refused before it is read as what it says.
     "negative_data_rejection": {
-        "expected-statuses": ["400", "401", "403", "404", "405", "406", "409", "413", "415", "5xx"]
+        "expected-statuses": ["400", "401", "403", "404", "405", "406", "409", "412", "413", "415", "5xx"]
     },
     # Much that a schema allows is refused for what it means: one field that excludes another, a moment that is past.
-    "positive_data_acceptance": {"expected-statuses": ["2xx", "400", "401", "403", "404", "409", "413", "429", "5xx"]},
+    "positive_data_acceptance": {
+        "expected-statuses": ["2xx", "400", "401", "403", "404", "409", "412", "413", "429", "5xx"]
+    },
     "max_response_time": ANSWER_S,
 }
 

@@ -103,7 +103,8 @@ async def test_gateways_that_start_together_seed_one_version(
 
 async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
     stores = [await store_at(fresh_postgres_url) for _ in range(3)]
-    versions = await asyncio.gather(*(store.put(STATE) for store in stores for _ in range(3)))
+    puts = (store.put(with_replicas(3 * number + each + 1)) for number, store in enumerate(stores) for each in range(3))
+    versions = await asyncio.gather(*puts)
     assert sorted(versions) == list(range(1, 10))
 
 
@@ -181,7 +182,7 @@ async def test_a_state_that_contradicts_itself_is_not_written(
     assert store.current.version == 0
 
 
-async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten_by_a_seed(
+async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten(
     store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
     store = await store_at(fresh_postgres_url, poll_s=0.05)
@@ -193,8 +194,9 @@ async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten_by_a_
         await store.seed(MODELS, POOLS)
     await until(lambda: "teleport" in store._problem)
     assert store.current.version == 1
-    await store.put(with_replicas(2))  # an explicit put is somebody's decision
-    assert store.current.version == 3
+    with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
+        await store.put(with_replicas(2))
+    assert store.current.version == 1
 
 
 async def test_a_listener_that_fails_does_not_end_the_following(
@@ -206,7 +208,7 @@ async def test_a_listener_that_fails_does_not_end_the_following(
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(fresh_postgres_url, fail)
     for version in (1, 2):
-        await writer.put(STATE)
+        await writer.put(with_replicas(version))
         await until(lambda version=version: reader.current.version == version)  # type: ignore[misc]
 
 

@@ -10,8 +10,7 @@ import asyncpg
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from gateway.desired import document
-from gateway.desired.store import INSERT
+from gateway.desired.revision import write
 from gateway.releases import store
 from gateway.releases.machine import State
 from gateway.releases.release import Release
@@ -50,8 +49,9 @@ def release(**changed: Any) -> Release:
 
 async def put_fleet(connection: asyncpg.Connection, state: DesiredState = FLEET) -> int:
     """Write it as another hand would."""
-    version: int = await connection.fetchval(INSERT, document.encode(state.models, state.pools))
-    return version
+    async with connection.transaction():
+        written = await write(connection, lambda _state: state, actor="another hand", action="put")
+    return written.after.state.version
 
 
 async def started(connection: asyncpg.Connection, **values: Any) -> Release:

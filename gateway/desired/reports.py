@@ -1,0 +1,99 @@
+"""What every gateway makes of the desired state, told by itself: which version it serves by, and which it refuses and
+why. So somebody who edits the fleet learns of a tokenizer that one machine lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.background_task import BackgroundTask
+from gateway.db.engine import FAILURES, borrow
+
+TELL_EVERY_S = 10.0
+SILENT_AFTER_S = 35.0
+"""A gateway that told nothing for three times is away."""
+FORGOTTEN_AFTER_S = 86_400.0
+TELL = """
+INSERT INTO gateway.fleet_gateways AS told (instance, version, refused_version, refusal, seen_at)
+VALUES ($1, $2, $3, $4, now())
+ON CONFLICT (instance) DO UPDATE SET version = excluded.version, refused_version = excluded.refused_version,
+    refusal = excluded.refusal, seen_at = excluded.seen_at
+"""
+LIST = """
+SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - make_interval(secs => $1) AS silent
+  FROM gateway.fleet_gateways
+ WHERE seen_at > now() - make_interval(secs => $2) AND version + coalesce(refused_version, 0) > 0
+ ORDER BY instance
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One gateway. version: by which it serves; 0: none yet. refused_version, refusal: one it cannot take up, and why;
+    it tries again until it can, or a newer one comes. silent: it has told nothing for a while, so it is probably gone.
+    """
+
+    instance: str
+    version: int
+    refused_version: int | None
+    refusal: str | None
+    seen_at: datetime
+    silent: bool
+
+
+async def gateway_reports(connection: asyncpg.Connection[Any]) -> list[GatewayReport]:
+    """Of every gateway that ran within a day."""
+    rows = await connection.fetch(LIST, SILENT_AFTER_S, FORGOTTEN_AFTER_S)
+    return [GatewayReport(**dict(row)) for row in rows]
+
+
+class Reporter:
+    """Tells what this gateway makes of the desired state, at once when that changes and every ten seconds."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], instance: str, timeout_s: float) -> None:
+        self._pool = pool
+        self._instance = instance
+        self._timeout_s = timeout_s
+        self._version = 0
+        self._refused: tuple[int | None, str | None] = (None, None)
+        self._changed = asyncio.Event()
+        self._task = BackgroundTask("fleet reports", self._tell_forever)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Tell nothing more. Idempotent."""
+        await self._task.stop()
+
+    def serves(self, version: int) -> None:
+        """This version is in force here."""
+        self._version, self._refused = version, (None, None)
+        self._changed.set()
+
+    def refuses(self, version: int, why: str) -> None:
+        """This version cannot be taken up here; what was in force stays."""
+        if self._refused != (version, why):
+            self._refused = (version, why)
+            self._changed.set()
+
+    async def _tell_forever(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._timeout_s), borrow(self._pool) as connection:
+                    await connection.execute(TELL, self._instance, self._version, *self._refused)
+            except FAILURES as error:
+                _log.debug("the fleet's gateways are not told of this one: %r", error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TELL_EVERY_S):
+                    await self._changed.wait()

@@ -1,0 +1,82 @@
+"""What of a fleet can be found out before it is in force: dialects, URLs, keys, tokenizers, engines that are too small.
+
+Settings are checked by this at a start, and edits before they are written: what a gateway would refuse when it takes a
+version up is refused to whoever asks for it, as far as the machine that checks is like the gateway's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from contracts.desired_state import DesiredState, Model, Pool
+from contracts.errors import ConfigError
+from engines.drivers import registry
+from engines.http.origin import Origin
+from engines.tokenizer.tokenizer import Tokenizer
+
+ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
+"""Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
+
+
+def changed_pools(before: DesiredState, after: DesiredState) -> list[Pool]:
+    """Those that are new or different."""
+    return [pool for pool in after.pools if pool not in before.pools]
+
+
+def changed_models(before: DesiredState, after: DesiredState) -> list[Model]:
+    """Those that are new or different."""
+    return [model for model in after.models if model not in before.models]
+
+
+def check_pool(pool: Pool) -> None:
+    """Raise ConfigError for a dialect there is not, and for a URL as it is usually mistaken: without its scheme, or as
+    clients write it."""
+    registry.of_pool(pool)
+    seen: dict[Origin, str] = {}
+    for replica in pool.replicas:
+        field = f"pools.{pool.name}.replicas.{replica.id}.url"
+        try:
+            origin = Origin.parse(replica.url)
+        except ConfigError as error:
+            fault = error.message.removeprefix("replica url ")
+            hint = f"; did you mean http://{replica.url} ?" if "://" not in replica.url else ""
+            raise ConfigError(f"{field}: {fault}{hint}", param=field) from None
+        added = next((path for path in ADDED_PATHS if origin.prefix.endswith(path)), None)
+        if added is not None:
+            meant = replica.url.rstrip("/").removesuffix(added)
+            raise ConfigError(
+                f"{field}: {replica.url} ends with {added}, which is added to it; write {meant}", param=field
+            )
+        other = seen.setdefault(origin, replica.id)
+        if other != replica.id:
+            raise ConfigError(
+                f"{field}: {replica.url} is that of replica {other!r} too; name an engine once", param=field
+            )
+
+
+def check_served(model: Model, pool: Pool) -> None:
+    """Raise ConfigError unless some replica of the pool can take the longest request that the model promises."""
+    if not pool.replicas:
+        raise ConfigError(
+            f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "
+            "engine's id and url",
+            param=f"pools.{pool.name}.replicas",
+        )
+    longest = max(replica.context_tokens or model.context_tokens for replica in pool.replicas)
+    if longest < model.context_tokens:
+        raise ConfigError(
+            f"models.{model.name}.context_tokens: {model.context_tokens:,}, and no replica of pools.{pool.name} takes "
+            f"more than {longest:,}; lower it, or raise a replica's context_tokens",
+            param=f"models.{model.name}.context_tokens",
+        )
+
+
+def check_tokenizer(model: Model) -> None:
+    """Raise ConfigError when its folder cannot be read here. Takes a second for a large vocabulary, and blocks."""
+    if model.tokenizer is None:
+        return
+    field = f"models.{model.name}.tokenizer"
+    try:
+        Tokenizer.load(Path(model.tokenizer))
+    except ConfigError as error:
+        raise ConfigError(f"{field}: {error.message}", param=field) from None
