@@ -63,6 +63,9 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     waits, and its refusal counts as nobody's."""
     traceparent: str = ""
     """Of the span that asks, as W3C writes it; empty: no spans are made."""
+    pool: str = ""
+    """The pool that is to serve it, whatever the model's split says; the gateway lets only the deployment's own
+    requests name one. Empty: the model's."""
 
 
 class Lease(msgspec.Struct, frozen=True):

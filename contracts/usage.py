@@ -39,6 +39,12 @@ class EngineTiming(msgspec.Struct, frozen=True):
     """How often its memory was taken back for others, to be computed again."""
 
 
+class Purpose(StrEnum):
+    """What the deployment itself asks something for. It costs nobody anything and is no tenant's usage."""
+
+    EVALS = "evals"
+
+
 class Outcome(StrEnum):
     """How far an attempt's usage is known."""
 

@@ -15,6 +15,7 @@ from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from engines.embedded.config import EngineConfig
 from engines.http.keys import EngineKeys
+from evals.runs.config import EvalsConfig
 from gateway.config import GatewayConfig
 from gateway.slo.objectives import SloConfig
 from infra.local.config import LocalConfig
@@ -59,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Every embedded engine; `up` gives each its model, name and port."""
     worker: WorkerConfig = WorkerConfig()
     """Background work."""
+    evals: EvalsConfig = EvalsConfig()
+    """Runs of evals."""
     logging: LoggingConfig = LoggingConfig()
     """Logs of all processes."""
     slo: SloConfig = SloConfig()
@@ -167,4 +170,5 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     for pool in loaded.pools:
         pool.check_api_key()
     loaded.slo.check()
+    loaded.evals.check()
     return loaded

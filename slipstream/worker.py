@@ -1,8 +1,9 @@
 """The background worker: Celery on Valkey, its schedule inside. Composes the tasks of the packages.
 
-Two queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, and `webhooks`,
-whose work is with other people's servers. One process may serve both. Tasks must bear being run twice: they are
-acknowledged after the work, and every worker carries the schedule of the queues it serves.
+Three queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`,
+whose work is with other people's servers, and `evals`, whose work takes hours. One process may serve all. Tasks must
+bear being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it
+serves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Callable, Sequence
 from celery import Celery
 from prometheus_client import CollectorRegistry
 
+from contracts.loop_thread import LoopThread
 from contracts.metrics import metrics_server
+from evals.runs import tasks as evals_tasks
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.admin.webhooks.metrics import WebhookMetrics
@@ -23,17 +26,28 @@ from gateway.prefixes.metrics import PrefixMetrics
 from gateway.slo import tasks as slo_tasks
 from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
+from slipstream.evals import evals_runner
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
 from slipstream.worker_metrics import WorkerMetrics
 from slipstream.worker_process import WorkerProcess
 
-QUEUE_OF = {admin_tasks.DELIVER: Queue.WEBHOOKS}
+QUEUE_OF = {
+    admin_tasks.DELIVER: Queue.WEBHOOKS,
+    evals_tasks.WORK: Queue.EVALS,
+    evals_tasks.QUEUE_NIGHT: Queue.EVALS,
+}
 """Every other task is upkeep."""
+EVALS_JOIN_S = 5.0
+"""For giving back what a run has in hand; what is not goes to the next worker when its lease ends."""
 
 
 def create_app(
-    settings: Settings, queues: Sequence[Queue], wake_delivery: Callable[[], None], registry: CollectorRegistry
+    settings: Settings,
+    queues: Sequence[Queue],
+    wake_delivery: Callable[[], None],
+    wake_evals: Callable[[], None],
+    registry: CollectorRegistry,
 ) -> Celery:
     """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
 
@@ -45,6 +59,7 @@ def create_app(
         **slo_tasks.periods_s(settings.worker.rollup_every_s),
         **prefix_tasks.periods_s(settings.worker.prefixes),
         **admin_tasks.PERIODS_S,
+        **evals_tasks.PERIODS_S,
         audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
@@ -72,12 +87,14 @@ def create_app(
             task: {"task": task, "schedule": period_s, "options": {"expires": period_s}}
             for task, period_s in periods_s.items()
             if QUEUE_OF.get(task, Queue.UPKEEP) in queues
-        },
+        }
+        | (evals_tasks.schedule(settings.evals) if Queue.EVALS in queues else {}),
     )
     tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)
     webhooks = settings.gateway.admin.webhooks
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
+    evals_tasks.add_tasks(app, settings.database_url, settings.evals, wake_evals)
     if Queue.UPKEEP in queues:
         traces_days = settings.worker.ledger.trace_retention_days
         slo = slo_tasks.SloUpkeep(
@@ -103,9 +120,10 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     registry = CollectorRegistry()
     metrics = WebhookMetrics(registry) if Queue.WEBHOOKS in queues else None
     delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks, metrics)
+    evals = LoopThread("evals", evals_runner(settings).run, EVALS_JOIN_S)
     process = WorkerProcess(
-        create_app(settings, queues, delivery.wake, registry),
-        delivery,
+        create_app(settings, queues, delivery.wake, evals.wake, registry),
+        (delivery, evals),
         ready_file(settings.data, queues),
         at_start=(*tasks.AT_START, *slo_tasks.AT_START, *prefix_tasks.AT_START, *audit_tasks.AT_START)
         if upkeep

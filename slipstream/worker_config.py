@@ -23,6 +23,8 @@ class Queue(StrEnum):
     """The ledger, and what administration forgets."""
     WEBHOOKS = "webhooks"
     """Deliveries to the servers of customers."""
+    EVALS = "evals"
+    """Runs of evals, which take minutes to hours."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""The life of a worker's process: Celery's worker, its schedule and webhook delivery, from start to an end in time."""
+"""The life of a worker's process: Celery's worker, its schedule and its threads, from start to an end in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from celery.exceptions import SecurityWarning
 from celery.worker import state
 
 from contracts.errors import ServiceError, SlipstreamError, in_words
-from gateway.admin.webhooks.delivery_thread import DeliveryThread
+from contracts.loop_thread import LoopThread
 from infra.local.private import folder_error
 from telemetry.log import in_json
 
@@ -34,11 +34,12 @@ class WorkerProcess:
     """Runs once. Celery logs what a signal's receiver raises and works on, so failures of a start are kept here."""
 
     def __init__(
-        self, app: Celery, delivery: DeliveryThread, ready: Path, at_start: Sequence[str], stop_timeout_s: float
+        self, app: Celery, threads: Sequence[LoopThread], ready: Path, at_start: Sequence[str], stop_timeout_s: float
     ) -> None:
-        """ready: a file that exists while tasks are taken. at_start: the tasks every start begins with."""
+        """threads: of work that its tasks only wake. ready: a file that exists while tasks are taken. at_start: the
+        tasks every start begins with."""
         self._app = app
-        self._delivery = delivery
+        self._threads = threads
         self._ready = ready
         self._at_start = at_start
         self._stop_timeout_s = stop_timeout_s
@@ -103,7 +104,8 @@ class WorkerProcess:
         with contextlib.suppress(OSError):  # gone, or a disk that became read-only
             self._ready.unlink()
         self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
-        self._delivery.stop()
+        for thread in self._threads:
+            thread.stop()
 
     def _end(self) -> None:
         """Tasks bear being run twice: one that is cut off runs again, here after a restart or elsewhere."""

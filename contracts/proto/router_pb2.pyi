@@ -291,6 +291,7 @@ class Acquire(_message.Message):
     IDLE_REPLICA_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     UNIT_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     request_id: _builtins.str
     attempt: _builtins.int
@@ -315,6 +316,8 @@ class Acquire(_message.Message):
     """W3C's traceparent of the span that asks; empty: the request is not traced."""
     unit: _builtins.int
     """The session as a number: what stays on one side of a split; 0: the gateway knows of none."""
+    pool: _builtins.str
+    """This pool is to serve it, for the deployment's own requests; empty: the model's."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -339,10 +342,11 @@ class Acquire(_message.Message):
         idle_replica: _builtins.str = ...,
         traceparent: _builtins.str = ...,
         unit: _builtins.int = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "pool", b"pool", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,6 +75,7 @@ VALUES: dict[str, Any] = {
     "previous_hash": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
     "price_version": 7,
     "project": "Acme editor",
+    "purpose": "evals",
     "prompt_drift": 0,
     "prefix": "def area(width, height):\n    return ",
     "not_judged": ["chat, long (4 of 30 requests)"],

@@ -10,6 +10,7 @@ import msgspec
 from contracts.desired_state import Model
 from contracts.errors import ModelForbidden, ScopeMissing
 from contracts.generation import Caller, Tier
+from contracts.usage import Purpose
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
 
@@ -29,8 +30,16 @@ class KeyRecord(msgspec.Struct, frozen=True):
     """The models its project may use, by name and not by alias; None: all."""
     tiers: frozenset[Tier] | None = None
     """The tiers its project may use; None: both."""
+    internal: bool = False
+    """Its organization is the deployment's own."""
     store_prompts: bool = False
     """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
+
+    @property
+    def purpose(self) -> Purpose | None:
+        """What the deployment asks by it; None: it is a customer's."""
+        marked = self.internal and self.scopes is not None and Scope.EVALS in self.scopes
+        return Purpose.EVALS if marked else None
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

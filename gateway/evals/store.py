@@ -33,21 +33,14 @@ Items = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """By what a comparison is decided, in every slice."""
 
-    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.03
+    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.02
     """How much lower the candidate's share of right answers may be, 0 to 1."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """How often, at most, a candidate that is worse by the margin may pass."""
-    power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.9
-    """How often a candidate that is as good as the baseline should pass: more items are drawn for it."""
-
-
-class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many items of each slice a comparison asks of either pool."""
-
-    items: Items = 200
-    """At first."""
-    most_items: Items = 2_000
-    """At most; a slice that is undecided then is inconclusive."""
+    power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
+    """How often a candidate that is as good as the baseline should pass: how many items it takes is planned for it."""
+    first_look: Items = 200
+    """Items of each slice that are asked of either pool before the first look; then twice as many, and so on."""
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,19 +174,21 @@ async def queue_comparison(
     baseline_pool: str,
     candidate_pool: str,
     slices: Sequence[str],
-    budget: Budget | None = None,
+    budget: int = 1_600,
     rule: Rule | None = None,
     first_seed: int | None = None,
     release_id: UUID | None = None,
 ) -> UUID:
-    """Queue a comparison of two pools over the same items; returns its id. first_seed: the day's unless given."""
-    budget, rule = budget or Budget(), rule or Rule()
-    asked = {name: min(budget.items, budget.most_items) for name in slices}
+    """Queue a comparison of two pools over the same items; returns its id. budget: most items of each slice, of
+    either pool. first_seed: the day's unless given.
+    """
+    rule = rule or Rule()
+    asked = {name: min(rule.first_look, budget) for name in slices}
     async with connection.transaction():
         baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, asked, first_seed, None)
         candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, asked, first_seed, None)
         encoded = msgspec.json.encode(rule).decode()
-        values = (model, baseline, candidate, encoded, budget.most_items, release_id)
+        values = (model, baseline, candidate, encoded, budget, release_id)
         made: UUID = await connection.fetchval(_QUEUE_COMPARISON, *values)
         return made
 

@@ -7,7 +7,7 @@ import functools
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from contracts.phases import Phase
-from contracts.usage import Usage
+from contracts.usage import Purpose, Usage
 from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.loop_histogram import LoopHistogram
 
@@ -57,6 +57,14 @@ class GatewayMetrics:
                 "slipstream_attempts",
                 "Attempts on engines, by tier, how they finished and how far their usage is known.",
                 ["tier", "finish", "outcome"],
+            ).labels
+        )
+        self._own_requests = functools.cache(
+            counter(
+                "slipstream_own_requests",
+                "Requests of the deployment itself, by purpose (evals), HTTP status and error code; they are in no"
+                " other figure of requests.",
+                ["purpose", "status", "code"],
             ).labels
         )
         self._connections = gauge(
@@ -139,6 +147,10 @@ class GatewayMetrics:
     def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
         """A request has its answer. status: 499 when nobody waited for it."""
         self._requests(tier, endpoint, status, code).inc()
+
+    def asked_by_us(self, purpose: Purpose, status: int, code: str) -> None:
+        """A request of the deployment itself has its answer."""
+        self._own_requests(purpose.value, status, code).inc()
 
     def connection_ended(self, reason: str) -> None:
         """A limit ended or refused a client's connection."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
-from contracts.generation import Generation
+from contracts.generation import BACKGROUND_PRIORITY, Generation
 from contracts.lease import Engine, LeaseRequest
 from contracts.split import Side
 from contracts.usage import Finish, Outcome, Usage
@@ -80,6 +80,7 @@ class Attempt:
             generation.choices * generation.sampling.max_tokens,
             request.prepared.prompt_tokens,
             time.time(),
+            request.purpose,
         )
         self.engine: Engine | None = None
         self.granted_s = 0.0
@@ -129,7 +130,7 @@ class Attempt:
         What the customer ended, or the request itself, is paid for as far as the engine got, its prompt included. What
         the engine broke off is paid for as far as it was sent on: a whole answer reached nobody.
         """
-        if self.idle_replica:
+        if self.idle_replica or self.request.purpose is not None:
             return False
         if self.finish is Finish.COMPLETE:
             return True
@@ -200,6 +201,8 @@ class Attempt:
             affinity=prepared.file,
             idle_replica=self.idle_replica,
             traceparent=traceparent,
+            priority=BACKGROUND_PRIORITY if request.purpose is not None else 0,
+            pool=request.pool,
         )
 
     def placed(self, engine: Engine) -> Placed:

@@ -75,7 +75,7 @@ def question_of(request: InferenceRequest) -> Question | None:
     """None: the request is answered by its own generation only."""
     model, prepared, generation = request.target.model, request.prepared, request.generation
     gap, sampling = prepared.gap, generation.sampling
-    if gap is None or prepared.warm_up or not model.fim.reuse:
+    if gap is None or prepared.warm_up or not model.fim.reuse or request.purpose is not None:
         return None
     if generation.choices > 1 or sampling.logprobs is not None:
         return None

@@ -13,7 +13,14 @@ from typing import Any, Generic
 
 import msgspec
 
-from contracts.errors import AuthError, InternalError, PreparationTimeout, SlipstreamError, WrongEndpoint
+from contracts.errors import (
+    AuthError,
+    InternalError,
+    PreparationTimeout,
+    ScopeMissing,
+    SlipstreamError,
+    WrongEndpoint,
+)
 from contracts.phases import Phase
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
@@ -36,6 +43,8 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked, AskedT, WireFormat
 from telemetry.current_request import CurrentRequest, current_request
 
+POOL_HEADER = b"x-slipstream-pool"
+"""Names the pool that is to answer one of the deployment's own requests."""
 LONG_ON_ITS_WAY_S = 0.5
 """After which a body's key is looked at again: revocations hold within a second."""
 
@@ -138,6 +147,7 @@ class InferenceEndpoint(Generic[AskedT]):
         organization_id = names.organization_id = key.caller.organization_id
         try:
             key.require_scope(self._scope)
+            arrival.pool = self._pool(arrival.headers, key)
             async with self._room_for(arrival.headers, organization_id):
                 body = await self._body(arrival.headers, receive, connection, organization_id)
                 if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
@@ -148,6 +158,8 @@ class InferenceEndpoint(Generic[AskedT]):
                     arrival.model = asked.model or None
                     target = services.catalog.find(asked.model, key.may_use)
                     key.require_model(target.model, asked.model, services.catalog.models)
+                    if arrival.pool:
+                        target = services.catalog.on_pool(target, arrival.pool)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
                     prepare = arrival.wire_format.prepare
@@ -157,9 +169,23 @@ class InferenceEndpoint(Generic[AskedT]):
                         raise self._with_chat_models(error, key) from None
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
-            error.caller = key.caller
+            error.caller = key.caller if key.purpose is None else None
             raise
         return InferenceRequest(arrival, key, target, prepared)
+
+    def _pool(self, headers: Mapping[bytes, bytes], key: KeyRecord) -> str:
+        """The pool that a request of our own names; empty: none. Raises ScopeMissing for anybody else's that does."""
+        asked = headers.get(POOL_HEADER)
+        if asked is None:
+            return ""
+        if key.purpose is None:
+            name = POOL_HEADER.decode()
+            raise ScopeMissing(
+                f"The header '{name}' chooses a pool by hand, which only the deployment's own keys with the scope "
+                f"'{Scope.EVALS.value}' may. Leave it out.",
+                param=name,
+            )
+        return asked.decode("latin-1")
 
     def _with_chat_models(self, error: WrongEndpoint, key: KeyRecord) -> WrongEndpoint:
         """Only here is it known which models the caller has."""

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from contracts.desired_state import DesiredState, KvObjective, Model
-from contracts.errors import ConfigError, ModelNotFound
+from contracts.errors import ConfigError, InvalidField, ModelNotFound
 from contracts.generation import Tier
 from contracts.lease import Engine
 from contracts.misfit import shortened
@@ -108,6 +110,17 @@ class ModelCatalog:
             available = ", ".join(names) or "none yet"
             raise ModelNotFound(f"The model '{name}' does not exist.{hint} Available: {available}.", param="model")
         return target
+
+    def on_pool(self, target: Target, pool_name: str) -> Target:
+        """The same model on a pool that the request names. Raises InvalidField, naming the pools there are."""
+        found = next((driver for (name, _), driver in self._drivers.items() if name == pool_name), None)
+        if found is None:
+            pools = ", ".join(sorted(name for name, _ in self._drivers)) or "none yet"
+            raise InvalidField(
+                f"Invalid value for 'x-slipstream-pool': there is no pool '{shortened(pool_name)}'. Pools: {pools}.",
+                param="x-slipstream-pool",
+            )
+        return msgspec.structs.replace(target, capabilities=found.capabilities)
 
     def _for_editors(self, may_use: MayUse) -> Target:
         """What is meant by a client whose API knows no models."""

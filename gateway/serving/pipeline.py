@@ -124,8 +124,9 @@ class RequestPipeline:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
         wait = Wait()
         self._idle_timeouts.add(wait)
-        self._metrics.began(request.tier)
-        self._warm_ups.arrived(request.prepared)
+        if request.purpose is None:
+            self._metrics.began(request.tier)
+            self._warm_ups.arrived(request.prepared)
         try:
             async with ClientWatch(connection) as watch:
                 with (
@@ -197,7 +198,7 @@ class RequestPipeline:
             attempt = Attempt(request, client, number, failed_on)
             try:
                 closing = await self._attempt(attempt)
-                if request.superseded_by is None:
+                if request.superseded_by is None and request.purpose is None:
                     self._warm_ups.answered(attempt)
                     prepared = request.prepared
                     if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
@@ -224,7 +225,8 @@ class RequestPipeline:
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             self._warm_ups.placed(lease.engine.replica_id)
-            attempt.placing = self._files.placing(request.prepared)
+            if request.purpose is None:
+                attempt.placing = self._files.placing(request.prepared)
             try:
                 self._journal.placed(attempt.placed(lease.engine))
                 closing = await self._generate(attempt, lease.engine)
@@ -429,7 +431,12 @@ class RequestPipeline:
             self._metrics.aborted(cause, time.perf_counter() - since_s)
 
     def _observe(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        self._metrics.ended(request.tier, request.endpoint, response.status or 499, response.error_code or "none")
+        status, code = response.status or 499, response.error_code or "none"
+        if request.purpose is not None:  # behind everybody else on purpose: in no figure of what customers get
+            response.error = None
+            self._metrics.asked_by_us(request.purpose, status, code)
+            return
+        self._metrics.ended(request.tier, request.endpoint, status, code)
         self._metrics.observe_phases(request.tier, request.clock.durations_s)
         self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)

@@ -23,7 +23,7 @@ from gateway.wire.prepared import Prepared, Target
 class Arrival:
     """A request that has come, before it is known whose it is and what it asks."""
 
-    __slots__ = ("clock", "headers", "model", "network", "request_id", "trace", "wire_format")
+    __slots__ = ("clock", "headers", "model", "network", "pool", "request_id", "trace", "wire_format")
 
     tier = None
     """Not known before the model is."""
@@ -37,6 +37,8 @@ class Arrival:
         self.network = network
         self.model: str | None = None
         """The name the client used, as soon as it is known."""
+        self.pool = ""
+        """The pool it is to run on, for the deployment's own requests; empty: the model's."""
         self.trace: RequestTrace | None = None
         """Its place in a trace; None: tracing is off."""
 
@@ -79,7 +81,9 @@ class InferenceRequest:
         "measurement",
         "model",
         "network",
+        "pool",
         "prepared",
+        "purpose",
         "ran",
         "reading",
         "recording",
@@ -103,6 +107,10 @@ class InferenceRequest:
         self.wire_format = arrival.wire_format
         self.key = key
         self.caller = key.caller
+        self.purpose = key.purpose
+        """What the deployment asks it for: no usage of a tenant, and in nothing that tenants are promised. None: a
+        customer's."""
+        self.pool = arrival.pool
         self.target = target
         self.prepared = prepared
         self.generation = prepared.generation
@@ -159,7 +167,7 @@ class InferenceRequest:
         """Somebody types at the gap, as its API, its client or a user that it names says. Scripts fill gaps too, and
         never type on: they must not be given empty answers."""
         prepared = self.prepared
-        if prepared.gap is None or prepared.warm_up or prepared.generation.choices > 1:
+        if prepared.gap is None or prepared.warm_up or prepared.generation.choices > 1 or self.purpose is not None:
             return False
         return prepared.typed or self.client in EDITORS
 

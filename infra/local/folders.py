@@ -29,6 +29,7 @@ class DataFolder:
         self.reader_token_file = self.path / "router.reader.token"
         self.metrics_token_file = self.path / "engine.metrics.token"
         self.pepper_file = self.path / "pepper"
+        self.evals_key_file = self.path / "evals.key"
         self.postgres = self.path / "postgres"
         self.valkey = self.path / "valkey"
         self.journal = self.path / "journal"

@@ -212,7 +212,7 @@ class Dispatcher:
             out.append(Refused(event.connection, ask.lease_id, code, reason, STARTING_RETRY_S, cause))
             return
         model = self.fleet.model(ask.model)
-        if model is None:
+        if model is None or not self.fleet.has_pool(ask.pool):
             self.placer.refuse_unknown(event.connection, ask, out)
             return
         self.placer.place_or_queue(QueuedRequest(session, ask, model, now), now, out)
@@ -335,7 +335,7 @@ class Dispatcher:
         for waiting in sorted(asks, key=lambda one: (one.asked_at, one.number)):
             connection = waiting.session.connection
             model = self.fleet.model(waiting.ask.model)
-            if model is not None:
+            if model is not None and self.fleet.has_pool(waiting.ask.pool):
                 self.placer.place_or_queue(waiting.again(model), now, out)
             elif connection is not None:
                 self.placer.refuse_unknown(connection, waiting.ask, out)

@@ -36,11 +36,20 @@ class Fleet:
         """The model of this name or alias; None when there is none."""
         return self._models.get(name)
 
+    def has_pool(self, name: str) -> bool:
+        """Whether an ask may name it; the empty name stands for the model's own."""
+        return not name or name in self.pools
+
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
-        """The pool that serves an ask; its session decides on which side of the model's split that is."""
+        """The pool that serves an ask: the one it names, which there is; else its session decides on which side of the
+        model's split that is."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
+        if ask.pool:
+            if canary is not None and ask.pool == canary.pool:
+                waiting.engine_model = canary.engine_model or waiting.engine_model
+            return self.pools[ask.pool]
         if canary is None:
             return self.pools[model.pool]
         unit = ask.unit

@@ -332,8 +332,10 @@ class Placer:
             self.refuse_no_engine(pool, waiting, now, out)
 
     def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
-        """Refuse a request for a model that does not exist."""
+        """Refuse a request for a model that does not exist, or for a pool that has gone since the gateway looked."""
         reason = f"The model {ask.model} does not exist."
+        if self.fleet.model(ask.model) is not None:
+            reason = f"The pool {ask.pool} does not exist."
         out.append(Refused(connection, ask.lease_id, ModelNotFound.code, reason, None, Reason.UNKNOWN_MODEL))
 
     def _refuse(

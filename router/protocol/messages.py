@@ -55,6 +55,7 @@ def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
             affinity=ask.affinity,
             idle_replica=ask.idle_replica,
             traceparent=ask.traceparent,
+            pool=ask.pool,
         )
     )
 
@@ -84,6 +85,7 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
         affinity=message.affinity,
         idle_replica=message.idle_replica,
         traceparent=message.traceparent,
+        pool=message.pool,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import and_, select
 
+from contracts.errors import InvalidField
 from gateway.admin.call import AdminCall
 from gateway.admin.key_resource import AnyKey, KeyQuery, Rotation, SecretResource, require_future, state_of
 from gateway.admin.schemas import Body, Moment, Name, Page
@@ -97,7 +98,7 @@ async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -
 
 async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWithSecret:
     """Make a key. The answer holds its secret, this once."""
-    await call.organization_of_project(project_id)
+    await _require_scopes(call, await call.organization_of_project(project_id), body.scopes)
     key, secret = await KEYS.make(call, project_id=project_id, **KEYS.values_of(body))
     return KeyWithSecret(key=key, secret=secret)
 
@@ -110,6 +111,7 @@ async def get_key(call: AdminCall, key_id: UUID) -> Key:
 async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
     """Rename a key, change its scopes or its end."""
     before = await KEYS.find(call, key_id, for_update=True)
+    await _require_scopes(call, await call.organization_of_key(key_id), body.scopes)
     if body.expires_at is not UNSET:
         require_future(body.expires_at)
     return await KEYS.update(call, before, KEYS.values_of(body))
@@ -124,3 +126,15 @@ async def rotate_key(call: AdminCall, key_id: UUID, body: Rotation) -> KeyWithSe
 async def revoke_key(call: AdminCall, key_id: UUID) -> Key:
     """End a key and all its secrets, for good; every gateway refuses it within a second."""
     return await KEYS.revoke(call, await KEYS.find(call, key_id, for_update=True))
+
+
+async def _require_scopes(call: AdminCall, organization_id: UUID, scopes: list[Scope] | UnsetType | None) -> None:
+    """Raises InvalidField when a customer's key is to ask what nobody pays for."""
+    if not scopes or Scope.EVALS not in scopes:
+        return
+    if not await call.value(select(organizations.c.internal).where(organizations.c.id == organization_id)):
+        raise InvalidField(
+            f"Invalid value for 'scopes': '{Scope.EVALS.value}' is for keys of the deployment's internal organization, "
+            "whose requests are on no bill. Leave it out.",
+            param="scopes",
+        )

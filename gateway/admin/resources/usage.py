@@ -105,6 +105,8 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
     amount_micro: int
     status: int | None
     error_code: str | None
+    purpose: str | None
+    """What the deployment itself asked it for, such as `evals`: it costs nothing. Null: a customer's."""
     requested_at: datetime
     closed_at: datetime
 

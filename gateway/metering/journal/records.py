@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.generation import Tier
-from contracts.usage import Finish, Outcome, Usage
+from contracts.usage import Finish, Outcome, Purpose, Usage
 
 AttemptKey = tuple[str, int]
 """(request id, attempt): the ledger's key."""
@@ -35,6 +35,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_tokens_estimate: int
     opened_at: float
     """Epoch seconds."""
+    purpose: Purpose | None = None
+    """What the deployment itself asks it for; such an attempt is never billed. None: a customer's."""
 
     @property
     def key(self) -> AttemptKey:

@@ -50,12 +50,13 @@ async def test_a_comparison_is_two_runs_over_the_same_items(connection: asyncpg.
         baseline_pool="old",
         candidate_pool="new",
         slices=["facts", "lists"],
-        budget=store.Budget(items=50, most_items=400),
+        budget=400,
+        rule=store.Rule(first_look=50),
         release_id=release_id,
     )
     found = await store.comparison(connection, made)
     assert (found.baseline_pool, found.candidate_pool, found.release_id) == ("old", "new", release_id)
-    assert (found.status, found.decision, found.rule) == (Status.QUEUED, None, store.Rule())
+    assert (found.status, found.decision, found.rule) == (Status.QUEUED, None, store.Rule(first_look=50))
     runs = [await store.run(connection, run_id) for run_id in (found.baseline_run, found.candidate_run)]
     assert [run.arm for run in runs] == [Arm.BASELINE, Arm.CANDIDATE]
     assert runs[0].first_seed == runs[1].first_seed

@@ -1,0 +1,64 @@
+"""An event loop in a thread of its own, for work that must not hold up what woke it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+_log = logging.getLogger(__name__)
+
+
+class LoopThread:
+    """The thread begins with the first `wake`, and again with the next should it ever end.
+
+    work: works whenever its first event is set, until its second one is. join_s: how long `stop` waits for it.
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[asyncio.Event, asyncio.Event], Awaitable[None]], join_s: float
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._join_s = join_s
+        self._thread: threading.Thread | None = None
+        self._begun = threading.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._due: asyncio.Event
+        self._stop: asyncio.Event
+
+    def wake(self) -> None:
+        """Something may be due. Returns at once."""
+        if self._thread is None or not self._thread.is_alive():
+            self._begun.clear()
+            self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+            self._thread.start()
+            self._begun.wait()
+        self._tell(lambda: self._due.set())
+
+    def stop(self) -> None:
+        """Start nothing more and end. Idempotent."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive():
+            self._tell(lambda: self._stop.set())
+            self._tell(lambda: self._due.set())
+            thread.join(self._join_s)
+
+    def _tell(self, what: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended this moment
+            self._loop.call_soon_threadsafe(what)
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._begin())
+        except Exception:
+            _log.exception("%s: the work ended; the next run of its task begins it anew", self._name)
+        finally:
+            self._begun.set()
+
+    async def _begin(self) -> None:
+        self._loop, self._due, self._stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        self._begun.set()
+        await self._work(self._due, self._stop)

@@ -1,0 +1,101 @@
+"""Asks one item over HTTP as a customer would, until there is an answer or asking again is of no use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from contracts.backoff import Backoff
+from evals.slices.item import Item
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+LONGEST_RETRY_AFTER_S = 60.0
+POOL_HEADER = "x-slipstream-pool"
+OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
+"""Refusals that are the model's answer: it cannot take this item. They score 0."""
+AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back. error_code: of the refusal that stands for it."""
+
+    text: str
+    request_id: str | None
+    latency_ms: float
+    error_code: str | None = None
+
+
+class KeyRefused(Exception):
+    """The gateway does not take the key."""
+
+
+class Unanswerable(Exception):
+    """The sentence says why the run cannot have this answer."""
+
+
+class Asker:
+    """Asks one model, on one pool if one is named. url: of the gateway, without /v1."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, key: str, model: str, pool: str | None, patience_s: float
+    ) -> None:
+        self._session = session
+        self._url = f"{url.rstrip('/')}/v1/chat/completions"
+        self._headers = {"authorization": f"Bearer {key}"} | ({POOL_HEADER: pool} if pool else {})
+        self._model = model
+        self._patience_s = patience_s
+
+    async def ask(self, item: Item) -> Answer:
+        """The greedy answer. Raises KeyRefused and Unanswerable."""
+        backoff, began_s = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), time.monotonic()
+        while True:
+            retry_after_s = 0.0
+            try:
+                status, headers, body, latency_ms = await self._post(item)
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+                said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            else:
+                request_id = headers.get("x-request-id")
+                if status == 200:
+                    return Answer(_text_of(body), request_id, latency_ms)
+                code, message = _refusal_of(body)
+                said = f"HTTP {status}, {code}: {message}"
+                if status == 401:
+                    raise KeyRefused(said)
+                if code in OF_THE_ITEM:
+                    return Answer("", request_id, latency_ms, code)
+                if status not in AGAIN:
+                    raise Unanswerable(f"{self._url} refuses item {item.slice}: {said}")
+                with contextlib.suppress(ValueError):
+                    retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
+            if time.monotonic() - began_s > self._patience_s:
+                raise Unanswerable(f"{self._url} has not answered within {self._patience_s:g} s: {said}")
+            await asyncio.sleep(max(retry_after_s, backoff.next_s()))
+
+    async def _post(self, item: Item) -> tuple[int, Any, Any, float]:
+        body = {
+            "model": self._model,
+            "messages": list(item.messages),
+            "temperature": 0,
+            "max_tokens": item.max_tokens,
+        }
+        began_s = time.monotonic()
+        async with self._session.post(self._url, json=body, headers=self._headers) as response:
+            answer = msgspec.json.decode(await response.read())
+            return response.status, response.headers, answer, (time.monotonic() - began_s) * 1e3
+
+
+def _text_of(body: Any) -> str:
+    return str(body["choices"][0]["message"]["content"] or "")
+
+
+def _refusal_of(body: Any) -> tuple[str, str]:
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return "unknown", str(body)[:200]
+    return str(error.get("code")), str(error.get("message"))[:500]

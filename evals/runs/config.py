@@ -1,0 +1,78 @@
+"""Settings of evals: when they run, how much is asked, and whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from contracts.errors import ConfigError
+
+if TYPE_CHECKING:  # every command reads the settings, and few need Celery or a slice
+    from celery.schedules import crontab
+
+
+class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Runs of evals. Off until a schedule is set: they keep engines busy for minutes to hours."""
+
+    schedule: str = ""
+    """When every chat model is asked each night: minute, hour, day of the month, month and day of the week, as in a
+    crontab, in UTC (`0 2 * * *`). Empty: never by itself. A night whose moment passes while no worker runs is left
+    out."""
+    slices: tuple[str, ...] = ()
+    """Which slices the schedule asks; empty: all."""
+    items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 100
+    """How many items of each slice the schedule asks."""
+    url: str = ""
+    """The gateway to ask, such as `https://api.example.com`. Empty: the one that `gateway.host` and `gateway.port`
+    name, on this machine."""
+    ca_file: str = ""
+    """Certificates that gateway's certificate is checked by, as PEM; empty: those the machine trusts, and the gateway's
+    own (`gateway.tls.certificate_file`) where no `url` is set."""
+    api_key_file: str = ""
+    """File with the key to ask by: one with the scope `evals`. Empty: a worker makes a key and keeps it in
+    `evals.key` in the data folder."""
+    at_once: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
+    """Most items in flight, of all that a worker has in hand."""
+    answer_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 300.0
+    """For one answer, waiting for an engine included."""
+    patience_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
+    """How long an item is asked again and again while the gateway or its engines cannot answer, and an answer is tried
+    to be stored while the database cannot; then its run fails."""
+    lease_s: Annotated[float, msgspec.Meta(ge=2, le=600)] = 30.0
+    """How long a worker that was killed keeps its run from others."""
+
+    def check(self) -> None:
+        """Raise ConfigError for a schedule that is none, or a slice there is not."""
+        if self.schedule:
+            self._check_schedule()
+        if self.slices:
+            self._check_slices()
+
+    def _check_schedule(self) -> None:
+        from celery.schedules import ParseException
+
+        try:
+            self.crontab()
+        except (ParseException, ValueError) as error:
+            raise ConfigError(
+                f"evals.schedule: {self.schedule!r} is no crontab time ({error}); write five fields in UTC, such as "
+                "'0 2 * * *' for two o'clock every night, or leave it empty for never",
+                param="evals.schedule",
+            ) from None
+
+    def _check_slices(self) -> None:
+        from evals.slices.registry import SLICES
+
+        known = [one.name for one in SLICES]
+        for name in self.slices:
+            if name not in known:
+                raise ConfigError(
+                    f"evals.slices: there is no slice {name!r}; slices: {', '.join(known)}", param="evals.slices"
+                )
+
+    def crontab(self) -> crontab | None:
+        """The schedule; None: never. Raises what Celery raises for one that is none."""
+        from celery.schedules import crontab
+
+        return crontab.from_string(self.schedule) if self.schedule else None

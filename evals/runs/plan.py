@@ -1,0 +1,29 @@
+"""Which items are still to be asked. Pure: a run that was cut off anywhere is planned anew from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import zip_longest
+
+from evals.slices.item import Source
+
+
+def seeds_of(source: Source, first_seed: int, items: int) -> list[int]:
+    """The seeds of a run's items. A slice with an end goes round from where the first seed falls in it, each item once
+    at most."""
+    if source.size is None:
+        return list(range(first_seed, first_seed + items))
+    return [(first_seed + number) % source.size for number in range(min(items, source.size))]
+
+
+def missing(
+    sources: Sequence[Source], first_seed: int, planned: Mapping[str, int], answered: Mapping[str, Set[int]]
+) -> Iterator[tuple[Source, int]]:
+    """Items without an answer, of all slices by turns, so that a run that ends early has something of each."""
+    open_seeds = [
+        [(source, seed) for seed in seeds_of(source, first_seed, planned[source.name]) if seed not in done]
+        for source in sources
+        for done in (answered.get(source.name, frozenset()),)
+    ]
+    for turn in zip_longest(*open_seeds):
+        yield from (each for each in turn if each is not None)

@@ -1,0 +1,111 @@
+"""Evals of this deployment: whom a worker asks, and by which key."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contracts.errors import ConfigError
+from infra.local.private import folder_error
+from slipstream.processes import public_url
+from slipstream.settings import Settings
+
+if TYPE_CHECKING:
+    from evals.runs.runner import Runner
+    from gateway.admin.call import AdminCall
+
+COMMAND = "slipstream worker"
+NAME = "evals"
+"""Of the project and the key."""
+
+
+def evals_runner(settings: Settings) -> Runner:
+    """The runner of this deployment. Raises ConfigError for certificates that cannot be read."""
+    from evals.runs.runner import Runner
+    from evals.slices.registry import find
+
+    config = settings.evals
+    url = config.url or public_url(settings)
+    return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings))
+
+
+class EvalsKey:
+    """The key by which a worker asks: that of `evals.api_key_file`, else one that it makes and keeps in the data
+    folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._given = settings.evals.api_key_file
+        self._path = Path(self._given) if self._given else settings.data.evals_key_file
+
+    async def of(self, refused: str) -> str:
+        """refused: a key that the gateway does not take; empty: none. Raises ConfigError."""
+        kept = self._kept()
+        if kept and kept != refused:
+            return kept
+        if self._given:
+            what = "the gateway does not take the key in it" if kept else "it holds no key"
+            raise ConfigError(
+                f"evals.api_key_file: {self._path}: {what}; leave the setting out and a worker makes one",
+                param="evals.api_key_file",
+            )
+        from slipstream.administration import administration
+
+        async with administration(self._settings, COMMAND) as call:
+            secret = await _made(call)
+            # before the commit: a worker killed in between finds a key that nobody knows, and makes another
+            self._keep(secret)
+        return secret
+
+    def _kept(self) -> str:
+        try:
+            return self._path.read_text().strip()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise folder_error(self._path, error) from None
+
+    def _keep(self, secret: str) -> None:
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(secret)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError as error:
+            raise folder_error(self._path, error) from None
+
+
+async def _made(call: AdminCall) -> str:
+    """A new key of the internal organization, which is made with the first one."""
+    from gateway.admin.resources.keys import NewKey, create_key
+    from gateway.admin.resources.organizations import ORGANIZATIONS
+    from gateway.auth.scopes import Scope
+    from gateway.evals.tables import ORGANIZATION
+    from slipstream.tenants import ensure_project
+
+    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtext('slipstream internal organization'))")
+    organization_id = await call.connection.fetchval("SELECT id FROM gateway.organizations WHERE internal")
+    if organization_id is None:
+        organization_id = (await ORGANIZATIONS.create(call, name=ORGANIZATION, internal=True)).id
+    project_id, _ = await ensure_project(call, organization_id, NAME)
+    made = await create_key(call, project_id, NewKey(name=NAME, scopes=[Scope.CHAT, Scope.EVALS]))
+    return made.secret
+
+
+def _trusted(settings: Settings) -> ssl.SSLContext | None:
+    """How the gateway's certificate is checked; None: as usual."""
+    own = "" if settings.evals.url else settings.gateway.tls.certificate_file
+    file = settings.evals.ca_file or own
+    if not file:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"evals.ca_file: {file}: {error}", param="evals.ca_file") from None
+    # reached by an address of this machine, which its certificate need not name
+    context.check_hostname = bool(settings.evals.url)
+    return context
