@@ -18,5 +18,3 @@ class ReleasesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far back the baseline's requests may lie that thresholds are fixed by."""
     baseline_requests: Annotated[int, msgspec.Meta(ge=1_000, le=1_000_000)] = 20_000
     """Most of them, the newest."""
-    stuck_after_s: Annotated[float, msgspec.Meta(ge=60, le=30 * 86_400)] = 86_400.0
-    """A stage that lasts longer is told as stuck, by the metric that the alert asks."""
