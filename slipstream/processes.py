@@ -16,7 +16,7 @@ from infra.local.spawn import Launch
 from slipstream.fleet import Engine
 from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
-from slipstream.worker_config import Queue, ready_file
+from slipstream.worker_config import PROCESSES, Queue, ready_file
 
 STOP_STAGES = ("gateway", "worker", "engine", "router", "valkey", "postgres")
 """Gateways first: their last requests still need everything else."""
@@ -100,9 +100,10 @@ class Processes:
             json_log=self._json_log,
         )
 
-    def worker(self, queue: Queue) -> ChildSpec:
-        """The background worker of a queue; it has no port, and says with a file that it takes tasks."""
-        ready = ready_file(self._data, [queue])
+    def worker(self, queues: Sequence[Queue]) -> ChildSpec:
+        """The background worker of these queues; it has no port, and says with a file that it takes tasks."""
+        ready, name = ready_file(self._data, queues), worker_name(queues)
+        served = [part for queue in queues for part in ("--queue", queue.value)]
 
         async def is_ready() -> bool:
             return await asyncio.to_thread(ready.exists)
@@ -111,8 +112,8 @@ class Processes:
             await asyncio.to_thread(ready.unlink, missing_ok=True)
 
         return ChildSpec(
-            name=worker_name(queue),
-            launch=self._serving(worker_name(queue), "worker", "--queue", queue.value),
+            name=name,
+            launch=self._serving(name, "worker", *served),
             probe=is_ready,
             before_start=forget,
             json_log=self._json_log,
@@ -124,9 +125,9 @@ def gateway_name(number: int) -> str:
     return f"gateway-{number}"
 
 
-def worker_name(queue: Queue) -> str:
-    """Of the process that serves it."""
-    return f"worker-{queue.value}"
+def worker_name(queues: Sequence[Queue]) -> str:
+    """Of the process that serves them: the first one's."""
+    return f"worker-{queues[0].value}"
 
 
 def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[str]]:
@@ -135,7 +136,7 @@ def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[st
         "gateway": [gateway_name(number) for number in range(1, settings.local.gateways + 1)],
         "router": ["router"],
         "engine": [engine.name for engine in engines],
-        "worker": [worker_name(queue) for queue in Queue],
+        "worker": [worker_name(queues) for queues in PROCESSES],
     }
 
 

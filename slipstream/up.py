@@ -38,7 +38,7 @@ from slipstream.processes import STOP_STAGES, Processes, names_of, public_probe,
 from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings, reachable
-from slipstream.worker_config import Queue
+from slipstream.worker_config import PROCESSES
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
@@ -175,7 +175,7 @@ class Up:
         migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
         await self._progress.step("migrations", "done", migrate)
         numbers = range(1, self._settings.local.gateways + 1)
-        workers = (self._processes.worker(queue) for queue in Queue)
+        workers = (self._processes.worker(queues) for queues in PROCESSES)
         specs = [*workers, *(self._processes.gateway(number) for number in numbers)]
         async with asyncio.TaskGroup() as group:
             for spec in specs:

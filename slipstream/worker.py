@@ -1,9 +1,9 @@
 """The background worker: Celery on Valkey, its schedule inside. Composes the tasks of the packages.
 
-Three queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`,
-whose work is with other people's servers, and `evals`, whose work takes hours. One process may serve all. Tasks must
-bear being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it
-serves.
+Queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`, whose work
+is with other people's servers, `releases`, which must move within seconds, and `evals`, whose work takes hours. One
+process may serve several. Tasks must bear being run twice: they are acknowledged after the work, and every worker
+carries the schedule of the queues it serves.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from gateway.prefixes.metrics import PrefixMetrics
 from gateway.slo import tasks as slo_tasks
 from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
+from rollout import tasks as release_tasks
+from rollout.metrics import ReleaseMetrics
+from rollout.tasks import ReleaseTask
 from slipstream.evals import evals_runner
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
@@ -34,6 +37,7 @@ from slipstream.worker_process import WorkerProcess
 
 QUEUE_OF = {
     admin_tasks.DELIVER: Queue.WEBHOOKS,
+    release_tasks.ADVANCE: Queue.RELEASES,
     evals_tasks.WORK: Queue.EVALS,
     evals_tasks.QUEUE_NIGHT: Queue.EVALS,
 }
@@ -51,7 +55,7 @@ def create_app(
 ) -> Celery:
     """The Celery application of this deployment, with the schedule of these queues. Connects to nothing.
 
-    registry: for what its tasks find that Prometheus shall know; only a worker of upkeep finds any.
+    registry: for what its tasks find that Prometheus shall know.
     Raises ConfigError for settings that contradict each other.
     """
     periods_s = {
@@ -60,6 +64,7 @@ def create_app(
         **prefix_tasks.periods_s(settings.worker.prefixes),
         **admin_tasks.PERIODS_S,
         **evals_tasks.PERIODS_S,
+        **release_tasks.periods_s(settings.worker.releases),
         audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
     }
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
@@ -102,6 +107,9 @@ def create_app(
         )
         slo_tasks.add_tasks(app, slo)
         prefix_tasks.add_tasks(app, settings.database_url, settings.worker.prefixes, PrefixMetrics(registry))
+    if Queue.RELEASES in queues:
+        metrics = ReleaseMetrics(registry)
+        release_tasks.add_tasks(app, ReleaseTask(settings.database_url, settings.worker.releases, metrics))
     return app
 
 

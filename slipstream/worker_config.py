@@ -14,6 +14,7 @@ from gateway.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.prefixes.config import PrefixUpkeepConfig
 from infra.local.folders import DataFolder
+from rollout.config import ReleasesConfig
 
 
 class Queue(StrEnum):
@@ -23,8 +24,14 @@ class Queue(StrEnum):
     """The ledger, and what administration forgets."""
     WEBHOOKS = "webhooks"
     """Deliveries to the servers of customers."""
+    RELEASES = "releases"
+    """Releases that run: judged and moved every few seconds."""
     EVALS = "evals"
     """Runs of evals, which take minutes to hours."""
+
+
+PROCESSES = ((Queue.UPKEEP,), (Queue.WEBHOOKS, Queue.RELEASES), (Queue.EVALS,))
+"""The queues that a worker process of `up` serves. Deliveries are a thread's work, and hold up no release."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +46,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What else is done for the ledger."""
     prefixes: PrefixUpkeepConfig = PrefixUpkeepConfig()
     """What is told from the samples of prompts' prefixes."""
+    releases: ReleasesConfig = ReleasesConfig()
+    """How releases are advanced."""
     audit: AuditConfig = AuditConfig()
     """What is kept of the audit log outside the database."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600

@@ -50,6 +50,12 @@ async def create(connection: asyncpg.Connection[Any], by: str, **values: object)
     return await step(connection, made, Event.START, reason="started", actor=None, by=by)
 
 
+async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
+    """The newest release of every model that has had one."""
+    newest = select(*_COLUMNS).distinct(releases.c.model).order_by(releases.c.model, releases.c.created_at.desc())
+    return [record_of(Release, row) for row in await fetch(connection, newest)]
+
+
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
     """One of them, for this transaction. None: there is none, or, with `skip`, somebody else is at work on it."""
     statement = select(*_COLUMNS).where(releases.c.id == release_id).with_for_update(skip_locked=skip)

@@ -252,7 +252,7 @@ class Attempt:
             client_stall_ms=_ms(timing.stall_s),
         )
         if self.engine is None:
-            return client
+            return self._compared_unserved(client) if self.error_code is not None else client
         alone = request.generation.choices == 1
         own_end = alone and self.finish is Finish.COMPLETE and self.transcoder.finished
         per_token_s = timing.per_token_s(self.usage.completion_tokens) if own_end else None
@@ -277,6 +277,14 @@ class Attempt:
             engine_prefill_ms=None if told is None else _ms(told.prefill_s),
             retractions=None if told is None else told.retractions,
         )
+
+    def _compared_unserved(self, client: Measurement) -> Measurement:
+        """A side that has no engine for its sessions is compared by that, too."""
+        request = self.request
+        pool = request.expected_pool
+        release = request.compared_on(pool)
+        unit = request.prepared.unit if release else None
+        return msgspec.structs.replace(client, side=request.side_on(pool), release=release, unit=unit)
 
     def closed(self) -> Closed:
         """The record that the attempt is over."""

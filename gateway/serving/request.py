@@ -136,6 +136,12 @@ class InferenceRequest:
         self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
         """Where it ran and how its tokens came, as far as it has."""
 
+    @property
+    def expected_pool(self) -> str:
+        """Which serves its side, as far as this gateway knows."""
+        model = self.target.model
+        return pool_of(model, side_of(model, self.prepared.unit))
+
     def side_on(self, pool: str) -> Side | None:
         """Its side of its model's split, having run on that pool; None: its model is not split.
 

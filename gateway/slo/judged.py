@@ -4,6 +4,7 @@ their objectives, in the worker, the admin API or at the command line, selects f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -85,10 +86,12 @@ def _kept(measured: ColumnElement[Any], promised: ColumnElement[Any]) -> ColumnE
     return and_(_PROMISED, _ANSWERED, or_(promised.is_(None), measured.is_(None), measured <= promised))
 
 
-def judged(version: ColumnElement[int], *conditions: ColumnElement[bool]) -> Subquery:
+def judged(
+    version: ColumnElement[int], *conditions: ColumnElement[bool], extra: Sequence[ColumnElement[Any]] = ()
+) -> Subquery:
     """A row for each request of a known tier that the conditions (on `request_traces`) let through.
 
-    version: of the objectives it is judged by.
+    version: of the objectives it is judged by. extra: columns of `request_traces` that are wanted as well.
     """
     ttft_kept = _kept(func.coalesce(_T.ttft_ms, _T.total_ms), _O.ttft_ms)
     tpot_kept, gap_kept = _kept(_T.tpot_ms, _O.tpot_ms), _kept(_T.itl_max_ms, _O.itl_max_ms)
@@ -119,6 +122,7 @@ def judged(version: ColumnElement[int], *conditions: ColumnElement[bool]) -> Sub
             _T.ttft_ms,
             _T.tpot_ms,
             _T.itl_max_ms,
+            *extra,
         )
         .select_from(request_traces.outerjoin(slo_objectives, objective))
         .where(DATED, _T.tier.is_not(None), *conditions)

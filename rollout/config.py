@@ -1,0 +1,20 @@
+"""Settings of the release controller."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class ReleasesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How releases are advanced."""
+
+    every_s: Annotated[float, msgspec.Meta(ge=0.2, le=60)] = 2.0
+    """Seconds between looks at the evidence: about as long as a verdict may wait for its request."""
+    requests_per_step: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 2_000
+    """Most requests that one step takes as evidence and keeps; of more, whole sessions are drawn by hash."""
+    baseline_days: Annotated[int, msgspec.Meta(ge=1, le=90)] = 7
+    """How far back the baseline's requests may lie that thresholds are fixed by."""
+    baseline_requests: Annotated[int, msgspec.Meta(ge=1_000, le=1_000_000)] = 20_000
+    """Most of them, the newest."""

@@ -1,0 +1,185 @@
+"""Advances releases: looks at what is new, asks the judge, and takes one step, all in one transaction for each release.
+
+It bears being killed anywhere and being run by several workers at once: what a step consumed, what it decided and the
+split it left are committed together, under the lock of the release's row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from evals.judge import Decision, State, Verdict, thresholds_of
+from gateway.releases import store
+from gateway.releases.machine import Event
+from gateway.releases.machine import State as Standing
+from gateway.releases.release import Release, why_lost
+from gateway.releases.store import Evidence
+from rollout import evidence, gathered
+from rollout.config import ReleasesConfig
+from rollout.evidence import Batch
+from rollout.judging import Rules, folded, folded_step, policy_of, rules_of, told
+
+SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+"""A worker that is stopped in the middle of a step must not keep a release from being rolled back by hand."""
+BASELINE_EVERY_S = 20.0
+"""Between looks at the baseline's requests, while a release waits for enough of them."""
+COPIED = (
+    "this database is a copy of the one whose requests were counted, so it cannot be told which were; start the "
+    "release anew"
+)
+EVENTS = {
+    Decision.ROLL_BACK: Event.FAIL,
+    Decision.PROMOTE: Event.ADVANCE,
+    Decision.INCONCLUSIVE: Event.UNDECIDED,
+    Decision.WAIT: Event.OBSERVE,
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Controller:
+    """One per worker process. Keeps the judges' states in memory only: they are folded from the steps where it has
+    none, or another worker took some."""
+
+    def __init__(self, config: ReleasesConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: monotonic, in seconds."""
+        self._config = config
+        self._clock = clock
+        self._states: dict[UUID, tuple[int, State]] = {}
+        """By release: the last step that was folded, and the state behind it."""
+        self._looked_at: dict[UUID, float] = {}
+
+    async def tick(self, connection: asyncpg.Connection[Any]) -> int:
+        """Take every step that can be taken now; returns how many were. Raises FAILURES of the database.
+
+        A release that cannot be advanced, by a defect or because another hand was faster, keeps no other from it.
+        """
+        running = await store.running(connection)
+        taken = 0
+        for release_id in running:
+            try:
+                moved = await self._step(connection, release_id)
+            except Exception:
+                if connection.is_closed():
+                    raise
+                logger.exception("release %s: a step failed, and is tried again", release_id)
+                continue
+            if moved is not None:
+                taken += 1
+                logger.info(
+                    "release %s of %s is %s at %g: %s", moved.id, moved.model, moved.state, moved.share, moved.reason
+                )
+        self._forget(running)
+        async with connection.transaction():
+            version = await store.sweep(connection, await store.fleet(connection))
+        if version is not None:
+            logger.warning("desired state %d: a split was removed whose release has ended or is gone", version)
+        return taken
+
+    async def _step(self, connection: asyncpg.Connection[Any], release_id: UUID) -> Release | None:
+        """One step of a release, as it stands behind it; None: there is none to take."""
+        async with connection.transaction():
+            await connection.execute(SESSION)
+            release = await store.locked(connection, release_id, skip=True)
+            if release is None or release.state.ended:
+                return None
+            lost = why_lost(await store.fleet(connection), release)
+            if lost is not None:
+                return await store.step(connection, release, Event.LOST, reason=lost)
+            if release.state is Standing.WAITING:
+                return await self._begin(connection, release)
+            moved, state = await self._judged(connection, release)
+        if moved is not None and state is not None:  # committed
+            self._states[release_id] = (moved.step, state)
+        return moved
+
+    async def _begin(self, connection: asyncpg.Connection[Any], release: Release) -> Release | None:
+        """Fix what it is judged by, once its baseline has served enough."""
+        now, config = self._clock(), self._config
+        if now - self._looked_at.get(release.id, -BASELINE_EVERY_S) < BASELINE_EVERY_S:
+            return None
+        self._looked_at[release.id] = now
+        policy = policy_of(release)
+        days, most = config.baseline_days, config.baseline_requests
+        ttft_ms, itl_ms = await evidence.baseline(connection, release, days=days, most=most)
+        if not ttft_ms:
+            missing = f"the pool {release.baseline_pool!r} answered nothing for {release.model!r} in {days} days"
+            await store.tell(connection, release, f"it waits to begin: {missing}")
+            return None
+        try:
+            thresholds = thresholds_of(policy, ttft_ms, itl_ms)
+        except ValueError as error:
+            await store.tell(connection, release, f"it waits to begin: {error}")
+            return None
+        return await store.step(
+            connection,
+            release,
+            Event.BEGIN,
+            reason=f"the thresholds are fixed by {len(ttft_ms)} requests of the baseline",
+            policy=msgspec.json.encode(policy).decode(),
+            thresholds=msgspec.json.encode(thresholds).decode(),
+            watermark=await evidence.horizon(connection),
+            comparison_id=await gathered.queue_slices(connection, release),
+        )
+
+    async def _judged(
+        self, connection: asyncpg.Connection[Any], release: Release
+    ) -> tuple[Release | None, State | None]:
+        """A step by the judge's verdict, and the state it was given on."""
+        assert release.watermark is not None
+        end = await evidence.horizon(connection)
+        if end < release.watermark:
+            return await store.step(connection, release, Event.LOST, reason=COPIED), None
+        rules = rules_of(release)
+        before = await self._state(connection, release, rules)
+        reading = await evidence.read(connection, release, end, self._config.requests_per_step)
+        batch = Batch(reading.observations, await gathered.slices_said(connection, release, before))
+        state = folded(before, rules, release.traffic_stage, batch)
+        verdict, text = told(state, rules)
+        event, reason = await self._event(connection, release, state, verdict)
+        if event is Event.OBSERVE and not batch.holds_something:
+            await store.tell(connection, release, reason)
+            return None, None
+        consumed = Evidence(
+            packed=evidence.packed(batch),
+            requests=len(batch.observations),
+            sampled=reading.sampled,
+            watermark=reading.watermark,
+        )
+        return await store.step(connection, release, event, reason=reason, evidence=consumed, verdict=text), state
+
+    async def _event(
+        self, connection: asyncpg.Connection[Any], release: Release, state: State, verdict: Verdict
+    ) -> tuple[Event, str]:
+        """What a verdict does to a release where it stands, and why."""
+        event, reason = EVENTS[verdict.decision], verdict.reason
+        if release.in_shadow and event is not Event.FAIL:
+            missing = await gathered.missing_in_shadow(connection, release, state)
+            event = Event.OBSERVE if missing else Event.ADVANCE
+            reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"
+        if release.state is Standing.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
+            event, reason = Event.OBSERVE, f"it is held; otherwise: {reason}"
+        return event, reason
+
+    async def _state(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> State:
+        """The judge's state behind the release's last step."""
+        step, state = self._states.get(release.id, (0, State()))
+        if step > release.step:  # of a database that was set back
+            step, state = 0, State()
+        if step < release.step:
+            for row in await store.steps_of(connection, release.id, behind=step):
+                state = folded_step(state, rules, release, row)
+            self._states[release.id] = (release.step, state)
+        return state
+
+    def _forget(self, running: list[UUID]) -> None:
+        for gone in (self._states.keys() | self._looked_at.keys()) - set(running):
+            self._states.pop(gone, None)
+            self._looked_at.pop(gone, None)

@@ -1,0 +1,129 @@
+"""What requests of both arms were measured at, each consumed once although traces are written late and by many.
+
+Every row has its writer's transaction id. What lies below the oldest transaction that is still open is all there is:
+nothing can be committed behind it any more. So a step takes the rows from the last step's watermark up to there,
+whatever order they were written in, and its transaction moves the watermark.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any
+
+import asyncpg
+import msgspec
+from sqlalchemy import Text, and_, case, cast, func, literal, null, select
+
+from contracts.split import Side
+from evals.judge import Arm, Observation
+from gateway.db.rows import fetch, fetchval
+from gateway.db.tables import request_traces
+from gateway.metering.journal.request_id import first_at
+from gateway.releases.release import Release
+from gateway.slo.judged import judged, newest_version
+
+HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+DRAWN_OF = 1 << 20
+"""Sessions are drawn by this many hash values."""
+SEED = 0x736C6970
+"""Of the hash that draws: not the one that put a session on its side."""
+_T = request_traces.c
+EXTRA = (_T.request_id, _T.side, _T.unit, _T.total_ms, _T.transaction_id)
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """What one step consumed, in the order in which it was judged."""
+
+    observations: tuple[Observation, ...] = ()
+    slices: str = ""
+    """The gate's verdict, if it came with this step."""
+    worse: int = 0
+    """Votes that came, by which the candidate's answer was the worse one, and the better one."""
+    better: int = 0
+
+    @property
+    def holds_something(self) -> bool:
+        """There is anything to judge."""
+        return bool(self.observations or self.slices or self.worse or self.better)
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What there was to read."""
+
+    observations: tuple[Observation, ...]
+    sampled: float
+    """Part of the sessions that they are drawn from."""
+    watermark: int
+    """Where the next one begins."""
+
+
+def packed(batch: Batch) -> bytes:
+    """For the step's row; `unpacked` gives back the same, to the bit."""
+    return zlib.compress(msgspec.msgpack.encode(batch))
+
+
+def unpacked(evidence: bytes | None) -> Batch:
+    """What a step's row holds; nothing where it consumed nothing."""
+    return Batch() if evidence is None else msgspec.msgpack.decode(zlib.decompress(evidence), type=Batch)
+
+
+async def horizon(connection: asyncpg.Connection[Any]) -> int:
+    """The transaction id below which every row there will ever be can be read."""
+    found: int = await connection.fetchval(HORIZON)
+    return found
+
+
+async def read(connection: asyncpg.Connection[Any], release: Release, end: int, most: int) -> Reading:
+    """What both arms did between the release's watermark and `end`, a horizon. most: requests to take."""
+    assert release.watermark is not None
+    fresh = and_(
+        _T.release == str(release.id),
+        _T.transaction_id >= release.watermark,
+        _T.transaction_id < end,
+        _T.side.in_([Side.CANDIDATE.value, Side.CONTROL.value]),
+    )
+    found = await fetchval(connection, select(func.count()).select_from(request_traces).where(fresh))
+    drawn = DRAWN_OF if found <= most else DRAWN_OF * most // found
+    if drawn < DRAWN_OF:
+        fresh = and_(fresh, func.hashint8extended(_T.unit, SEED).op("&")(DRAWN_OF - 1) < drawn)
+    each = judged(newest_version().scalar_subquery(), fresh, extra=EXTRA)
+    of = each.c
+    # who left before the first text has waited at least so long
+    ttft_ms = case((of.is_abandoned, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
+    good = case((of.is_counted, of.is_good), else_=null())
+    rows = await fetch(
+        connection,
+        select(of.side, of.unit, ttft_ms.label("ttft_ms"), of.itl_max_ms, of.is_failed, good.label("good"))
+        .select_from(each)
+        .order_by(of.transaction_id, of.request_id)
+        .limit(literal(2 * most, literal_execute=True)),
+    )
+    observations = tuple(
+        Observation(
+            Arm(row["side"]), row["unit"], row["ttft_ms"], row["itl_max_ms"], bool(row["is_failed"]), row["good"]
+        )
+        for row in rows
+    )
+    return Reading(observations, drawn / DRAWN_OF, end)
+
+
+async def baseline(
+    connection: asyncpg.Connection[Any], release: Release, *, days: int, most: int
+) -> tuple[list[float], list[float]]:
+    """Times to the first token and longest gaps, in ms, of the newest requests that the baseline answered."""
+    rows = await fetch(
+        connection,
+        select(_T.ttft_ms, _T.itl_max_ms)
+        .where(
+            _T.request_id >= first_at(time.time() - days * 86_400),
+            _T.model == release.model,
+            _T.pool == release.baseline_pool,
+            _T.ttft_ms.is_not(None),
+            _T.status < 300,
+            func.coalesce(_T.side, cast(Side.BASELINE.value, Text)) == Side.BASELINE.value,
+        )
+        .order_by(_T.request_id.desc())
+        .limit(literal(most, literal_execute=True)),
+    )
+    return [row["ttft_ms"] for row in rows], [row["itl_max_ms"] for row in rows if row["itl_max_ms"] is not None]

@@ -1,0 +1,229 @@
+"""The controller on PostgreSQL: releases that are good, slow and failing, and one that is interrupted everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from gateway.releases import store
+from gateway.releases.machine import Event, State
+from gateway.releases.margins import Margins
+from gateway.releases.release import Release
+from rollout import evidence
+from rollout.config import ReleasesConfig
+from rollout.controller import Controller
+from rollout.judging import replay
+from tests.gateway.releases.fleets import FLEET, put_fleet, started
+from tests.rollout.traffic import Load, history
+
+MARGINS = msgspec.json.encode(Margins(least_units=[100, 200, 300], cold_requests=10)).decode()
+STAGES = (0.0, 0.05, 0.2, 0.4, 1.0)
+"""Larger shares than anybody's, so that few sessions have to be drawn until an arm has its own."""
+
+
+class Timer:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+async def database(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def begun(connection: asyncpg.Connection, controller: Controller, **values: Any) -> Release:
+    """One that has begun."""
+    await history(connection)
+    release = await started(connection, **{"stages": STAGES, "margins": MARGINS, **values})
+    assert await controller.tick(connection) == 1
+    return await standing(connection, release)
+
+
+async def standing(connection: asyncpg.Connection, release: Release) -> Release:
+    found = await store.locked(connection, release.id)
+    assert found is not None
+    return found
+
+
+async def split(connection: asyncpg.Connection) -> float | None:
+    model = (await store.fleet(connection)).model("m")
+    assert model is not None
+    return None if model.canary is None else model.canary.share
+
+
+async def rolled_out(connection: asyncpg.Connection, release: Release, load: Load, looks: int = 400) -> Release:
+    """Served and looked at by turns, until the release ends; each look by a controller that has just been started in
+    every tenth case."""
+    controller = Controller(ReleasesConfig())
+    for look in range(looks):
+        if look % 10 == 0:
+            controller = Controller(ReleasesConfig())
+        await load.serve(connection, release, 20)
+        await controller.tick(connection)
+        release = await standing(connection, release)
+        if release.state.ended:
+            break
+    return release
+
+
+async def require_replayed(connection: asyncpg.Connection, release: Release) -> int:
+    """Every verdict is what it was, to the bit; returns how many there were."""
+    _, steps = replay(release, await store.steps_of(connection, release.id))
+    assert all(each.same for each in steps)
+    return len(steps)
+
+
+async def test_a_good_candidate_goes_through_every_stage_to_all_traffic(database: asyncpg.Connection) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    assert await split(database) == 0
+    release = await rolled_out(database, release, Load())
+    assert release.state is State.PROMOTED, release.reason
+    assert await split(database) is None
+    steps = await store.steps_of(database, release.id)
+    stages = [row["to_stage"] for row in steps if row["stage"] != row["to_stage"]]
+    assert stages == [1, 2, 3, 4]
+    assert await require_replayed(database, release) > 10
+    traced = await database.fetchval("SELECT count(*) FROM gateway.request_traces WHERE release IS NOT NULL")
+    assert sum(row["requests"] for row in steps) == traced, "none lost, none twice"
+
+
+@pytest.mark.parametrize("fault", [{"slower": 1.3}, {"failing": 0.05}])
+async def test_a_worse_candidate_is_rolled_back_and_leaves_no_split(
+    database: asyncpg.Connection, fault: dict[str, Any]
+) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    release = await rolled_out(database, release, Load(**fault))
+    assert release.state is State.ROLLED_BACK, release.reason
+    assert "is worse than tolerated" in release.reason
+    model = (await store.fleet(database)).model("m")
+    assert model is not None
+    assert (model.pool, model.canary) == ("old", None)
+    assert await require_replayed(database, release) > 0
+
+
+async def test_too_little_history_is_told_and_waited_for(database: asyncpg.Connection) -> None:
+    timer = Timer()
+    controller = Controller(ReleasesConfig(), timer)
+    release = await started(database, stages=STAGES, margins=MARGINS)
+    assert await controller.tick(database) == 0
+    assert "answered nothing" in (await standing(database, release)).told
+    await history(database, 400)
+    timer.now_s += 60
+    await controller.tick(database)
+    waiting = await standing(database, release)
+    assert waiting.state is State.WAITING
+    assert "400 requests of the baseline do not place its 0.99 quantile, which takes 1000" in waiting.told
+    await history(database, 700)
+    timer.now_s += 60
+    assert await controller.tick(database) == 1
+    assert (await standing(database, release)).state is State.RUNNING
+
+
+async def test_rows_that_are_committed_late_are_neither_lost_nor_taken_twice(
+    fresh_postgres_url: str, database: asyncpg.Connection
+) -> None:
+    """A gateway that began to write before another, and ends after it and after a step."""
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller)
+    await controller.tick(database)
+    load = Load()
+    slow = await asyncpg.connect(fresh_postgres_url)
+    writing = slow.transaction()
+    await writing.start()
+    late = await load.serve(slow, release, 5)
+    quick = await load.serve(database, release, 7)
+    await controller.tick(database)
+    await writing.commit()
+    await controller.tick(database)
+    await controller.tick(database)
+    steps = await store.steps_of(database, release.id)
+    assert sum(row["requests"] for row in steps) == late + quick
+    units = [each.unit for row in steps for each in evidence.unpacked(row["evidence"]).observations]
+    assert len(set(units)) == late + quick
+    await slow.close()
+
+
+async def test_of_large_traffic_whole_sessions_are_drawn(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig(requests_per_step=100))
+    release = await begun(database, controller)
+    await controller.tick(database)
+    load = Load()
+    await load.serve(database, release, 400)
+    await controller.tick(database)
+    [row] = [row for row in await store.steps_of(database, release.id) if row["requests"]]
+    assert row["sampled"] == pytest.approx(100 / 800, rel=0.01)
+    assert 60 <= row["requests"] <= 140
+    arms = [each.arm for each in evidence.unpacked(row["evidence"]).observations]
+    assert 0.3 < arms.count(arms[0]) / len(arms) < 0.7
+    assert await controller.tick(database) == 0, "the others are not taken later"
+
+
+@pytest.mark.parametrize("change", ["model", "pool", "settings", "row"])
+async def test_a_fleet_that_another_hand_changes_ends_the_release_without_a_split(
+    database: asyncpg.Connection, change: str
+) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller)
+    await controller.tick(database)
+    fleet = await store.fleet(database)
+    if change == "row":
+        await database.execute("DELETE FROM gateway.releases")
+    elif change == "settings":
+        await put_fleet(database)
+    elif change == "model":
+        model = msgspec.structs.replace(fleet.models[0], pool="fresh")
+        await put_fleet(database, msgspec.structs.replace(fleet, models=(model,)))
+    else:
+        model = msgspec.structs.replace(fleet.models[0], canary=None)
+        pools = tuple(pool for pool in fleet.pools if pool.name != "new")
+        await put_fleet(database, msgspec.structs.replace(fleet, models=(model,), pools=pools))
+    await controller.tick(database)
+    assert await split(database) is None
+    if change != "row":
+        lost = await standing(database, release)
+        assert (lost.state, (await store.steps_of(database, release.id))[-1]["event"]) == (State.ROLLED_BACK, "lost")
+
+
+async def test_a_held_release_is_judged_on_and_goes_on_when_it_is_resumed(database: asyncpg.Connection) -> None:
+    controller, load = Controller(ReleasesConfig()), Load()
+    release = await begun(database, controller)
+    await controller.tick(database)
+    async with database.transaction():
+        release = await standing(database, release)
+        await store.step(database, release, Event.HOLD, reason="lunch", actor=None, by="ada")
+    await load.serve(database, release, 150)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.HELD, 1)
+    assert release.reason.startswith("it is held; otherwise: ")
+    async with database.transaction():
+        await store.step(database, release, Event.RESUME, reason="back", actor=None, by="ada")
+    assert await controller.tick(database) == 1
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.RUNNING, 2), "what came meanwhile was enough"
+    assert await controller.tick(database) == 0, "and counts for one stage alone"
+    assert await require_replayed(database, release) == 3
+
+
+async def test_a_database_that_was_copied_is_not_counted_on(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller)
+    await database.execute("UPDATE gateway.releases SET watermark = watermark + 1000000")
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, await split(database)) == (State.ROLLED_BACK, None)
+    assert "copy" in release.reason
+
+
+async def test_with_no_release_a_tick_does_nothing(database: asyncpg.Connection) -> None:
+    await put_fleet(database, FLEET)
+    assert await Controller(ReleasesConfig()).tick(database) == 0
+    assert (await store.fleet(database)).version == 1

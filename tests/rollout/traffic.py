@@ -1,0 +1,75 @@
+"""Traces of a model's requests, written as gateways write them: the baseline's, and both arms of a release."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.split import Side, side_of, unit_of
+from gateway.metering.journal.request_id import mint
+from gateway.releases import store
+from gateway.releases.release import Release
+
+ORGANIZATION = "00000000-0000-0000-0000-000000000001"
+INSERT = """
+INSERT INTO gateway.request_traces (request_id, organization_id, status, error_code, total_ms, phases_ms, model, tier,
+                                    pool, side, release, unit, ttft_ms, itl_max_ms, completion_tokens)
+SELECT request_id, organization_id, status, error_code, total_ms, phases_ms, model, tier, pool, side, release, unit,
+       ttft_ms, itl_max_ms, completion_tokens FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
+"""
+
+
+def row(choose: random.Random, *, slower: float = 1.0, failing: float = 0.0, **fields: Any) -> dict[str, Any]:
+    """One request. slower: factor of its latencies. failing: the part that fails."""
+    fails = choose.random() < failing
+    ttft_ms = choose.lognormvariate(5, 0.1) * slower
+    return {
+        "request_id": mint(), "organization_id": ORGANIZATION, "status": 502 if fails else 200,
+        "error_code": "engine_failed" if fails else None, "total_ms": ttft_ms * 3, "phases_ms": {}, "model": "m",
+        "tier": "chat", "pool": "old", "side": None, "release": None, "unit": None,
+        "ttft_ms": None if fails else ttft_ms, "itl_max_ms": None if fails else choose.lognormvariate(3, 0.1) * slower,
+        "completion_tokens": 0 if fails else 7, **fields,
+    }  # fmt: skip
+
+
+async def write(connection: asyncpg.Connection, rows: list[dict[str, Any]]) -> None:
+    """One batch, as a gateway writes it."""
+    await connection.execute(INSERT, msgspec.json.encode(rows).decode())
+
+
+async def history(connection: asyncpg.Connection, requests: int = 1_200, seed: int = 0) -> None:
+    """What the baseline served before."""
+    choose = random.Random(seed)
+    await write(connection, [row(choose) for _ in range(requests)])
+
+
+class Load:
+    """Sessions of a split model, each on its side. slower, failing: the candidate's."""
+
+    def __init__(self, seed: int = 1, *, slower: float = 1.0, failing: float = 0.0) -> None:
+        self._choose = random.Random(seed)
+        self._candidate: dict[str, Any] = {"slower": slower, "failing": failing}
+        self._sessions = 0
+
+    async def serve(self, connection: asyncpg.Connection, release: Release, sessions: int) -> int:
+        """New sessions in each arm, a request each; returns how many requests were traced."""
+        model = (await store.fleet(connection)).model("m")
+        assert model is not None
+        found: dict[Side, list[dict[str, Any]]] = {Side.CANDIDATE: [], Side.CONTROL: []}
+        if model.canary is None or not model.canary.control:
+            return 0
+        while min(map(len, found.values())) < sessions:
+            self._sessions += 1
+            unit = unit_of("o", f"session-{self._sessions}")
+            side = side_of(model, unit)
+            if side in found and len(found[side]) < sessions:
+                how: dict[str, Any] = self._candidate if side is Side.CANDIDATE else {}
+                of: dict[str, Any] = {"side": side.value, "release": str(release.id), "unit": unit}
+                pool = "new" if side is Side.CANDIDATE else "old"
+                found[side].append(row(self._choose, pool=pool, **of, **how))
+        rows = [each for pair in zip(*found.values(), strict=True) for each in pair]
+        await write(connection, rows)
+        return len(rows)
