@@ -1,4 +1,4 @@
-"""One rollout before the judge: a look each minute at what came, through `observe` and `verdict` as they are deployed."""
+"""One rollout before the judge: a look each minute at what came, through `observe` and `verdict` as deployed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ending:
 def play(
     traffic: Traffic, change: Change, seed: int, *, held: bool = False, rivals: tuple[Rival, ...] = ()
 ) -> dict[str, Ending]:
-    """A rollout's ending by judge. held: it goes on behind its promotion, to see whether it is rolled back in the end."""
+    """A rollout's ending by judge. held: it goes on behind its promotion, to see whether it is rolled back at last."""
     rng = np.random.default_rng(seed)
     before = baseline(traffic, BASELINE_REQUESTS, rng)
     stream = draw(traffic, change, rng)
