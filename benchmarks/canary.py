@@ -1,6 +1,6 @@
 """Canary judges beside each other on simulated rollouts: ours as deployed, Flagger's and Argo Rollouts' rules.
 
-    python -m benchmarks.canary [--quick] [--jobs 2] [--only PART] [--plot FILE.svg] [--check]
+    python -m benchmarks.canary [--quick] [--share 1.0] [--jobs 2] [--only PART] [--plot FILE.svg] [--check]
 
 A rollout is hours of sessions on two equal arms (`canary_rollouts/traffic.py`), looked at every minute through
 `evals.judge.observe` and `verdict` with the default policy. `1 rps`: one request a second in the candidate's arm,
@@ -139,6 +139,7 @@ def main() -> None:
     """Play all scenarios, print their table and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="some rollouts of each kind: no figure to be quoted")
+    parser.add_argument("--share", type=float, default=1.0, help="so much of the rollouts of each kind")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", help="a part: " + ", ".join(dict.fromkeys(one.part for one in SCENARIOS)))
     parser.add_argument("--plot", type=Path, help="file for the operating curve, SVG")
@@ -150,7 +151,7 @@ def main() -> None:
         for number, scenario in enumerate(SCENARIOS):
             if options.only not in (None, scenario.part):
                 continue
-            count = scenario.quick if options.quick else scenario.rollouts
+            count = scenario.quick if options.quick else max(1, round(options.share * scenario.rollouts))
             # every scenario has rollouts of its own: what one met by chance says nothing of the next
             seeds = itertools.islice(itertools.count(FIRST_SEED * (number + 1)), count)
             played = list(processes.map(functools.partial(_play, scenario), seeds, chunksize=4))
