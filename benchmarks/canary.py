@@ -5,7 +5,8 @@
 A rollout is hours of sessions on two equal arms (`canary_rollouts/traffic.py`), looked at every minute through
 `evals.judge.observe` and `verdict` with the default policy. `1 rps`: one request a second in the candidate's arm,
 through all stages. `ladder`: 1, then 5, then 25 a second, as 1, 5 and 25 % of 100 would be. `clustered`: sessions of 20
-requests, 80 % of whose latency's variance is the session's own. Rivals' parameters are in `canary_rollouts/rivals.py`.
+requests, 80 % of whose latency's variance is the session's own. `stalls`: every replica of both arms stops for ten
+seconds twice an hour. Rivals' parameters are in `canary_rollouts/rivals.py`.
 
 Told per judge: rolled back (with a 95 % interval; "in the end": had nothing been promoted for the whole time), by when
 half and 95 % of all rollouts were, promoted to all traffic, and after how long in the middle. Seeds are fixed.
@@ -45,6 +46,12 @@ TEN = Traffic("10 rps", (10.0,), 1.0)
 TEN_LONG = Traffic("10 rps", (10.0,), 2.0)
 LADDER = Traffic("ladder", (1.0, 5.0, 25.0), 2.0)
 ONE_CLUSTERED = Traffic("1 rps, clustered", (1.0,), 4.0, 20.0, 0.8)
+STALLING = (
+    Traffic("1 rps, one replica an arm, which stalls", (1.0,), 2.0, replicas=1),
+    Traffic("1 rps, four replicas that stall", (1.0,), 2.0, replicas=4),
+    Traffic("10 rps, one replica an arm, which stalls", (10.0,), 0.5, replicas=1),
+    Traffic("10 rps, eight replicas that stall", (10.0,), 0.5, replicas=8),
+)
 TEN_CLUSTERED = Traffic("10 rps, clustered", (10.0,), 1.0, 20.0, 0.8)
 
 UNCHANGED = Change()
@@ -97,6 +104,7 @@ SCENARIOS = (
     Scenario("clustered", TEN_CLUSTERED, UNCHANGED, 150, 4),
     Scenario("clustered", ONE_CLUSTERED, SLOW, 60, 4),
     Scenario("clustered", TEN_CLUSTERED, SLOW, 60, 4),
+    *(Scenario("stalls", traffic, UNCHANGED, 60, 4) for traffic in STALLING),
 )
 RESULT = dict[str, list[Ending]]
 

@@ -20,6 +20,8 @@ ERRORS = 0.001
 """Share of the baseline's requests."""
 PROMISED_TTFT_MS, PROMISED_ITL_MS = 1_400.0, 250.0
 """Kept by 99 % of the baseline's requests."""
+STALLS_PER_HOUR, STALL_S, STALL_MS = 2.0, 10.0, 3_000.0
+"""Of a replica that stalls, how long, and what that adds to the times to first token of its sessions."""
 GAP_S = 30.0
 """Between a session's requests, on average."""
 _Z95, _Z99 = 1.6448536269514722, 2.3263478740408408
@@ -49,6 +51,8 @@ class Traffic:
     requests_per_session: float = 4.0
     session_share: float = 0.3
     """Of the variance of a logarithm of latency."""
+    replicas: int = 0
+    """Of each arm, that stall by themselves; 0: none does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +87,7 @@ def draw(traffic: Traffic, change: Change, rng: np.random.Generator) -> Stream:
     itl_ms = _latencies(ITL_MEDIAN_MS, owner, sessions, traffic.session_share, rng)
     ttft_ms = np.where(candidate, _changed(ttft_ms, change), ttft_ms)
     failed = rng.random(len(owner)) < ERRORS + change.errors * candidate
+    ttft_ms += _stalls(traffic, second, 2 * (owner % max(1, traffic.replicas)) + candidate, rng)
     good = ~failed & (ttft_ms <= PROMISED_TTFT_MS) & (itl_ms <= PROMISED_ITL_MS)
     unit = rng.integers(0, 2**63 - 1, sessions)[owner]
     level = rng.random(sessions)[owner]
@@ -116,6 +121,15 @@ def _latencies(
     of_session = math.sqrt(session_share) * rng.standard_normal(sessions)[owner]
     of_request = math.sqrt(1 - session_share) * rng.standard_normal(len(owner))
     return median_ms * np.exp(SIGMA * (of_session + of_request))
+
+
+def _stalls(traffic: Traffic, second: Floats, replica: npt.NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """What is added to each request in ms. replica: of each, unlike in the two arms."""
+    added = np.zeros(len(second))
+    for number in range(2 * traffic.replicas):
+        for begin in rng.uniform(0, traffic.hours * 3_600, rng.poisson(STALLS_PER_HOUR * traffic.hours)):
+            added[(replica == number) & (second >= begin) & (second < begin + STALL_S)] = STALL_MS
+    return added
 
 
 def _changed(ttft_ms: Floats, change: Change) -> Floats:
