@@ -8,9 +8,9 @@ import msgspec
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `Policy.alpha` is split over what may stop a release. They sum to 1 or less."""
 
-    ttft: float = 0.3
+    ttft: float = 0.25
     itl: float = 0.2
-    errors: float = 0.35
+    errors: float = 0.4
     """The most: a point of errors is a dozen events in twenty minutes of small traffic."""
     goodput: float = 0.05
     slices: float = 0.05

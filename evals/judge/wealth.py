@@ -17,6 +17,9 @@ from decimal import Context, Decimal
 
 STAKES = tuple(Decimal(stake) for stake in ("0.05", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"))
 DIGITS = Context(prec=28, Emax=999_999_999, Emin=-999_999_999)
+_SHOWN = Context(prec=6)
+_TOO_LITTLE = 70
+"""Of a logarithm: what is so much smaller than the largest would not change a digit of the sum."""
 
 
 def wealth(outcomes: Iterable[tuple[Decimal, int]]) -> Decimal:
@@ -25,23 +28,28 @@ def wealth(outcomes: Iterable[tuple[Decimal, int]]) -> Decimal:
     Exact up to 28 digits; the order of what happened does not matter.
     """
     rows = [(_growth(gain), count) for gain, count in outcomes if count]
-    total = Decimal(0)
+    logarithms = []
     for stake in range(len(STAKES)):
         logarithm = Decimal(0)
         for growth, count in rows:
-            logarithm = DIGITS.fma(growth[stake], Decimal(count), logarithm)
-        total = DIGITS.add(total, DIGITS.exp(logarithm))
-    return DIGITS.divide(total, Decimal(len(STAKES)))
+            logarithm = DIGITS.fma(growth[stake], count, logarithm)
+        logarithms.append(logarithm)
+    least = DIGITS.subtract(max(logarithms), _TOO_LITTLE)
+    total = Decimal(0)
+    for logarithm in logarithms:
+        if logarithm > least:
+            total = DIGITS.add(total, DIGITS.exp(logarithm))
+    return DIGITS.divide(total, len(STAKES))
 
 
 def inverse(alpha: float) -> Decimal:
     """1/alpha, which the purse must reach."""
-    return DIGITS.divide(Decimal(1), Decimal(alpha))
+    return DIGITS.divide(1, Decimal(alpha))
 
 
 def log10(value: Decimal) -> Decimal:
-    """The decimal logarithm of a purse."""
-    return DIGITS.log10(value)
+    """The decimal logarithm of a purse, to be shown: six digits."""
+    return _SHOWN.log10(value)
 
 
 @functools.lru_cache(maxsize=256)
