@@ -234,7 +234,7 @@ class ShadowCopies:
             cache_salt=self._sampler.cache_salt(served.generation.cache_salt),
         )
         chain = PrefixChain(prepared.chain.kind, b"")  # the router must not send anybody after what only copies find
-        prepared = msgspec.structs.replace(prepared, generation=generation, session="", file=b"", chain=chain)
+        prepared = msgspec.structs.replace(prepared, generation=generation, session="", unit=0, file=b"", chain=chain)
         copy = InferenceRequest(arrival, NOBODYS, served.target, prepared)
         copy.endpoint = ENDPOINT
         return copy

@@ -13,6 +13,10 @@ DELETE FROM gateway.shadow_pairs WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM gateway.shadow_pairs WHERE recorded_at < now() - make_interval(days => %(pairs)s) LIMIT %(most)s))
 """,
     """
+DELETE FROM gateway.review_coins WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.review_coins WHERE recorded_at < now() - make_interval(days => %(pairs)s) LIMIT %(most)s))
+""",
+    """
 DELETE FROM gateway.reviews WHERE id = ANY(ARRAY(
     SELECT id FROM gateway.reviews
      WHERE recorded_at < now() - make_interval(days => %(pairs)s)

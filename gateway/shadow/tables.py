@@ -119,3 +119,15 @@ review_votes = Table(
     Column("voted_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     one_of("choice", Choice),
 )
+
+# What the judge of a release counts: a session's first decisive vote, whatever is voted later.
+review_coins = Table(
+    "review_coins",
+    metadata,
+    Column("release", Text, primary_key=True),
+    Column("unit", BigInteger, primary_key=True, autoincrement=False),
+    # The candidate's answer was.
+    Column("worse", Boolean, nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "recorded_at", postgresql_using="brin"),
+)

@@ -72,6 +72,16 @@ CREATE TABLE gateway.review_votes (
     PRIMARY KEY (review_id, reviewer)
 );
 
+-- A session's first decisive vote is its coin, whatever is voted later.
+CREATE TABLE gateway.review_coins (
+    release text NOT NULL,
+    unit bigint NOT NULL,
+    worse boolean NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (release, unit)
+);
+CREATE INDEX review_coins_recorded_at_idx ON gateway.review_coins USING brin (recorded_at);
+
 -- What was voted stays, as numbers: which of two answers was better names nobody.
 CREATE FUNCTION gateway.forget_review_texts(whose uuid) RETURNS void LANGUAGE sql AS $$
     DELETE FROM gateway.reviews
@@ -112,6 +122,7 @@ def downgrade() -> None:
         DROP TRIGGER organizations_deleted ON gateway.organizations;
         DROP FUNCTION gateway.forget_organization_texts();
         DROP FUNCTION gateway.forget_review_texts(uuid);
+        DROP TABLE gateway.review_coins;
         DROP TABLE gateway.review_votes;
         DROP TABLE gateway.reviews;
         DROP TABLE gateway.shadow_pairs;

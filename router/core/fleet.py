@@ -38,7 +38,7 @@ class Fleet:
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
         """The pool that serves an ask; its session decides on which side of the model's split that is."""
-        model, ask = waiting.model, waiting.ask
+        model = waiting.model
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
         if canary is None:

@@ -243,6 +243,22 @@ async def test_whoever_is_given_its_replica_goes_first() -> None:
         assert to.candidate_engine.records[copy.opened.request_id].aborted
 
 
+async def test_it_ends_before_a_request_of_the_candidates_own_asks_for_a_place() -> None:
+    async with shadowed() as to:
+        to.script(hang=True)
+        await to.serve()
+        await to.candidate_asked()
+        to.script(hang=False)
+        under_way: list[int] = []
+        to.platform.faults.calls["acquire"] = lambda: under_way.append(len(to.copies._by_replica))
+        await to.serve(
+            model=Model("m", Tier.CHAT, "pool", 4_096, canary=Canary("candidate", shadow_share=1.0, share=1.0))
+        )
+        await to.rests()
+        assert under_way == [0]
+        assert to.outcomes() == {"superseded": 1}
+
+
 async def test_it_ends_with_the_gateway_and_its_books_are_closed() -> None:
     async with shadowed() as to:
         to.script(hang=True)
