@@ -52,6 +52,7 @@ class Permission(StrEnum):
     WEBHOOKS_WRITE = "webhooks.write"
     AUDIT_READ = "audit.read"
     CHANGES_WRITE = "changes.write"
+    REVIEWS_VOTE = "reviews.vote"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -82,6 +83,7 @@ _ADMIN = (
         Permission.AUDIT_READ,
         Permission.PROMPTS_READ,
         Permission.CHANGES_WRITE,
+        Permission.REVIEWS_VOTE,
     }
 )
 

@@ -37,6 +37,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "rotate_webhook_secret": {},
     "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
     "create_change": {"name": "chunked prefill {}", "metric": "ttft", "expected_ms": -350},
+    "create_vote": {"choice": "left"},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -132,6 +133,11 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
             " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
             " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
+        ),
+        "review_id": await fetchval(
+            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline,"
+            " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
+            owner_of,
         ),
         "price_version": await _planned_price(people),
     }
