@@ -30,7 +30,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
     tiers: frozenset[Tier] | None = None
     """The tiers its project may use; None: both."""
     store_prompts: bool = False
-    """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
+    """Its organization wants kept what is asked and answered at gaps, where its prompts differ, and what is reviewed of
+    its requests."""
 
     def require_scope(self, scope: Scope) -> None:
         """Raises ScopeMissing."""

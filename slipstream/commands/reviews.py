@@ -55,7 +55,7 @@ def filters(command: Function) -> Function:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object; asks nothing.")
 def next_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Show the next pair that you have not voted on. In a terminal, ask for your vote, and go on until you quit."""
-    asks = not as_json and sys.stdin.isatty()
+    asks = not as_json and in_terminal()
     while True:
         found = _next(deployment, release, model)
         if as_json:
@@ -113,6 +113,11 @@ def list_command(deployment: Deployment, release: str | None, model: str | None,
         for each in found
     ]
     print("\n".join(table(HEAD, rows)) if rows else "there are no reviews")
+
+
+def in_terminal() -> bool:
+    """Somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def shown(review: Review, waiting: int) -> Iterator[str]:
