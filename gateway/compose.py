@@ -59,7 +59,11 @@ from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.request_spans import RequestSpans
+from gateway.serving.shadow_copies import Shadow
 from gateway.serving.trace import Traces
+from gateway.shadow.metrics import ShadowMetrics
+from gateway.shadow.sampling import ShadowSampler
+from gateway.shadow.store import PairStore
 from gateway.stream_audit.endpoint import StreamAudits
 from gateway.supersession.lineage import Digests
 from gateway.supersession.other_gateways import OtherGateways
@@ -144,6 +148,10 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         completion_texts = TextStore(pool, metrics, config.autocomplete.flush_s)
         completion_texts.start()
         stack.push_async_callback(completion_texts.stop)
+        shadow_metrics = ShadowMetrics(registry)
+        pairs = PairStore(pool, shadow_metrics, config.shadow.flush_s)
+        pairs.start()
+        stack.push_async_callback(pairs.stop)
         keyring = Keyring(place.database_url, place.pepper, config.auth)
         await keyring.start()
         stack.push_async_callback(keyring.stop)
@@ -203,6 +211,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             file_metrics,
             prefixes,
             completion_texts,
+            Shadow(config.shadow, ShadowSampler(place.pepper), lambda: router.replicas, pairs, shadow_metrics),
         )
         stack.push_async_callback(pipeline.stop)
 

@@ -18,6 +18,7 @@ from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from gateway.prefixes.config import PrefixesConfig
+from gateway.shadow.config import ShadowConfig
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig
 from router.client_config import RouterClientConfig
@@ -83,6 +84,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What editors report about completions."""
     prefixes: PrefixesConfig = PrefixesConfig()
     """What is learnt of how prompts begin."""
+    shadow: ShadowConfig = ShadowConfig()
+    """Copies of requests to candidates."""
     stream_audit: StreamAuditConfig = StreamAuditConfig()
     """The known stream by which networks are audited."""
     admin: AdminConfig = AdminConfig()

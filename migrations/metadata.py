@@ -14,6 +14,7 @@ from gateway.limits import tables as limits_tables
 from gateway.metering import tables as metering_tables
 from gateway.prefixes import tables as prefixes_tables
 from gateway.releases import tables as releases_tables
+from gateway.shadow import tables as shadow_tables
 from gateway.slo import tables as slo_tables
 from gateway.tenants import tables as tenants_tables
 
@@ -27,6 +28,7 @@ MODULES = (
     metering_tables,
     prefixes_tables,
     releases_tables,
+    shadow_tables,
     slo_tables,
     tenants_tables,
 )

@@ -30,8 +30,10 @@ from slipstream.commands.processes import engine, gateway, worker
 from slipstream.commands.projects import projects
 from slipstream.commands.quantization import quantization
 from slipstream.commands.requests import requests
+from slipstream.commands.reviews import reviews
 from slipstream.commands.router import router
 from slipstream.commands.running import down, status
+from slipstream.commands.shadow import shadow
 from slipstream.commands.simulate import simulate
 from slipstream.commands.slo import slo
 from slipstream.commands.top import top
@@ -79,6 +81,8 @@ for command in (
     audit_stream,
     diagnose,
     changes,
+    shadow,
+    reviews,
     quantization,
     slo,
     prefix,

@@ -83,6 +83,7 @@ def metrics_page() -> str:
     from gateway.observability.file_metrics import FileMetrics
     from gateway.observability.metrics import GatewayMetrics
     from gateway.prefixes.metrics import PrefixMetrics
+    from gateway.shadow.metrics import ShadowMetrics
     from gateway.slo.metrics import SloMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
@@ -92,7 +93,7 @@ def metrics_page() -> str:
     from telemetry.metrics import SpanMetrics
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, SpanMetrics):
+    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, ShadowMetrics, SpanMetrics):
         kind(gateway)
     worker = CollectorRegistry()
     WorkerMetrics(worker)

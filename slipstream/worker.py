@@ -23,6 +23,7 @@ from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
 from gateway.prefixes import tasks as prefix_tasks
 from gateway.prefixes.metrics import PrefixMetrics
+from gateway.shadow import tasks as shadow_tasks
 from gateway.slo import tasks as slo_tasks
 from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
@@ -62,6 +63,7 @@ def create_app(
         **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
         **slo_tasks.periods_s(settings.worker.rollup_every_s),
         **prefix_tasks.periods_s(settings.worker.prefixes),
+        **shadow_tasks.PERIODS_S,
         **admin_tasks.PERIODS_S,
         **evals_tasks.PERIODS_S,
         **release_tasks.periods_s(settings.worker.releases),
@@ -107,6 +109,7 @@ def create_app(
         )
         slo_tasks.add_tasks(app, slo)
         prefix_tasks.add_tasks(app, settings.database_url, settings.worker.prefixes, PrefixMetrics(registry))
+        shadow_tasks.add_tasks(app, settings.database_url, settings.worker.shadow)
     if Queue.RELEASES in queues:
         metrics = ReleaseMetrics(registry)
         release_tasks.add_tasks(app, ReleaseTask(settings.database_url, settings.worker.releases, metrics))

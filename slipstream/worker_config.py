@@ -13,6 +13,7 @@ from contracts.metrics import MetricsConfig
 from gateway.audit.config import AuditConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.prefixes.config import PrefixUpkeepConfig
+from gateway.shadow.config import ShadowUpkeepConfig
 from infra.local.folders import DataFolder
 from rollout.config import ReleasesConfig
 
@@ -48,6 +49,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is told from the samples of prompts' prefixes."""
     releases: ReleasesConfig = ReleasesConfig()
     """How releases are advanced."""
+    shadow: ShadowUpkeepConfig = ShadowUpkeepConfig()
+    """How long pairs of answers, and reviews of them, are kept."""
     audit: AuditConfig = AuditConfig()
     """What is kept of the audit log outside the database."""
     visibility_timeout_s: Annotated[int, msgspec.Meta(ge=60, le=86400)] = 3600

@@ -33,7 +33,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
     internal: bool = False
     """Its organization is the deployment's own."""
     store_prompts: bool = False
-    """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
+    """Its organization wants kept what is asked and answered at gaps, where its prompts differ, and what is reviewed of
+    its requests."""
 
     @property
     def purpose(self) -> Purpose | None:

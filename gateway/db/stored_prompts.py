@@ -18,12 +18,12 @@ def insert_where_stored(table: str, **columns: str) -> str:
     already stay as they are.
     """
     names = list(columns)
-    stored = ", ".join(name for name in names if name != "asked_at")
+    stored = [name for name in names if name != "asked_at"]
     given = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(columns.values(), 1))
     return f"""{WANTED.format(number=names.index("organization_id") + 1)}
-    INSERT INTO {table} ({stored})
-    SELECT {stored}
+    INSERT INTO {table} ({", ".join(stored)})
+    SELECT {", ".join(f"asked.{name}" for name in stored)}
       FROM unnest({given}) AS asked ({", ".join(names)})
-      JOIN wanted ON wanted.id = organization_id AND asked_at >= since
+      JOIN wanted ON wanted.id = asked.organization_id AND asked.asked_at >= wanted.since
         ON CONFLICT DO NOTHING
-    """  # noqa: S608  names from our own code; values are parameters
+    """  # noqa: S608  names of our own tables and columns

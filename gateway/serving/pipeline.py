@@ -60,6 +60,7 @@ from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.recording import End, Recording
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
+from gateway.serving.shadow_copies import Shadow, ShadowCopies
 from gateway.serving.stream import StreamForwarder
 from gateway.serving.warm_ups import WarmUps
 from gateway.supersession.in_flight_request import SUPERSEDED, InFlightRequest, Superseded
@@ -96,6 +97,7 @@ class RequestPipeline:
         file_metrics: FileMetrics,
         prefixes: PrefixLog,
         texts: CompletionTexts,
+        shadow: Shadow,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -114,10 +116,12 @@ class RequestPipeline:
         self._full_engines = FullEngines()
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
+        self._shadow_copies = ShadowCopies(self._compute_ahead, idle_timeouts, shadow)
 
     async def stop(self) -> None:
         """End what no client waits for, and forget what was kept for the next one."""
         await self._warm_ups.stop()
+        await self._shadow_copies.stop()
         self._continuations.stop()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
@@ -127,6 +131,7 @@ class RequestPipeline:
         if request.purpose is None:
             self._metrics.began(request.tier)
             self._warm_ups.arrived(request.prepared)
+            self._shadow_copies.arrived(request)
         try:
             async with ClientWatch(connection) as watch:
                 with (
@@ -140,6 +145,7 @@ class RequestPipeline:
             self._idle_timeouts.remove(wait)
             request.clock.end(Phase.STREAM)
             self._observe(request, response)
+            self._shadow_copies.ended(request, response)
 
     async def _answer(self, request: InferenceRequest, client: Client) -> None:
         """`_serve`, with its last frames on success and its error otherwise."""
@@ -200,6 +206,7 @@ class RequestPipeline:
                 closing = await self._attempt(attempt)
                 if request.superseded_by is None and request.purpose is None:
                     self._warm_ups.answered(attempt)
+                    self._shadow_copies.answered(attempt)
                     prepared = request.prepared
                     if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
                         self._texts.add(request.request_id, request.caller, prepared.gap, attempt.transcoder.text)
@@ -225,6 +232,7 @@ class RequestPipeline:
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             self._warm_ups.placed(lease.engine.replica_id)
+            self._shadow_copies.placed(lease.engine.replica_id)
             if request.purpose is None:
                 attempt.placing = self._files.placing(request.prepared)
             try:
@@ -278,6 +286,8 @@ class RequestPipeline:
         """Have an engine compute a prompt that nobody waits for: in the books, and on nobody's bill. A refusal by the
         router leaves nothing. Raises SlipstreamError."""
         lease = await self._router.acquire(attempt.lease_request(deadline_s=0.0))
+        attempt.request.clock.end(Phase.ROUTE)
+        attempt.granted_s = attempt.request.clock.total_s
         try:
             self._journal.opened(attempt.opened)
             self._journal.placed(attempt.placed(lease.engine))

@@ -15,6 +15,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.observability.measurement import Measurement
 from gateway.serving.recording import Reading, Recording
 from gateway.serving.request_trace import RequestTrace
+from gateway.shadow.sample import Sample
 from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Prepared, Target
@@ -88,6 +89,7 @@ class InferenceRequest:
         "reading",
         "recording",
         "request_id",
+        "sample",
         "served_from",
         "superseded_by",
         "target",
@@ -130,6 +132,8 @@ class InferenceRequest:
         """Of an earlier request's generation, which may answer this one."""
         self.recording: Recording | None = None
         """Of its own generation, which may answer later ones."""
+        self.sample: Sample | None = None
+        """Its answer is kept, to be compared with a candidate's."""
         self.served_from: str | None = None
         """The request whose generation its answer was made of; None: its own."""
 

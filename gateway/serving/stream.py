@@ -128,6 +128,8 @@ class StreamForwarder:
             self._response.events(events)
         if (recording := self._attempt.request.recording) is not None:
             recording.feed(data)
+        if (sample := self._attempt.request.sample) is not None:
+            sample.transcript.feed(data)
         if self._text_seen:
             if transcoder.events != seen and not noted and not self._finished:
                 self._timing.arrived(now_s)

@@ -15,15 +15,13 @@ from collections.abc import Awaitable, Callable
 from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
 from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Usage
-from gateway.http.disconnect import ClientWatch
-from gateway.http.response import ResponseWriter
 from gateway.observability.file_metrics import FileMetrics
-from gateway.serving.attempt import Attempt, Client
+from gateway.serving.attempt import Attempt
 from gateway.serving.file_history import shared_blocks
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.nobody import nobody
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.warm_up_allowance import WarmUpAllowance
-from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.fill.next_line import next_line, worth_computing
 from gateway.wire.prepared import Prepared
 
@@ -116,8 +114,7 @@ class WarmUps:
         request = InferenceRequest(arrival, served.key, served.target, ahead)
         request.endpoint = ENDPOINT
         wait = Wait()
-        client = Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(arrival.request_id, None))
-        attempt = Attempt(request, client, 0, idle_replica=replica_id)
+        attempt = Attempt(request, nobody(arrival.request_id, wait), 0, idle_replica=replica_id)
         key_id, to_compute = served.caller.key_id, _to_compute(served.prepared, ahead)
         if not self._allowance.take(key_id, to_compute):
             raise _Unpaid
@@ -140,28 +137,3 @@ def _to_compute(served: Prepared, ahead: Prepared) -> int:
 
 class _Unpaid(Exception):
     """The key's requests were not billed for as much."""
-
-
-class _Nobody:
-    """Who waits for a warm-up; never leaves."""
-
-    on_gone: Callable[[], None] | None = None
-    gone = False
-
-
-class _Unread(ResponseWriter):
-    """The answer to nobody."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        self.headers = []
-        self.status = 0
-        self.error = self.error_code = None
-
-    @property
-    def full(self) -> bool:
-        return False
-
-    async def drained(self) -> None:
-        """At once."""

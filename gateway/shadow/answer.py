@@ -11,7 +11,11 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
+from gateway.db.storable_text import storable
 from gateway.wire.chunk import decoded
+
+MOST_REASON = 64
+"""Characters of a reason to finish: the usual ones are words."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -74,4 +78,4 @@ class AnswerReader:
             parts.append(str(function.get("arguments") or ""))
         reason = choice.get("finish_reason")
         if reason is not None:
-            self._finish_reason = str(reason)
+            self._finish_reason = storable(str(reason)[:MOST_REASON])

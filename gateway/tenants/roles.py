@@ -54,6 +54,7 @@ class Permission(StrEnum):
     CHANGES_WRITE = "changes.write"
     FLEET_READ = "fleet.read"
     FLEET_WRITE = "fleet.write"
+    REVIEWS_VOTE = "reviews.vote"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -86,6 +87,7 @@ _ADMIN = (
         Permission.PROMPTS_READ,
         Permission.CHANGES_WRITE,
         Permission.FLEET_WRITE,
+        Permission.REVIEWS_VOTE,
     }
 )
 

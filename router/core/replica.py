@@ -81,6 +81,8 @@ class Replica(msgspec.Struct, eq=False):
     foreign: int = 0
     """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
     leases: int = 0
+    unwaited: int = 0
+    """Of these, what nobody waits for: it takes no place from those who wait."""
     live: dict[tuple[str, str], LiveLease] = {}
     """By gateway and lease id."""
     prefilling: dict[tuple[str, str], LiveLease] = {}
@@ -129,7 +131,7 @@ class Replica(msgspec.Struct, eq=False):
         """It is usable and has a place left."""
         if self.breaker.half_open and len(self.trials) >= TRIALS_AT_ONCE:
             return False
-        return self.leases < self.max_concurrency and self.usable
+        return self.leases - self.unwaited < self.max_concurrency and self.usable
 
     def bars(self, organization_id: str) -> Reason | None:
         """Why this organization has to wait for it, though others need not; None: it does not."""
@@ -180,6 +182,7 @@ class Replica(msgspec.Struct, eq=False):
         """Count a lease, from the moment it is granted."""
         self.live[key] = live
         self.leases += 1
+        self.unwaited += live.unwaited
         if live.trial and live.ask is not None:
             self.trials.add(live.ask.organization_id)
         self.peak = max(self.peak, self.leases)
@@ -203,6 +206,7 @@ class Replica(msgspec.Struct, eq=False):
         self.began(key, now)
         live = self.live.pop(key)
         self.leases -= 1
+        self.unwaited -= live.unwaited
         if live.trial and live.ask is not None:
             self.trials.discard(live.ask.organization_id)
         self.tokens -= live.tokens

@@ -64,6 +64,11 @@ class LiveLease(msgspec.Struct):
     tpot_slo_s: float = 0.0
     """Promised time per token; 0: none."""
 
+    @property
+    def unwaited(self) -> bool:
+        """Nobody waits for it."""
+        return self.ask is not None and bool(self.ask.idle_replica)
+
 
 class Session(msgspec.Struct, eq=False):
     """One epoch of one gateway. Mutable; owned by the dispatcher."""

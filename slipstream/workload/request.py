@@ -13,8 +13,8 @@ import msgspec
 from gateway.metering.journal.request_id import arrived_at_s, first_at
 
 READ_AT_ONCE = 2_000
-# A request's last attempt is the one whose answer the client had. What was computed ahead for nobody is complete and
-# on no bill.
+# A request's last attempt is the one whose answer the client had. What was computed for nobody is complete and on no
+# bill, or not complete.
 REQUESTS = """
 SELECT DISTINCT ON (event.request_id)
        event.request_id, event.organization_id::text AS organization_id, event.tier, event.model,
@@ -24,7 +24,7 @@ SELECT DISTINCT ON (event.request_id)
   FROM gateway.usage_events event LEFT JOIN gateway.prefix_samples sample USING (request_id)
  WHERE event.request_id >= $1 AND event.request_id < $2
    AND ($3::uuid IS NULL OR event.organization_id = $3) AND ($4::text IS NULL OR event.tier = $4)
-   AND NOT (event.finish = 'complete' AND NOT event.billed)
+   AND NOT (event.finish = 'complete' AND NOT event.billed) AND event.endpoint NOT IN ('warm_up', 'shadow')
  ORDER BY event.request_id, event.attempt DESC
 """
 

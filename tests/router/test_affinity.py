@@ -8,6 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.prefix import chain_tokens, root
 from router.config import SloClass
@@ -89,6 +90,26 @@ def test_it_gives_way_to_those_who_wait() -> None:
     assert not core.ask("b"), "waits"
     core.polled("r2")
     assert refused(core.ask("warm", idle_replica="r2"))
+
+
+def test_it_takes_no_place_from_those_who_wait() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1))
+    core.placed("copy", idle_replica="r1")
+    assert core.placed("real") == "r1"
+    assert not core.ask("next"), "waits"
+    core.over("copy")
+    assert not core.ask("another"), "waits too: the copy's place was nobody's"
+
+
+def test_it_goes_to_the_canarys_replica_that_it_names_whatever_the_share() -> None:
+    pools = tuple(Pool(name, "sglang", (Replica(f"{name}1", "http://x"),)) for name in ("p", "c"))
+    model = Model("m", Tier.CHAT, "p", 8_192, canary=Canary("c", 0.0, engine_model="m-new"))
+    core = Core(DesiredState(1, (model,), pools), slos=())
+    (granted,) = core.ask("copy", idle_replica="c1")
+    assert isinstance(granted, Granted)
+    engine = granted.lease.engine
+    assert (engine.replica_id, engine.pool, engine.model) == ("c1", "c", "m-new")
+    assert core.placed("ahead", idle_replica="p1") == "p1"
 
 
 def test_it_is_on_nobodys_account() -> None:

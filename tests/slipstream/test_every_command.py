@@ -36,8 +36,9 @@ READING = frozenset({
     "changes list", "config show", "diagnose",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
-    "quantization calibrate", "quantization sensitivity", "requests list", "requests show", "router explain",
-    "router replay", "router watch", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
+    "quantization calibrate", "quantization sensitivity", "requests list", "requests show",
+    "reviews list", "reviews next", "router explain",
+    "router replay", "router watch", "shadow", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
     "webhooks deliveries", "webhooks list", "workload",
 })  # fmt: skip
 """Change nothing that is administered."""
@@ -81,6 +82,7 @@ STEPS: tuple[Step, ...] = (
     ),
     ("changes measure", ("{measurable}",), {"change.measure"}),
     ("changes remove", ("{change}",), {"change.delete"}),
+    ("reviews vote", ("{review}", "left"), {"review.vote"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -92,6 +94,10 @@ IDS = {
     "{measurable}": f"""
         WITH traced AS ({TRACED_AN_HOUR_AGO})
         UPDATE gateway.changes SET made_at = now() - interval '1 hour' RETURNING id::text
+    """,
+    "{review}": """
+        INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline, candidate)
+        SELECT 'm', 'r', 1, true, id, 'p', 'b', 'c' FROM gateway.organizations LIMIT 1 RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
     "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",

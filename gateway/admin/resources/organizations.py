@@ -19,7 +19,8 @@ from gateway.db.tables import organizations
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """An organization. operator: its members run the deployment. disabled_at: since when its keys are refused.
     store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
-    own administrators."""
+    own administrators; and where the deployment reviews candidates (`gateway.shadow.review_share`), some of its prompts
+    with two answers for the operating organization's reviewers."""
 
     id: UUID
     name: str

@@ -186,6 +186,12 @@ BOARD = Board(
             queries=(rate("slipstream_warm_ups_total", "outcome", quiet="nobody has typed to a line's end"),),
         ),
         Panel(
+            title="Copied to candidates",
+            description="Requests that were to be copied to a candidate, a second, by what became of it.",
+            unit="ops",
+            queries=(rate("slipstream_shadow_copies_total", "outcome", quiet="no model has a shadow_share"),),
+        ),
+        Panel(
             title="What editors report",
             description="Completions shown, taken and dismissed, a second; only of editors that report it.",
             unit="ops",

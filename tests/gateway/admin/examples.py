@@ -47,6 +47,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "put_replica": {"id": "spare-0", "url": "http://127.0.0.1:10", "weight": 2},
     "weigh_replica": {"weight": 0.5},
     "roll_back_fleet": {"version": 1},
+    "create_vote": {"choice": "left"},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -142,6 +143,11 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
             " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
             " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
+        ),
+        "review_id": await fetchval(
+            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline,"
+            " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
+            owner_of,
         ),
         "price_version": await _planned_price(people),
         **await _spare_parts_of_the_fleet(people),

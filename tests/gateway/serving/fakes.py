@@ -21,6 +21,7 @@ from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
 from gateway.observability.measurement import Measurement
 from gateway.serving.request import InferenceRequest
+from gateway.shadow.pair import Pair, PairTexts
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Prepared
 
@@ -151,3 +152,15 @@ class FakeTexts:
 
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
         self.kept.append((gap.prefix, gap.suffix, completion))
+
+
+class FakePairs:
+    """Pairs, and their texts."""
+
+    def __init__(self) -> None:
+        self.kept: list[Pair] = []
+        self.texts: list[PairTexts | None] = []
+
+    def add(self, pair: Pair, texts: PairTexts | None) -> None:
+        self.kept.append(pair)
+        self.texts.append(texts)

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from contracts.desired_state import KvObjective, Model
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
+from contracts.replica_state import ReplicaState
 from engines.drivers import registry as drivers
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections
@@ -36,6 +37,9 @@ from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_costs import RequestCosts
+from gateway.serving.shadow_copies import Shadow
+from gateway.shadow.metrics import ShadowMetrics
+from gateway.shadow.sampling import ShadowSampler
 from gateway.supersession.lineage import Digests
 from gateway.supersession.supersession import Supersession
 from gateway.wire.config import RequestConfig
@@ -48,6 +52,7 @@ from tests.gateway.serving.client import Client
 from tests.gateway.serving.fakes import (
     FakeJournal,
     FakeLimiter,
+    FakePairs,
     FakePrefixes,
     FakeRouter,
     FakeTexts,
@@ -91,6 +96,7 @@ class Harness:
         self.traces = FakeTraces()
         self.prefixes = FakePrefixes()
         self.texts = FakeTexts()
+        self.pairs = FakePairs()
         self.registry = CollectorRegistry()
         self.metrics = GatewayMetrics(self.registry)
         self.idle = IdleTimeouts()
@@ -115,11 +121,22 @@ class Harness:
             file_metrics,
             self.prefixes,
             self.texts,
+            Shadow(
+                self.config.shadow,
+                ShadowSampler(b"secret"),
+                self.replicas,
+                self.pairs,
+                ShadowMetrics(self.registry),
+            ),
         )
         self._driver = places[0].driver if places else "sglang"
 
     def driver(self, engine: Engine) -> Driver:
         return drivers.get(engine.driver)
+
+    def replicas(self) -> list[ReplicaState]:
+        """As the router would tell."""
+        return [ReplicaState(one.replica_id, one.pool, "healthy", usable=True) for one in self.router.engines]
 
     def script(self, **script: Any) -> None:
         """What every engine does from now on; by field of `tests.fakes.script.Script`."""

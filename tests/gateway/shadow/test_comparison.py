@@ -32,9 +32,8 @@ def chat(finish: str | None = None, **delta: Any) -> dict[str, Any]:
 @given(SHORT, SHORT, SHORT)
 def test_the_first_difference_is_where_a_naive_walk_finds_it(start: str, one: str, other: str) -> None:
     first, second = start + one, start + other
-    common = next(
-        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
+    pairs = enumerate(zip(first, second, strict=False))
+    common = next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
     assert first_difference(first, second) == (None if first == second else common)
 
 

@@ -1,0 +1,36 @@
+"""What copies of requests at candidates said, in numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.admin.call import AdminCall
+from gateway.admin.schemas import ModelName, Query
+from gateway.shadow import sums
+from gateway.shadow.sums import ShadowSums
+
+ReleaseName = Annotated[str, Meta(max_length=256)]
+
+
+class ShadowQuery(Query, frozen=True, kw_only=True):
+    """Filters. release: its id."""
+
+    release: ReleaseName | None = None
+    model: ModelName | None = None
+
+
+class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """By release and model, the newest first."""
+
+    data: list[ShadowSums]
+
+
+async def get_shadow(call: AdminCall, query: ShadowQuery) -> ShadowReport:
+    """Compare the answers of candidates with those that customers were given, by release and model.
+
+    Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
+    """
+    return ShadowReport(data=await sums.sums(call.connection, release=query.release, model=query.model))

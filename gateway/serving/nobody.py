@@ -1,0 +1,48 @@
+"""Stands where a client would, for work that nobody waits for: it never leaves, and whatever it is sent is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.http.disconnect import ClientWatch
+from gateway.http.response import ResponseWriter
+from gateway.serving.attempt import Client
+from gateway.serving.idle_timeout import Wait
+from gateway.supersession.in_flight_request import InFlightRequest
+
+
+def nobody(request_id: str, wait: Wait) -> Client:
+    """Who waits for that request. wait: what its stream waits for."""
+    return Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(request_id, None))
+
+
+class _Nobody:
+    """Never leaves."""
+
+    on_gone: Callable[[], None] | None = None
+    gone = False
+
+
+class _Unread(ResponseWriter):
+    """The answer to nobody."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.headers = []
+        self.status = 0
+        self.error = self.error_code = None
+
+    def start_stream(self) -> None:
+        """Nothing is sent."""
+        self.status = 200
+
+    def events(self, data: bytes) -> None:
+        """Likewise."""
+
+    @property
+    def full(self) -> bool:
+        return False
+
+    async def drained(self) -> None:
+        """At once."""

@@ -1,0 +1,294 @@
+"""Copies some customers' requests to a model's candidate, once they have their answer, and compares both answers.
+
+A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, in the journal as
+nobody's and on no bill, and it ends for any request that this gateway places on the same replica. What it costs a
+customer is that the pieces of the answer are kept until the request has ended. Which requests are copied is drawn
+(`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and told to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
+from contracts.generation import BACKGROUND_PRIORITY, Caller
+from contracts.phases import Phase, PhaseClock
+from contracts.prefix import PrefixChain
+from contracts.replica_state import ReplicaState
+from contracts.split import Side, side_of
+from gateway.auth.key_record import KeyRecord
+from gateway.http.response import ResponseWriter
+from gateway.limits.levels import Levels
+from gateway.metering.journal.request_id import arrived_at_s
+from gateway.serving.attempt import Attempt
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.nobody import nobody
+from gateway.serving.request import Arrival, InferenceRequest
+from gateway.shadow.allowance import ShadowAllowance
+from gateway.shadow.answer import Answer, AnswerReader
+from gateway.shadow.comparison import Served, asks_for_json, compare
+from gateway.shadow.config import ShadowConfig
+from gateway.shadow.metrics import CopyOutcome, ShadowMetrics
+from gateway.shadow.pair import Outcome, Pair, PairTexts, answer_text, prompt_text
+from gateway.shadow.sample import Sample
+from gateway.shadow.sampling import ShadowSampler
+from gateway.shadow.transcript import Transcript
+
+logger = logging.getLogger(__name__)
+
+ENDPOINT = "shadow"
+"""What journals and ledger name it by."""
+NO_ID = "00000000-0000-0000-0000-000000000000"
+NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
+"""Copies are nobody's in journals, the ledger and at the router: no tenant finds them among its own, and together they
+count as one organization there, whose failures alone open no breaker."""
+MOST_TOKENS = 2**31 - 1
+"""Whatever an engine says it counted: what the database can hold."""
+LISTENED = 16
+"""Requests whose answers are kept for a copy at a time, for each copy that may run; one organization's, a quarter."""
+
+
+class PairLog(Protocol):
+    """`gateway.shadow.store.PairStore`."""
+
+    def add(self, pair: Pair, texts: PairTexts | None) -> None:
+        """Remember a pair. texts: for reviewers; None: not kept. Never raises."""
+        ...
+
+
+class Shadow(NamedTuple):
+    """What copies are made by."""
+
+    config: ShadowConfig
+    sampler: ShadowSampler
+    replicas: Callable[[], Sequence[ReplicaState]]
+    """As the router told last."""
+    pairs: PairLog
+    metrics: ShadowMetrics
+    draw: Callable[[], float] = random.SystemRandom().random
+    """Numbers from 0 up to 1: which replica, and what is reviewed."""
+
+
+class ShadowCopies:
+    """Of one gateway. compute: has an engine compute an attempt, and keeps the books of it."""
+
+    def __init__(
+        self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, shadow: Shadow
+    ) -> None:
+        self._compute = compute
+        self._idle_timeouts = idle_timeouts
+        self._config = shadow.config
+        self._sampler = shadow.sampler
+        self._replicas = shadow.replicas
+        self._pairs = shadow.pairs
+        self._metrics = shadow.metrics
+        self._draw = shadow.draw
+        self._allowance = ShadowAllowance(shadow.config.per_minute)
+        self._listened: Counter[str] = Counter()
+        """Samples by organization."""
+        self._by_replica: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """With the replica's pool; those that give way are in it no longer."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """End what is under way; its books are closed when this returns."""
+        for replica_id in list(self._by_replica):
+            self.placed(replica_id)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def arrived(self, request: InferenceRequest) -> None:
+        """A request has come. If it will go to the candidate, copies are in its way there; if it is to be copied, its
+        answer is kept from now on."""
+        model, generation = request.target.model, request.generation
+        canary = model.canary
+        if canary is None or not canary.shadow_share or canary.pool == model.pool or not self._config.at_once:
+            return
+        if side_of(model, request.prepared.unit) is Side.CANDIDATE:
+            for replica_id in [one for one, (pool, _) in self._by_replica.items() if pool == canary.pool]:
+                self.placed(replica_id)  # before it is asked for: a place may be all that the request waits for
+            return
+        if generation.choices > 1 or request.prepared.warm_up:
+            return
+        organization_id = request.caller.organization_id
+        unit = self._sampler.unit(request.prepared.unit)
+        if not self._sampler.samples(canary.shadow_share, model.name, canary.release, unit):
+            return
+        most = LISTENED * self._config.at_once
+        full = self._listened.total() >= most or self._listened[organization_id] >= most // 4
+        if full or not self._allowance.open(organization_id):
+            self._metrics.copied(request.model, "limited")
+            return
+        self._listened[organization_id] += 1
+        request.sample = Sample(canary, unit, Transcript())
+
+    def answered(self, attempt: Attempt) -> None:
+        """A request has its answer from its engine."""
+        sample = attempt.request.sample
+        if sample is not None and attempt.number == 0:
+            sample.answered = True
+            sample.own_text = attempt.transcoder.text if attempt.engine is not None else None
+
+    def placed(self, replica_id: str) -> None:
+        """Somebody who waits was given this replica. Cancelled once only: a second time would interrupt its books."""
+        if (running := self._by_replica.pop(replica_id, None)) is not None:
+            running[1].cancel()
+
+    def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """A request is over, and its client has all of it. Never raises: the request's own books are closed."""
+        sample = request.sample
+        if sample is None:
+            return
+        organization_id = request.caller.organization_id
+        self._listened[organization_id] -= 1
+        if not self._listened[organization_id]:
+            del self._listened[organization_id]
+        request.sample = None
+        complete = sample.answered and sample.transcript.whole and request.superseded_by is None
+        pool = request.measurement.pool
+        if not complete or response.error_code is not None or pool in (None, sample.canary.pool):
+            return
+        if len(self._tasks) >= self._config.at_once or not self._allowance.open(organization_id):
+            self._metrics.copied(request.model, "limited")
+            return
+        usable = [one.id for one in self._replicas() if one.pool == sample.canary.pool and one.usable]
+        free = [replica_id for replica_id in usable if replica_id not in self._by_replica]
+        if not free:
+            self._metrics.copied(request.model, "busy")
+            return
+        self._allowance.take(organization_id)
+        replica_id = free[int(self._draw() * len(free))]
+        task = asyncio.create_task(self._run(request, sample, replica_id), name="shadow")
+        self._by_replica[replica_id] = sample.canary.pool, task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, served: InferenceRequest, sample: Sample, replica_id: str) -> None:
+        outcome: CopyOutcome = "failed"
+        try:
+            outcome = await self._copy(served, sample, replica_id)
+        except asyncio.CancelledError:
+            outcome = "superseded"
+        except (Overloaded, RouterUnavailable):
+            outcome = "busy"
+        except SlipstreamError as error:
+            logger.info("request %s is not copied: %s", served.request_id, error)
+        except Exception:
+            logger.exception("the copy of request %s failed", served.request_id)
+        finally:
+            known = self._by_replica.get(replica_id)
+            if known is not None and known[1] is asyncio.current_task():
+                del self._by_replica[replica_id]
+            self._metrics.copied(served.model, outcome)
+
+    async def _copy(self, served: InferenceRequest, sample: Sample, replica_id: str) -> CopyOutcome:
+        """Have the candidate answer, and note what came of it. Raises SlipstreamError where the candidate has not had
+        it, and where the customer's answer cannot be read."""
+        baseline = await _read(sample.transcript, sample.own_text)
+        copy, wait = self._copy_of(served), Wait()
+        copy.sample = Sample(sample.canary, sample.unit, Transcript(strict=True))
+        attempt = Attempt(copy, nobody(copy.request_id, wait), 0, idle_replica=replica_id)
+        self._idle_timeouts.add(wait)
+        outcome, error_code = Outcome.COMPARED, None
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                await self._compute(attempt)
+            candidate = await _read(copy.sample.transcript, attempt.transcoder.text)
+        except TimeoutError:
+            outcome = Outcome.LATE
+        except SlipstreamError as error:
+            if attempt.engine is None or (attempt.rejected and isinstance(error, Overloaded)):
+                raise
+            logger.info("the copy of request %s at %s: %s", served.request_id, replica_id, error)
+            outcome, error_code = Outcome.FAILED, error.code
+        finally:
+            self._idle_timeouts.remove(wait)
+        pair = self._pair(served, sample, outcome, error_code)
+        if outcome is not Outcome.COMPARED:
+            self._pairs.add(pair, None)
+            return "late" if outcome is Outcome.LATE else "failed"
+        copy.measurement = attempt.measured()
+        comparison = compare(
+            _served(served, baseline), _served(copy, candidate), json_asked=asks_for_json(served.generation)
+        )
+        texts = None if comparison.same_text else self._texts(served, baseline, candidate)
+        self._pairs.add(msgspec.structs.replace(pair, comparison=comparison), texts)
+        return "compared"
+
+    def _copy_of(self, served: InferenceRequest) -> InferenceRequest:
+        """The same question, nobody's, behind everybody else, with a prefix cache of its own."""
+        arrival, prepared = Arrival(served.wire_format, {}), served.prepared
+        generation = msgspec.structs.replace(
+            served.generation,
+            request_id=arrival.request_id,
+            caller=NOBODYS.caller,
+            priority=BACKGROUND_PRIORITY,
+            cache_salt=self._sampler.cache_salt(served.generation.cache_salt),
+        )
+        chain = PrefixChain(prepared.chain.kind, b"")  # the router must not send anybody after what only copies find
+        prepared = msgspec.structs.replace(prepared, generation=generation, session="", unit=0, file=b"", chain=chain)
+        copy = InferenceRequest(arrival, NOBODYS, served.target, prepared)
+        copy.endpoint = ENDPOINT
+        return copy
+
+    def _pair(self, served: InferenceRequest, sample: Sample, outcome: Outcome, error_code: str | None) -> Pair:
+        sampling = served.generation.sampling
+        return Pair(
+            id=served.request_id,
+            model=served.model,
+            release=sample.canary.release,
+            baseline_pool=served.measurement.pool or "",
+            candidate_pool=sample.canary.pool,
+            unit=sample.unit,
+            prompt_tokens=served.measurement.prompt_tokens or 0,
+            greedy=sampling.temperature == 0,
+            outcome=outcome,
+            error_code=error_code,
+        )
+
+    def _texts(self, served: InferenceRequest, baseline: Answer, candidate: Answer) -> PairTexts | None:
+        """For reviewers, of an organization that has prompts stored, where the pair is drawn."""
+        if not served.key.store_prompts or self._draw() >= self._config.review_share:
+            return None
+        prompt = prompt_text(served.prepared)
+        if prompt is None:
+            return None
+        asked_at = datetime.fromtimestamp(arrived_at_s(served.request_id) or 0.0, UTC)
+        texts = prompt, answer_text(baseline), answer_text(candidate)
+        return PairTexts(served.caller.organization_id, asked_at, *texts)
+
+
+async def _read(transcript: Transcript, own_text: str | None) -> Answer:
+    """What was written, read in pieces: customers' requests have the event loop in between. Raises EngineFailed."""
+    reader = AnswerReader()
+    for piece in transcript.pieces:
+        reader.feed(piece)
+        await asyncio.sleep(0)
+    return reader.answer(own_text)
+
+
+def _served(request: InferenceRequest, answer: Answer) -> Served:
+    measured = request.measurement
+    return Served(
+        answer,
+        ttft_ms=_engine_ttft_ms(request.clock),
+        tokens_per_s=1e3 / measured.tpot_ms if measured.tpot_ms else None,
+        cached_tokens=min(measured.cached_tokens or 0, MOST_TOKENS),
+        completion_tokens=min(measured.completion_tokens or 0, MOST_TOKENS),
+    )
+
+
+def _engine_ttft_ms(clock: PhaseClock) -> float | None:
+    """From the engine's grant to the first text, of a request that needed one attempt; None: there was no text."""
+    phases_s = clock.durations_s
+    if Phase.FIRST_TOKEN not in phases_s:
+        return None
+    return round((phases_s.get(Phase.ENGINE, 0.0) + phases_s[Phase.FIRST_TOKEN]) * 1e3, 3)

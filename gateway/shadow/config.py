@@ -1,0 +1,35 @@
+"""Settings of shadowing: what is copied to candidates, what is kept of it, and for how long."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Days = Annotated[int, Meta(ge=1, le=36_500)]
+
+
+class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One gateway's part."""
+
+    at_once: Annotated[int, Meta(ge=0, le=64)] = 2
+    """Copies of requests that may run at candidates at a time, each alone on an idle replica; 0: none is made."""
+    per_minute: Annotated[int, Meta(ge=1, le=10_000)] = 60
+    """Copies that may begin in a minute; of one organization at most a quarter of them."""
+    timeout_s: Annotated[float, Meta(gt=0, le=600)] = 60.0
+    """Longest time a copy may take; it is then ended and noted as late."""
+    review_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Part of the pairs that differ, of organizations with `store_prompts`, whose texts are kept for reviewers of the
+    operating organization. 0: nobody's."""
+    flush_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    """How often pairs are written to the database."""
+
+
+class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the worker forgets."""
+
+    pair_retention_days: Days = 90
+    """Days the numbers of pairs, and votes, are kept."""
+    text_retention_days: Days = 14
+    """Days the texts of reviews are kept; at most as long as pairs."""

@@ -1,0 +1,36 @@
+"""What a gateway counts of its copies."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter
+
+CopyOutcome = Literal["compared", "failed", "late", "busy", "superseded", "limited"]
+
+
+class ShadowMetrics:
+    """Counters of one instance, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._copies = functools.cache(
+            Counter(
+                "slipstream_shadow_copies",
+                "Requests that were to be copied to a candidate, by model and outcome: compared, failed (the candidate"
+                " did, or the answer could not be read), late (`shadow.timeout_s`), busy (no replica of it was idle),"
+                " superseded (a customer's request was given the replica, or the gateway stopped), limited"
+                " (`shadow.at_once`, `shadow.per_minute`).",
+                ["model", "outcome"],
+                registry=registry,
+            ).labels
+        )
+        self.pairs_dropped = Counter(
+            "slipstream_shadow_pairs_dropped",
+            "Pairs that were not written: too many waited for the database.",
+            registry=registry,
+        )
+
+    def copied(self, model: str, outcome: CopyOutcome) -> None:
+        """A request was to be copied, and this came of it."""
+        self._copies(model, outcome).inc()

@@ -1,0 +1,78 @@
+"""A pair: what a customer's request was answered, and what became of its copy at the candidate."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from contracts.generation import ChatPrompt
+from gateway.prefixes.parts import text_of
+from gateway.shadow.answer import Answer
+from gateway.shadow.comparison import Comparison
+from gateway.wire.prepared import Prepared
+
+MOST_CHARACTERS = 16_384
+"""Of each text of a review: of a prompt the last, of an answer the first."""
+CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
+"""Stands in a prompt where a gap is to be filled."""
+
+
+class Outcome(StrEnum):
+    """What became of a copy that a candidate had."""
+
+    COMPARED = "compared"
+    FAILED = "failed"
+    """The candidate refused it, broke off, or wrote what cannot be read."""
+    LATE = "late"
+    """It took longer than `shadow.timeout_s`."""
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `gateway.shadow_pairs`. No text is in it, and nobody's name."""
+
+    id: str
+    model: str
+    release: str
+    """Empty: no release made the split."""
+    baseline_pool: str
+    candidate_pool: str
+    unit: int
+    """The session: its pairs are not independent of each other."""
+    prompt_tokens: int
+    greedy: bool
+    """Asked at temperature 0: the same model would usually write the same text."""
+    outcome: Outcome
+    error_code: str | None = None
+    comparison: Comparison | None = None
+    """None: there is nothing to compare."""
+
+
+class PairTexts(msgspec.Struct, frozen=True):
+    """The texts of a pair, for reviewers, of an organization that has them stored."""
+
+    organization_id: str
+    asked_at: datetime
+    prompt: str
+    baseline: str
+    candidate: str
+
+
+def prompt_text(prepared: Prepared) -> str | None:
+    """What was asked, for people; None: only token ids are known."""
+    prompt = prepared.generation.prompt
+    if isinstance(prompt, ChatPrompt):
+        turns = (f"{turn.get('role')}: {text_of(turn.get('content'))}" for turn in prompt.messages)
+        return "\n\n".join(turns)[-MOST_CHARACTERS:]
+    if (gap := prepared.gap) is not None:
+        half = MOST_CHARACTERS // 2
+        return gap.prefix[-half:] + CURSOR + gap.suffix[:half]
+    text = prompt.prompts[0]
+    return text[-MOST_CHARACTERS:] if isinstance(text, str) else None
+
+
+def answer_text(answer: Answer) -> str:
+    """What was answered, for people: calls of tools are written out."""
+    calls = (f"{call.name}({call.arguments})" for call in answer.tool_calls)
+    return "\n".join(part for part in (answer.text, answer.refusal, *calls) if part)[:MOST_CHARACTERS]

@@ -1,0 +1,113 @@
+"""Keeps pairs, and the texts of those that are to be reviewed: best effort, in batches and a little later."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import asyncpg
+import msgspec
+
+from contracts.background_task import BackgroundTask
+from gateway.db.storable_text import storable
+from gateway.db.stored_prompts import insert_where_stored
+from gateway.db.write_behind import WriteBehind
+from gateway.shadow.comparison import Comparison
+from gateway.shadow.metrics import ShadowMetrics
+from gateway.shadow.pair import Pair, PairTexts
+
+MAX_PAIRS = 5_000
+MAX_REVIEWS = 100
+"""Of up to three texts each: bounds what waits in memory where the database is away."""
+BATCH = 500
+_OF_PAIR = tuple(name for name in Pair.__struct_fields__ if name != "comparison")
+_COLUMNS = (*_OF_PAIR, *Comparison.__struct_fields__)
+# The table's own types do the reading: a row is one JSON object.
+INSERT_PAIRS = f"""
+    INSERT INTO gateway.shadow_pairs ({", ".join(_COLUMNS)})
+    SELECT {", ".join(_COLUMNS)} FROM jsonb_populate_recordset(NULL::gateway.shadow_pairs, $1::text::jsonb)
+        ON CONFLICT DO NOTHING
+"""  # noqa: S608  names of our own columns
+INSERT_REVIEWS = insert_where_stored(
+    "gateway.reviews",
+    id="uuid",
+    organization_id="uuid",
+    asked_at="timestamptz",
+    model="text",
+    release="text",
+    unit="bigint",
+    candidate_left="boolean",
+    prompt="text",
+    baseline="text",
+    candidate="text",
+)
+
+
+class _Review(NamedTuple):
+    """A row of `gateway.reviews`, and when its request came."""
+
+    id: str
+    organization_id: str
+    asked_at: datetime
+    model: str
+    release: str
+    unit: int
+    candidate_left: bool
+    prompt: str
+    baseline: str
+    candidate: str
+
+
+class PairStore:
+    """In front of `gateway.shadow_pairs` and `gateway.reviews`. One per gateway process."""
+
+    def __init__(self, pool: asyncpg.Pool, metrics: ShadowMetrics, flush_s: float) -> None:
+        dropped = metrics.pairs_dropped.inc
+        self._pairs = WriteBehind(pool, _write, "shadow pairs", most=MAX_PAIRS, batch=BATCH, on_dropped=dropped)
+        self._reviews = WriteBehind(
+            pool, _write_reviews, "texts of reviews", most=MAX_REVIEWS, batch=MAX_REVIEWS, on_dropped=dropped
+        )
+        self._task = BackgroundTask.every(flush_s, self.flush, "shadow pairs")
+
+    def start(self) -> None:
+        """Begin writing on the running loop."""
+        self._task.start()
+
+    async def stop(self) -> None:
+        """Write what is left and end."""
+        await self._task.stop()
+        await self.flush()
+
+    def add(self, pair: Pair, texts: PairTexts | None) -> None:
+        """Remember a pair. texts: for reviewers, who are shown them in an order that is drawn here; None: not kept."""
+        self._pairs.add(pair)
+        if texts is None:
+            return
+        review_id = f"{secrets.randbits(128):032x}"
+        told = (storable(text) for text in (texts.prompt, texts.baseline, texts.candidate))
+        whose = texts.organization_id, texts.asked_at
+        self._reviews.add(
+            _Review(review_id, *whose, pair.model, pair.release, pair.unit, secrets.randbits(1) == 1, *told)
+        )
+
+    async def flush(self) -> None:
+        """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
+        await self._pairs.flush()
+        await self._reviews.flush()
+
+
+async def _write(connection: asyncpg.Connection, rows: Sequence[Pair]) -> None:
+    flat = [
+        {
+            **{name: getattr(pair, name) for name in _OF_PAIR},
+            **({} if pair.comparison is None else msgspec.structs.asdict(pair.comparison)),
+        }
+        for pair in rows
+    ]
+    await connection.execute(INSERT_PAIRS, msgspec.json.encode(flat).decode())
+
+
+async def _write_reviews(connection: asyncpg.Connection, rows: Sequence[_Review]) -> None:
+    await connection.execute(INSERT_REVIEWS, *(list(column) for column in zip(*rows, strict=True)))

@@ -1,0 +1,177 @@
+"""`slipstream reviews`: two answers to one question, compared by people who are not told which is the candidate's."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+from contracts.printable import printable
+from slipstream.commands.options import Deployment, Function, deployment_options
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.reviews import NextReview
+    from gateway.admin.resources.shadow import ShadowQuery
+    from gateway.shadow.interval import Estimate
+    from gateway.shadow.reviewing import Review, Vote
+
+CHOICES = ("left", "right", "both", "neither", "skip")
+QUIT = "quit"
+HEAD = ("release", "model", "reviews", "with texts", "better", "worse", "both", "neither", "skipped", "preferred")
+MOST_COLUMNS = 100
+"""Of text: longer lines are hard to read."""
+
+
+@click.group()
+def reviews() -> None:
+    """Compare a candidate's answers with those that customers were given, without knowing which is which.
+
+    \b
+    Examples:
+      slipstream reviews next
+      slipstream reviews vote 6f0c1c52-6f63-4d6b-9f3e-0f6a3b0f3a11 left
+      slipstream reviews list
+    """
+
+
+def filters(command: Function) -> Function:
+    """The options that all but a vote take."""
+    command = click.option("--release", help="Of this release only, by its id.")(command)
+    return click.option("--model", help="Of this model only.")(command)
+
+
+@reviews.command(name="next")
+@deployment_options
+@filters
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object; asks nothing.")
+def next_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
+    """Show the next pair that you have not voted on. In a terminal, ask for your vote, and go on until you quit."""
+    asks = not as_json and in_terminal()
+    while True:
+        found = _next(deployment, release, model)
+        if as_json:
+            print(msgspec.json.encode(found).decode())
+            return
+        if found.review is None:
+            print("no review waits for you")
+            return
+        print("\n".join(shown(found.review, found.waiting)))
+        if not asks:
+            print(f"vote: slipstream reviews vote {found.review.id} {'|'.join(CHOICES)}")
+            return
+        choice = click.prompt("better", type=click.Choice((*CHOICES, QUIT)))
+        if choice == QUIT:
+            return
+        _print(_vote(deployment, found.review.id, choice), as_json=False)
+
+
+@reviews.command()
+@deployment_options
+@click.argument("review_id")
+@click.argument("choice", type=click.Choice(CHOICES))
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def vote(deployment: Deployment, review_id: str, choice: str, as_json: bool) -> None:
+    """Vote on REVIEW_ID, once and for good: which answer is better, or that both are good, neither is, or skip."""
+    _print(_vote(deployment, _id(review_id), choice), as_json)
+
+
+@reviews.command(name="list")
+@deployment_options
+@filters
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
+    """Print what the votes come to, by release and model.
+
+    `preferred`: of the sessions with a decisive vote, those whose first one was for the candidate, with its 95 %
+    interval.
+    """
+    from gateway.admin.resources.reviews import list_reviews
+    from slipstream.administration import administer
+
+    found = administer(deployment, lambda call: list_reviews(call, _query(release, model))).data
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return
+    rows = [
+        (
+            each.release or "-",
+            each.model,
+            *(f"{count:,}" for count in (each.reviews, each.waiting, each.better, each.worse)),
+            *(f"{count:,}" for count in (each.both, each.neither, each.skipped)),
+            percent(each.preferred),
+        )
+        for each in found
+    ]
+    print("\n".join(table(HEAD, rows)) if rows else "there are no reviews")
+
+
+def in_terminal() -> bool:
+    """Somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def shown(review: Review, waiting: int) -> Iterator[str]:
+    """A pair for a terminal, whose cursor nothing in it moves. waiting: how many there are with it."""
+    width = min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+    yield f"review {review.id} of {waiting}: model {printable(review.model)}, {review.votes} other votes"
+    for name, text in (("asked", review.prompt), ("LEFT", review.left), ("RIGHT", review.right)):
+        yield f"── {name} " + "─" * max(width - len(name) - 4, 0)
+        for line in text.split("\n"):
+            yield from textwrap.wrap(printable(line), width, drop_whitespace=False) or [""]
+    yield "─" * width
+
+
+def percent(estimate: Estimate) -> str:
+    """A share with its interval."""
+    if estimate.value is None or estimate.lower is None or estimate.upper is None:
+        return "-"
+    return f"{estimate.value:.1%} ({estimate.lower:.1%} to {estimate.upper:.1%}) of {estimate.units:,}"
+
+
+def _next(deployment: Deployment, release: str | None, model: str | None) -> NextReview:
+    from gateway.admin.resources.reviews import next_review
+    from slipstream.administration import administer
+
+    return administer(deployment, lambda call: next_review(call, _query(release, model)))
+
+
+def _vote(deployment: Deployment, review_id: UUID, choice: str) -> Vote:
+    from gateway.admin.resources.reviews import NewVote, create_vote
+    from slipstream.administration import administer, converted
+
+    body = converted({"choice": choice}, NewVote)
+
+    async def work(call: AdminCall) -> Vote:
+        return await create_vote(call, review_id, body)
+
+    return administer(deployment, work)
+
+
+def _query(release: str | None, model: str | None) -> ShadowQuery:
+    from gateway.admin.resources.shadow import ShadowQuery
+
+    return ShadowQuery(release=release, model=model)
+
+
+def _print(made: Vote, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(made).decode())
+    else:
+        print(f"voted {made.choice.value}; the candidate's answer was the {made.candidate.value} one")
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no review's id; `slipstream reviews next` shows one") from None

@@ -1,0 +1,74 @@
+"""`slipstream shadow`: candidates' answers beside those that customers were given, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from contracts.printable import printable
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.reviews import filters, percent
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.shadow.interval import Estimate
+    from gateway.shadow.sums import ShadowSums
+
+SHARES = {
+    "failed": "the candidate failed",
+    "late": "the candidate was late",
+    "same_text": "the same text",
+    "same_text_greedy": "the same text, at temperature 0",
+    "same_finish": "ended for the same reason",
+    "same_tool_calls": "the same tool calls, where either called",
+    "baseline_json_valid": "JSON where asked for, before",
+    "candidate_json_valid": "JSON where asked for, candidate",
+    "baseline_refused": "refused, before",
+    "candidate_refused": "refused, candidate",
+    "agreed": "part of the text up to the first difference",
+}
+RATIOS = {
+    "length": "length of the text",
+    "ttft": "time to the first token, caches alike",
+    "tokens_per_s": "tokens a second",
+}
+
+
+@click.command()
+@deployment_options
+@filters
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
+    """Compare the answers of candidates with those that customers were given, by release and model.
+
+    Of requests that were copied (`shadow_share` of a model's canary). Intervals are 95 %, and count sessions.
+    """
+    from gateway.admin.resources.shadow import ShadowQuery, get_shadow
+    from slipstream.administration import administer
+
+    query = ShadowQuery(release=release, model=model)
+    found = administer(deployment, lambda call: get_shadow(call, query)).data
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return
+    print("\n\n".join("\n".join(lines_of(each)) for each in found) if found else "no request was copied")
+
+
+def lines_of(found: ShadowSums) -> Iterator[str]:
+    """One release and model."""
+    of = f" in release {printable(found.release)}" if found.release else ""
+    yield f"{printable(found.model)}{of}: {found.pairs:,} pairs of {found.units:,} sessions"
+    rows = [(told, percent(getattr(found, name))) for name, told in SHARES.items()]
+    rows += [(f"{told}, by the one before", _ratio(getattr(found, name))) for name, told in RATIOS.items()]
+    yield from table(("number", "value (95 % interval) of sessions"), rows)
+
+
+def _ratio(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "-"
+    interval = "" if estimate.lower is None else f" ({estimate.lower:.2f} to {estimate.upper:.2f})"
+    return f"{estimate.value:.2f}{interval} of {estimate.units:,}"

@@ -1,0 +1,58 @@
+"""Pairs for tests, stored as a gateway stores them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from gateway.metering.journal.request_id import mint
+from gateway.shadow.answer import Answer
+from gateway.shadow.comparison import Comparison, Served, compare
+from gateway.shadow.metrics import ShadowMetrics
+from gateway.shadow.pair import Outcome, Pair, PairTexts
+from gateway.shadow.store import PairStore
+
+PAIR = Pair(
+    id="req",
+    model="m",
+    release="r1",
+    baseline_pool="p",
+    candidate_pool="c",
+    unit=1,
+    prompt_tokens=7,
+    greedy=True,
+    outcome=Outcome.COMPARED,
+)
+SAME = Served(Answer("yes", finish_reason="stop"), 10.0, 50.0, 3, 5)
+
+
+def pair(baseline: Served = SAME, candidate: Served = SAME, *, json_asked: bool = False, **fields: Any) -> Pair:
+    """A pair of another request than any before."""
+    comparison: Comparison | None = compare(baseline, candidate, json_asked=json_asked)
+    if fields.get("outcome", Outcome.COMPARED) is not Outcome.COMPARED:
+        comparison = None
+    return msgspec.structs.replace(PAIR, **{"id": mint(), "comparison": comparison, **fields})
+
+
+def texts(organization_id: str, prompt: str = "user: hi", baseline: str = "old", candidate: str = "new") -> PairTexts:
+    return PairTexts(organization_id, datetime.now(UTC), prompt, baseline, candidate)
+
+
+def store_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None) -> PairStore:
+    """One that writes when it is told to."""
+    return PairStore(pool, ShadowMetrics(registry or CollectorRegistry()), flush_s=600)
+
+
+async def organization(connection: Any, store_prompts: bool = True) -> str:
+    """Its id."""
+    made = await connection.fetchval(
+        "INSERT INTO gateway.organizations (name, store_prompts) VALUES ($1, $2) RETURNING id",
+        f"o-{uuid4()}",
+        store_prompts,
+    )
+    return str(made)
