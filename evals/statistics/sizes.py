@@ -1,0 +1,57 @@
+"""How many items a comparison takes, before any is drawn and while it runs."""
+
+from __future__ import annotations
+
+import math
+
+from evals.statistics.distributions import normal_quantile, normal_tail
+
+
+def fixed_items(flip_share: float, margin: float, alpha: float, power: float) -> int:
+    """Items at which one look shows an equal candidate not worse than the margin, with a probability of `power`.
+
+    flip_share: of independent items, those whose verdict differs between equals. The textbook's formula,
+    flip_share * (z_alpha + z_power)^2 / margin^2, which knows neither clusters nor repeated looks. Where nothing flips
+    it says 0, which is wrong: see `items_needed`.
+    """
+    return math.ceil(flip_share * (_upper(alpha) + _upper(1.0 - power)) ** 2 / margin**2)
+
+
+def half_width(items: float, variance: float, level: float, rare: float) -> float:
+    """How far the lower bound will lie below the mean of so many items.
+
+    variance: of an item's difference, clusters included. rare: how often the loss that nothing has shown yet is
+    counted, the design effect (see `gate.SliceRule.correlation`).
+    """
+    unseen = -math.expm1(math.log(level) / items) * rare
+    return math.hypot(_upper(level) * math.sqrt(variance / items), unseen)
+
+
+def passing_probability(items: int, variance: float, level: float, rare: float, margin: float) -> float:
+    """The probability that an equal candidate is shown, by one look at so many items, not to be worse by the margin."""
+    room = margin - half_width(items, variance, level, rare)
+    if variance <= 0.0:
+        return 1.0 if room > 0.0 else 0.0
+    return normal_tail(-room / math.sqrt(variance / items))
+
+
+def items_needed(variance: float, margin: float, level: float, power: float, rare: float = 1.0) -> int:
+    """The fewest items at which `passing_probability` is `power`.
+
+    variance: of independent items the share that flips. Where nothing flips it is how many items must show nothing:
+    log(level) / log(1 - margin), a hundred and fifty for two points at 5 %.
+    """
+    few, many = 0, 1
+    while passing_probability(many, variance, level, rare, margin) < power:
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        if passing_probability(middle, variance, level, rare, margin) < power:
+            few = middle
+        else:
+            many = middle
+    return many
+
+
+def _upper(tail: float) -> float:
+    return -normal_quantile(tail)
