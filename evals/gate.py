@@ -73,7 +73,7 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Items that are looked at first; then at twice as many, and so on."""
     budget: int = 1600
     """Items after which nothing more is drawn."""
-    correlation: float = 0.02
+    correlation: float = 0.05
     """Intraclass correlation within a cluster that is reckoned with for losses too rare to have shown: with so large a
     part of them, a cluster loses as one. 0: items are independent where nothing says otherwise; 1: a whole cluster may
     be lost unseen, and counts as one item."""

@@ -1,0 +1,100 @@
+"""The shipped chat model beside itself, and beside itself broken: answers of the embedded engine, in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from engines.embedded.config import EngineConfig, SchedulerConfig
+from evals.gate import GateVerdict, PairedItem, SliceRule, judge
+from evals.quantization.asking import Asked
+from evals.quantization.defects import SOUND, Defect
+from evals.slices.item import Item
+from evals.slices.registry import find
+from evals.slices.split import Split
+
+MODEL = Path("models/slipstream-chat")
+TEMPERATURE = 1.0
+"""Of both sides where equal ones are compared: they draw with different seeds, so verdicts flip."""
+FIRST_SEED = 10_000_000
+"""Items from here on, which nothing was chosen by."""
+
+
+@dataclasses.dataclass
+class Side:
+    """One model, and how it is asked."""
+
+    asked: Asked
+    temperature: float = 0.0
+    seed: int = 0
+
+    def scores(self, items: list[Item]) -> list[float]:
+        """How right each answer is."""
+        answers = self.asked.answers(items, temperature=self.temperature, seed=self.seed)
+        return [item.score(answer) for item, answer in zip(items, answers, strict=True)]
+
+
+class Baseline:
+    """A side whose answers are kept: it answers the same items beside one candidate after the other."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._scores: dict[tuple[str, int], list[float]] = {}
+
+    def scores(self, items: list[Item], place: tuple[str, int]) -> list[float]:
+        """Of the items that stand there: slice and first seed."""
+        if place not in self._scores:
+            self._scores[place] = self._side.scores(items)
+        return self._scores[place]
+
+
+def batchings(seed: str) -> tuple[EngineConfig, EngineConfig]:
+    """Two ways to batch the same model, as two replicas under different load would."""
+    draw = random.Random(seed)
+    running = draw.sample((3, 8, 16, 32, 64), 2)
+    tokens = draw.sample((160, 512, 1024, 2048), 2)
+    first, second = (
+        EngineConfig(scheduler=SchedulerConfig(max_running=most, max_batch_tokens=budget, max_queued=100_000))
+        for most, budget in zip(running, tokens, strict=True)
+    )
+    return first, second
+
+
+def compare(baseline: Baseline, candidate: Side, rules: Mapping[str, SliceRule], first_seed: int) -> GateVerdict:
+    """Draw items until the gate has decided or the budget ends."""
+    items: dict[str, list[PairedItem]] = {name: [] for name in rules}
+    verdict = judge(items, rules)
+    while wanted := verdict.wanted:
+        for name, count in wanted.items():
+            begin = first_seed + len(items[name])
+            drawn = [find(name).item(seed, Split.HELD_OUT) for seed in range(begin, first_seed + count)]
+            was, now = baseline.scores(drawn, (name, begin)), candidate.scores(drawn)
+            items[name] += [
+                PairedItem(name, item.cluster, *scores) for item, *scores in zip(drawn, was, now, strict=True)
+            ]
+        verdict = judge(items, rules)
+    return verdict
+
+
+def equal_runs(runs: range, rules: Mapping[str, SliceRule]) -> Iterator[GateVerdict]:
+    """The model beside itself, in another batch and with another seed, on items that no other run is asked."""
+    for run in runs:
+        first, second = (Asked(MODEL, SOUND, config) for config in batchings(f"equal/{run}"))
+        budget = max(rule.budget for rule in rules.values())
+        baseline = Baseline(Side(first, TEMPERATURE, 2 * run))
+        yield compare(baseline, Side(second, TEMPERATURE, 2 * run + 1), rules, FIRST_SEED + run * budget)
+
+
+def broken_runs(
+    defects: tuple[Defect, ...], repeats: int, rules: Mapping[str, SliceRule]
+) -> Iterator[tuple[Defect, GateVerdict]]:
+    """The model beside itself broken, asked greedily as the platform's evals are; each repeat on items of its own."""
+    budget = max(rule.budget for rule in rules.values())
+    for repeat in range(repeats):
+        first, second = batchings(f"broken/{repeat}")
+        baseline = Baseline(Side(Asked(MODEL, SOUND, first)))
+        for defect in defects:
+            candidate = Side(Asked(MODEL, defect, second))
+            yield defect, compare(baseline, candidate, rules, FIRST_SEED * 2 + repeat * budget)
