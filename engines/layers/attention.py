@@ -6,11 +6,15 @@ The batch is flat: (tokens, heads, head_dim), first the sequences that compute o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+Rounding = Callable[[Tensor], Tensor]
+"""(tokens, 2, kv_heads, head_dim) float32 keys and values to what is left of them, of the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class PagedAttention:
         self._heads = heads
         self._kv_heads = kv_heads
         self._head_dim = head_dim
+        self.rounding: Rounding | None = None
+        """What is done to keys and values before they are kept, to judge a narrower format; None: nothing."""
 
     def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan, mirror: Tensor | None) -> Tensor:
         """Write the batch's keys and values to their slots, then attend.
@@ -90,6 +96,9 @@ class PagedAttention:
         store, (pages, page_tokens, 2, kv_heads, head_dim); mirror: one layer's, (2, sequences, kv_heads, positions,
         head_dim). Returns (tokens, heads * head_dim).
         """
+        if self.rounding is not None:
+            heads = kv.float().view(-1, 2, self._kv_heads, self._head_dim)
+            kv = self.rounding(heads).reshape(kv.shape)
         kept = kv.to(pages.dtype)
         pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kept)
         if plan.mirror is not None and mirror is not None:

@@ -16,7 +16,7 @@ from engines.embedded.models.checkpoint import Checkpoint
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
-from engines.layers.attention import AttentionPlan, PagedAttention
+from engines.layers.attention import AttentionPlan, PagedAttention, Rounding
 from engines.layers.int8 import Int8Linear
 from engines.layers.linear import Linear, Projection
 from engines.layers.norm import HeadNorm, RMSNorm
@@ -87,6 +87,10 @@ class LlamaLayer:
         self._gate_up = linear("gate_up", {"mlp.gate_proj": self._ff, "mlp.up_proj": self._ff}, hidden, mlp_bias)
         self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
+    def keep_rounded(self, rounding: Rounding | None) -> None:
+        """See `Llama.keep_rounded`."""
+        self._attention.rounding = rounding
+
     def native(self) -> LayerWeights | None:
         """What our own kernels need of it; None where a part has no panels."""
         parts = (self._qkv, self._output, self._gate_up, self._down)
@@ -149,6 +153,17 @@ class Llama:
         self._rotary.to(device)
         self.native = self._native()
         """What computes generated tokens where our own kernels can."""
+
+    def keep_rounded(self, rounding: Rounding | None, layer: int | None = None) -> None:
+        """Round keys and values from now on before they are kept, in one layer or in all; None: not any more.
+
+        Raises ValueError for a model that our own kernels compute, which keep them as they are.
+        """
+        if self.native is not None:
+            raise ValueError("keys and values are rounded by PyTorch's operations only: load with kernels = torch")
+        for number, one in enumerate(self._layers):
+            if layer is None or number == layer:
+                one.keep_rounded(rounding)
 
     def _native(self) -> NativeDecoder | None:
         config = self.config
