@@ -36,9 +36,9 @@ READING = frozenset({
     "changes list", "config show", "diagnose",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
-    "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show", "router explain",
-    "router replay", "router watch", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
-    "webhooks deliveries", "webhooks list", "workload",
+    "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
+    "router explain", "router replay", "router watch", "simulate", "slo", "status", "top", "usage invoice",
+    "usage verify", "webhooks deliveries", "webhooks list", "workload",
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(
