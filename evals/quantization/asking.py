@@ -17,14 +17,19 @@ from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.embedded.request import Request, Sampling
 from engines.tokenizer.tokenizer import Tokenizer
 from evals.quantization.defects import SOUND, Defect
+from evals.quantization.rounded_linears import RoundedLinears
+from evals.quantization.scheme import Scheme
 from evals.slices.item import Question
 
 
 class Asked:
     """One model, sound or with a defect, and the engine that runs it. Belongs to one thread."""
 
-    def __init__(self, folder: Path, defect: Defect = SOUND, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self, folder: Path, defect: Defect = SOUND, config: EngineConfig | None = None, scheme: Scheme | None = None
+    ) -> None:
         """config: how the engine computes, its model is replaced; None: as it is by default, 64 answers together.
+        scheme: how the model is rounded; None: as `config` says.
 
         Sets PyTorch's threads. Raises ConfigError for a folder that holds no model we serve.
         """
@@ -32,12 +37,15 @@ class Asked:
         config = defect.configured(config, folder)
         torch.set_num_threads(config.threads)
         self._defect = defect
+        rounded = None if scheme is None else RoundedLinears(scheme)
         self.tokenizer = Tokenizer.load(folder)
 
         def linears(dtype: torch.dtype) -> Linears:
-            return defect.linears(linears_of(config, dtype))
+            return defect.linears(linears_of(config, dtype) if rounded is None else rounded.of(dtype))
 
-        model = load_model(folder, dtype_of(config), linears)
+        model = load_model(folder, dtype_of(config) if rounded is None else rounded.dtype, linears)
+        if rounded is not None:
+            rounded.finish(model)
         if defect.kept is not None:
             model.keep_rounded(defect.kept)
         store = KVStore(model.config, config.kv, model.dtype, model.config.max_position_embeddings)

@@ -1,16 +1,28 @@
-"""`slipstream quantization`: what rounding a model's weights and activations to FP8 does to it."""
+"""`slipstream quantization`: what rounding a model does to it, and whether it may be served so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 if TYPE_CHECKING:
     from engines.embedded.quantization.passages import Passage
-    from engines.embedded.quantization.sensitivity import Distance, Report
+    from evals.gate import SliceRule
+    from evals.quantization.distance import Distance
+    from evals.quantization.gate import Verdict
+    from evals.quantization.scheme import Scheme
+    from evals.quantization.sensitivity import Report
+    from evals.slices.item import Source
+
+EXIT = {"pass": 0, "fail": 1, "inconclusive": 2}
+DEFAULT_SLICES = (
+    "arithmetic,benign,code,facts,greetings,instructions,json,lists,multi-turn,refusals,repeat,retrieval-100,"
+    "retrieval-500,translation"
+)
 
 folder_option = click.option(
     "--model", "folder", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Hugging Face folder."
@@ -20,16 +32,53 @@ text_option = click.option(
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
-    help="Plain text, or .jsonl with a `text` or `messages` per line.",
+    help="Plain text, .jsonl with a `text` or `messages` per line, or a folder of Python files.",
+)
+held_out_option = click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="As of calibrate; without it held-out questions of the slices with their right answers, for a chat model.",
 )
 window_option = click.option("--window", default=512, show_default=True, help="Tokens per passage.")
-tokens_option = click.option("--tokens", default=65_536, show_default=True, help="Tokens in all.")
+tokens_option = click.option("--tokens", default=32_768, show_default=True, help="Tokens of --text in all.")
 output_option = click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+export_option = click.option(
+    "--export", type=click.Path(path_type=Path), metavar="FILE", help="Where to write what to keep, for other tools."
+)
+_SCHEME_OPTIONS = (
+    click.option("--scheme", "name", type=click.Choice(["int8", "fp8"]), default="fp8", show_default=True),
+    click.option(
+        "--weights", type=click.Choice(["tensor", "channel"]), default="channel", show_default=True, help="fp8: scales."
+    ),
+    click.option(
+        "--activations",
+        type=click.Choice(["none", "token", "tensor"]),
+        default="token",
+        show_default=True,
+        help="fp8: scales.",
+    ),
+    click.option("--calibration", default="", metavar="FILE", help="For --activations tensor."),
+    click.option("--also", multiple=True, metavar="PART", help="Round it too: head, embedding, 'layers.*.kv'."),
+    click.option("--keep", multiple=True, metavar="PART", help="Do not round it, as layers.0.qkv or 'layers.1.*'."),
+    click.option(
+        "--kl-budget", default=0.02, show_default=True, help="KL per token that must be shown not to be exceeded."
+    ),
+    click.option("--held-out", default=30, show_default=True, help="Without --text: questions of each slice."),
+)
+
+
+def scheme_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What is rounded, and what is too much."""
+    for option in reversed(_SCHEME_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.group()
 def quantization() -> None:
-    """Calibrate FP8, and see which layers it hurts."""
+    """Judge a rounded model, see which parts rounding hurts, calibrate FP8."""
 
 
 @quantization.command()
@@ -42,7 +91,7 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     """Find the largest input of every layer, for activation scales that are fixed beforehand."""
     from engines.embedded.quantization.calibration import calibrate as run
 
-    found = run(folder, _passages(folder, text, window, tokens))
+    found = run(folder, _passages(folder, text, window, tokens, 0, 0))
     for name, amax in found.amax.items():
         click.echo(f"{name:<24} {amax:10.3f}")
     _write(output, found)
@@ -50,61 +99,173 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
 
 @quantization.command()
 @folder_option
-@text_option
+@held_out_option
 @window_option
 @tokens_option
-@output_option
-@click.option("--weights", type=click.Choice(["tensor", "channel"]), default="channel", show_default=True)
-@click.option("--activations", type=click.Choice(["none", "token", "tensor"]), default="token", show_default=True)
-@click.option("--calibration", default="", metavar="FILE", help="For --activations tensor.")
-@click.option("--threshold", default=0.02, show_default=True, help="KL per token that is acceptable for the whole.")
+@scheme_options
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@output_option
+@export_option
+@json_option
 def sensitivity(
     folder: Path,
-    text: Path,
+    text: Path | None,
     window: int,
     tokens: int,
-    output: Path | None,
-    weights: str,
-    activations: str,
-    calibration: str,
-    threshold: float,
+    kl_budget: float,
+    held_out: int,
     dtype: str,
+    output: Path | None,
+    export: Path | None,
+    as_json: bool,
+    **scheme: Any,
 ) -> None:
-    """Round each layer alone and measure KL per token on held-out text; name the layers to keep."""
-    from engines.embedded.config import Fp8Config
-    from engines.embedded.quantization.sensitivity import measure
+    """Round each part alone and measure KL per token on held-out text; name the parts to keep."""
+    from evals.quantization.sensitivity import measure
 
-    fields = {"weights": weights, "activations": activations, "calibration": calibration}
-    config = msgspec.convert(fields, Fp8Config)
-    report = measure(folder, _passages(folder, text, window, tokens), config, threshold, dtype)
-    _show(report)
+    passages = _passages(folder, text, window, tokens, held_out, 0)
+    report = measure(folder, passages, _scheme(scheme), kl_budget, dtype, _progress)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show(report)
     _write(output, report)
+    _export(export, report)
 
 
-def _passages(folder: Path, text: Path, window: int, tokens: int) -> list[Passage]:
+@quantization.command()
+@folder_option
+@held_out_option
+@window_option
+@tokens_option
+@scheme_options
+@click.option("--margin", default=0.02, show_default=True, help="Share of items by which a slice may be worse.")
+@click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="With commas; none for none.")
+@click.option("--items", default=1600, show_default=True, help="Of each slice at most.")
+@click.option("--first-seed", default=0, show_default=True, help="Of the items; another one asks others.")
+@output_option
+@export_option
+@json_option
+def gate(
+    folder: Path,
+    text: Path | None,
+    window: int,
+    tokens: int,
+    kl_budget: float,
+    held_out: int,
+    margin: float,
+    slices: str,
+    items: int,
+    first_seed: int,
+    output: Path | None,
+    export: Path | None,
+    as_json: bool,
+    **scheme: Any,
+) -> None:
+    """Judge a rounded model against itself: KL per token, next tokens, and every slice by itself.
+
+    Exit code: 0 pass, 1 fail (or an error), 2 inconclusive (or a wrong option). A pass is proof, not want of evidence.
+    """
+    from evals.quantization.gate import run
+
+    passages = _passages(folder, text, window, tokens, held_out, first_seed)
+    asked = _slices(folder, slices, margin, items)
+    found = run(folder, _scheme(scheme), passages, kl_budget, margin, asked, first_seed=first_seed, progress=_progress)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        _show_verdict(found)
+    _write(output, found)
+    _export(export, found.report)
+    raise SystemExit(EXIT[found.decision])
+
+
+def _scheme(fields: dict[str, Any]) -> Scheme:
+    from evals.quantization.scheme import Scheme
+
+    return msgspec.convert(fields, Scheme)
+
+
+def _passages(
+    folder: Path, text: Path | None, window: int, tokens: int, held_out: int, first_seed: int
+) -> list[Passage]:
     from engines.embedded.quantization.passages import read_passages
     from engines.tokenizer.tokenizer import Tokenizer
+    from evals.quantization.gate import passages_of
+    from evals.slices.registry import find
 
-    return read_passages(text, Tokenizer.load(folder), window, tokens)
+    tokenizer = Tokenizer.load(folder)
+    if text is not None:
+        return read_passages(text, tokenizer, window, tokens)
+    if not tokenizer.has_chat_template:
+        raise click.UsageError(f"{folder} takes no conversations: give held-out texts with --text FILE")
+    return passages_of(map(find, DEFAULT_SLICES.split(",")), tokenizer, held_out, first_seed)
+
+
+def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tuple[Source, SliceRule]]:
+    from engines.tokenizer.tokenizer import Tokenizer
+    from evals.gate import SliceRule
+    from evals.slices.registry import find
+
+    if names == "none" or not Tokenizer.load(folder).has_chat_template:
+        return {}
+    try:
+        rule = SliceRule(margin=margin, budget=items, first_look=min(items, 200))
+        return {name: (find(name), rule) for name in names.split(",")}
+    except (KeyError, ValueError) as error:
+        raise click.UsageError(str(error.args[0])) from None
+
+
+def _progress(what: str) -> None:
+    click.echo(f"  {what}", err=True)
 
 
 def _show(report: Report) -> None:
-    click.echo(f"{report.model}, {report.tokens} tokens; one layer rounded at a time, worst first")
-    click.echo(f"{'layer':<24} {'KL/token':>10} {'same top':>9} {'weight SNR':>11}")
-    for layer in report.layers:
-        click.echo(f"{_row(layer.name, layer.distance)} {layer.signal_to_noise_db:8.1f} dB")
-    every, kept = report.all_rounded, report.kept
-    click.echo(_row("all rounded", every))
+    tokens, texts = report.rounded.tokens, report.rounded.texts
+    click.echo(
+        f"{report.model} in {report.scheme.name}, {tokens:,} tokens of {texts:,} texts; "
+        "one part rounded at a time, worst first"
+    )
+    click.echo(f"{'part':<24} {'KL/token':>10} {'at most':>10} {'same top':>9} {'perplexity':>11} {'saves':>12}")
+    for one in report.parts:
+        saved = one.part.kept_bytes - one.part.rounded_bytes
+        beside = "" if one.by_scheme else "  not rounded by this scheme"
+        click.echo(f"{_row(one.part.name, one.distance)} {saved:12,}{beside}")
+    click.echo(_row("all of the scheme", report.rounded))
+    click.echo(f"{'sum of its parts':<24} {report.sum_of_parts:10.6f}")
+    saved = report.plain_bytes - report.rounded_bytes
+    click.echo(f"{report.plain_bytes:,} bytes become {report.rounded_bytes:,}, {saved:,} fewer.")
     if report.keep:
-        click.echo(_row("all but those to keep", kept))
-        click.echo(f"To stay within {report.threshold} keep: {', '.join(report.keep)}")
+        click.echo(_row("all but those to keep", report.kept))
+        click.echo(
+            f"To stay within {report.budget_kl:g} keep {', '.join(report.keep)}: {report.extra_bytes:,} bytes more."
+        )
     else:
-        click.echo(f"Within {report.threshold}: every layer may be rounded.")
+        click.echo(f"Within {report.budget_kl:g}: every part of the scheme may be rounded.")
+
+
+def _show_verdict(found: Verdict) -> None:
+    _show(found.report)
+    click.echo()
+    for check in found.checks:
+        click.echo(f"{check.name:<24} {check.decision:<13} {check.reason}")
+    for one in found.slices.slices if found.slices is not None else ():
+        click.echo(f"{one.slice:<24} {one.decision:<13} {100 * one.difference:+.2f} points; {one.reason}")
+    click.echo(f"{found.decision}: {found.reason}")
 
 
 def _row(name: str, distance: Distance) -> str:
-    return f"{name:<24} {distance.kl_per_token:10.6f} {distance.same_top:9.4f}"
+    kl = distance.kl_per_token
+    return (
+        f"{name:<24} {kl.value:10.6f} {kl.upper:10.6f} {distance.same_top.value:9.4f} "
+        f"{distance.perplexity_ratio.value:11.5f}"
+    )
+
+
+def _export(path: Path | None, report: Report) -> None:
+    from evals.quantization.keep_list import keep_list
+
+    _write(path, keep_list(report))
 
 
 def _write(output: Path | None, value: msgspec.Struct) -> None:

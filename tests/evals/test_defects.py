@@ -34,8 +34,8 @@ def items(name: str, count: int = ITEMS) -> list[Item]:
     return [find(name).item(seed, Split.HELD_OUT) for seed in range(count)]
 
 
-def right(asked: Asked, of: list[Item]) -> int:
-    return sum(item.check(answer) for item, answer in zip(of, asked.answers(of), strict=True))
+def right(asked: Asked, of: list[Item]) -> float:
+    return sum(item.score(answer) for item, answer in zip(of, asked.answers(of), strict=True))
 
 
 @pytest.fixture(scope="module")

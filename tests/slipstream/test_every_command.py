@@ -36,10 +36,10 @@ READING = frozenset({
     "changes list", "config show", "diagnose",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
-    "quantization calibrate", "quantization sensitivity", "requests list", "requests show",
-    "reviews list", "reviews next", "router explain",
-    "router replay", "router watch", "shadow", "simulate", "slo", "status", "top", "usage invoice", "usage verify",
-    "webhooks deliveries", "webhooks list", "workload",
+    "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
+    "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
+    "status", "top", "usage invoice",
+    "usage verify", "webhooks deliveries", "webhooks list", "workload",
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(

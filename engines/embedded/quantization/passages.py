@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import msgspec
 from contracts.errors import ConfigError, RequestError
 from engines.tokenizer.tokenizer import Tokenizer
 
+Message = Mapping[str, Any]
+"""As OpenAI's chat API takes it."""
+
 
 class Passage(msgspec.Struct, frozen=True):
     """A window of a text, as token ids."""
@@ -17,6 +22,8 @@ class Passage(msgspec.Struct, frozen=True):
     ids: list[int]
     start: int = 0
     """The first position whose next token counts; the earlier ones only precede it."""
+    text: int = 0
+    """Number of the text it was cut from: passages of one are not independent."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,27 +35,52 @@ def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tok
     """Passages of at most `window_tokens` each and about `most_tokens` in all.
 
     A `.jsonl` file has `{"text": …}` or `{"messages": […]}` per line, each a text of its own; any other file is one
-    text. Of a conversation, written by the model's template, what counts is the last answer: what users write is
-    nothing that a chat model was trained to say. Raises ConfigError naming the file and the line.
+    text; of a folder, each of its Python files is one, in the order of their paths. Of a conversation, written by the
+    model's template, what counts is the last answer: what users write is nothing that a chat model was trained to say.
+    Where there is one text alone its passages are numbered as if each were one, since nothing else tells how texts
+    vary. Raises ConfigError naming the file and the line.
     """
     passages: list[Passage] = []
     total = 0
-    for text in _texts(path, tokenizer):
+    for number, text in enumerate(_texts(path, tokenizer)):
         for at in range(0, len(text.ids), window_tokens):
             ids, start = text.ids[at : at + window_tokens], max(text.start - at, 0)
             if start < len(ids) - 1:
-                passages.append(Passage(ids, start))
+                passages.append(Passage(ids, start, number))
                 total += len(ids)
             if total >= most_tokens:
-                return passages
+                return _numbered(passages)
     if not passages:
         raise ConfigError(
             f"{path}: it holds nothing to measure: a text must have two tokens or more, as must a conversation's answer"
         )
-    return passages
+    return _numbered(passages)
 
 
-def _texts(path: Path, tokenizer: Tokenizer) -> list[Passage]:
+def _numbered(passages: list[Passage]) -> list[Passage]:
+    if any(passage.text for passage in passages):
+        return passages
+    return [msgspec.structs.replace(passage, text=number) for number, passage in enumerate(passages)]
+
+
+def passage_of(messages: Sequence[Message], tokenizer: Tokenizer, text: int = 0) -> Passage:
+    """A conversation that ends with an answer, of which the answer counts. Raises ValueError for any other."""
+    said = [dict(message) for message in messages]
+    ids = tokenizer.chat_ids(said)
+    if len(said) < 2 or said[-1].get("role") != "assistant":
+        raise ValueError("messages must end with an assistant's answer")
+    asked = tokenizer.chat_ids(said[:-1])
+    # both open a further turn of the assistant at their end; the whole text's is no part of the answer
+    opened = 0
+    while opened < len(asked) and ids[-1 - opened] == asked[-1 - opened]:
+        opened += 1
+    return Passage(ids[: len(ids) - opened] if opened else ids, len(asked) - 1, text)
+
+
+def _texts(path: Path, tokenizer: Tokenizer) -> Iterable[Passage]:
+    if path.is_dir():
+        # one after the other: most of a large folder is never needed
+        return itertools.chain.from_iterable(_texts(file, tokenizer) for file in sorted(path.rglob("*.py")))
     try:
         content = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -71,13 +103,4 @@ def _text(line: _Line, tokenizer: Tokenizer) -> Passage:
         raise ValueError("needs either text or messages")
     if line.text is not None:
         return Passage(tokenizer.encode(line.text))
-    messages = line.messages or []
-    ids = tokenizer.chat_ids(messages)
-    if len(messages) < 2 or messages[-1].get("role") != "assistant":
-        raise ValueError("messages must end with an assistant's answer")
-    asked = tokenizer.chat_ids(messages[:-1])
-    # both open a further turn of the assistant at their end; the whole text's is no part of the answer
-    opened = 0
-    while opened < len(asked) and ids[-1 - opened] == asked[-1 - opened]:
-        opened += 1
-    return Passage(ids[: len(ids) - opened] if opened else ids, len(asked) - 1)
+    return passage_of(line.messages or [], tokenizer)

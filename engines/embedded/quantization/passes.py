@@ -1,6 +1,9 @@
-"""A model's logits for a whole text at once, without an engine around it."""
+"""A model's logits for whole texts at once, without an engine around it."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -9,12 +12,38 @@ from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, Chunk
 
 
-@torch.inference_mode()
 def logits_of(model: Llama, ids: list[int]) -> Tensor:
     """(len(ids), vocabulary) float32."""
-    config, count = model.config, len(ids)
-    # nothing precedes the chunk, so attention reads no pages; keys and values still need a place
-    shape = (config.num_hidden_layers, 1, count, 2, config.num_key_value_heads, config.head_dim)
-    places = torch.arange(count)
-    plan = AttentionPlan(places, (), (Chunk(0, count, torch.zeros(1, dtype=torch.int64), None),))
-    return model.logits(model.hidden(torch.tensor(ids), places, torch.empty(shape, dtype=model.dtype), plan))
+    return logits_of_all(model, [ids])[0]
+
+
+@torch.inference_mode()
+def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
+    """The same of several texts in one pass, which is faster for short ones."""
+    config = model.config
+    ends = list(itertools.accumulate(map(len, texts)))
+    chunks = [
+        # nothing precedes a chunk, so attention reads no pages; keys and values still need a place
+        Chunk(end - len(text), end, torch.zeros(1, dtype=torch.int64), None)
+        for text, end in zip(texts, ends, strict=True)
+    ]
+    ids = torch.tensor([id_ for text in texts for id_ in text])
+    positions = torch.cat([torch.arange(len(text)) for text in texts])
+    shape = (config.num_hidden_layers, 1, len(ids), 2, config.num_key_value_heads, config.head_dim)
+    plan = AttentionPlan(torch.arange(len(ids)), (), tuple(chunks))
+    hidden = model.hidden(ids, positions, torch.empty(shape, dtype=model.dtype), plan)
+    return list(torch.split(model.logits(hidden), [len(text) for text in texts]))
+
+
+def batches(texts: Iterable[Sequence[int]], most_tokens: int) -> Iterator[list[int]]:
+    """The places of the texts, in order, in runs of at most `most_tokens`; a longer text is alone."""
+    run: list[int] = []
+    total = 0
+    for place, text in enumerate(texts):
+        if run and total + len(text) > most_tokens:
+            yield run
+            run, total = [], 0
+        run.append(place)
+        total += len(text)
+    if run:
+        yield run

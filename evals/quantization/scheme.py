@@ -1,0 +1,112 @@
+"""What is rounded, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engines.embedded.models.linears import CPU
+from engines.embedded.quantization.calibration import read_calibration
+from engines.layers import int8
+from engines.layers.attention import Rounding
+from engines.layers.fp8 import Activations, Fp8Linear, Weights, rounded, scale_of
+from engines.layers.int8 import Int8Linear
+from engines.layers.linear import Projection, native_is_possible
+
+LINEARS = ("layers.*.qkv", "layers.*.output", "layers.*.gate_up", "layers.*.down")
+HEAD, EMBEDDING, KV = "head", "embedding", "layers.*.kv"
+Name = Literal["int8", "fp8"]
+ROUNDED: dict[Name, tuple[str, ...]] = {"int8": (*LINEARS, HEAD), "fp8": LINEARS}
+"""What the engine rounds when its `quantization` is so set."""
+
+
+class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """int8: weights in 255 steps of a row's own size, activations in bfloat16, as the engine computes them. fp8: E4M3,
+    simulated as the engine simulates it. Keys and values: a scale for a token's keys and one for its values."""
+
+    name: Name
+    weights: Weights = "channel"
+    """fp8 only: one scale for a layer's weights, or one per output channel."""
+    activations: Activations = "token"
+    """fp8 only: not rounded, one scale per token as it comes, or one per layer from a calibration."""
+    calibration: str = ""
+    """The file for `activations = "tensor"`."""
+    also: tuple[str, ...] = ()
+    """Rounded beside what the engine rounds: `head`, `embedding`, `layers.*.kv`."""
+    keep: tuple[str, ...] = ()
+    """Not rounded all the same, as `layers.3.down` or `layers.0.*`."""
+
+    def rounds(self, part: str) -> bool:
+        """Whether a part is among those that it rounds."""
+        return self.wants(part) and not _among(part, self.keep)
+
+    def wants(self, part: str) -> bool:
+        """Whether it would round a part if nothing were kept."""
+        return _among(part, (*ROUNDED[self.name], *self.also))
+
+
+class Rounder:
+    """Makes rounded parts by a scheme."""
+
+    def __init__(self, scheme: Scheme, *, native: bool = True) -> None:
+        """native: int8 by our own kernels, where they can be had. Raises ConfigError when the calibration that static
+        scales need is missing or cannot be read."""
+        self._scheme = scheme
+        self._native = native and native_is_possible(CPU)
+        self._amax: dict[str, float] = {}
+        if scheme.name == "fp8" and scheme.activations == "tensor":
+            self._amax = read_calibration(scheme.calibration)
+
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
+        """Raises ConfigError when the calibration has no such layer."""
+        scheme = self._scheme
+        if scheme.name == "int8":
+            return Int8Linear(weight.float(), bias, native=self._native)
+        if scheme.activations == "tensor" and name not in self._amax:
+            raise ConfigError(f"{scheme.calibration} has no layer {name}; calibrate this model", param="calibration")
+        return Fp8Linear(weight.float(), bias, scheme.weights, scheme.activations, self._amax.get(name))
+
+    def embedding(self, table: Tensor) -> Tensor:
+        """(vocabulary, hidden), a scale per row."""
+        if self._scheme.name == "int8":
+            return int8_steps(table.float(), 1).to(table.dtype)
+        scale = scale_of(table.float().abs().amax(1, keepdim=True))
+        return (rounded(table.float(), scale) * scale).to(table.dtype)
+
+    @property
+    def keys_and_values(self) -> Rounding:
+        """What is left of keys and values."""
+        return int8_keys_and_values if self._scheme.name == "int8" else fp8_keys_and_values
+
+    def bytes(self, shape: tuple[int, int]) -> int:
+        """A rounded matrix and its float32 scales."""
+        rows, columns = shape
+        by_tensor = self._scheme.name == "fp8" and self._scheme.weights == "tensor"
+        return rows * columns + 4 * (1 if by_tensor else rows)
+
+
+def int8_steps(x: Tensor, *axes: int) -> Tensor:
+    """x rounded to whole steps of amax / 127, the largest magnitude taken over `axes`; still in float32."""
+    scale: Tensor = x.abs().amax(axes, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / int8.MAX
+    return scale * (x / scale).round()
+
+
+def int8_keys_and_values(heads: Tensor) -> Tensor:
+    """heads: as of `Rounding`."""
+    return int8_steps(heads, 2, 3)
+
+
+def fp8_keys_and_values(heads: Tensor) -> Tensor:
+    """heads: as of `Rounding`."""
+    scale = scale_of(heads.abs().amax((2, 3), keepdim=True))
+    return rounded(heads, scale) * scale
+
+
+def _among(part: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(part, pattern) for pattern in patterns)
