@@ -55,7 +55,8 @@ class Limits:
     cpu_s: int = 10
     memory_bytes: int = 1 << 30
     """Of address space; numpy maps a quarter of it."""
-    wall_s: float = 30.0
+    wall_s: float = 60.0
+    """From start to end; ends what sleeps. What computes is ended by its processor time, which load does not change."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +120,10 @@ class Sandbox:
     def _started(
         self, role: str, fds: Sequence[int], *, stdin: IO[bytes] | int = PIPE, stdout: IO[bytes] | int = PIPE
     ) -> Iterator[subprocess.Popen[bytes]]:
-        packages = _packages()
+        folders = packages()
         config = {
-            "isolation": self.isolation.value, "role": role, "fds": list(fds), "packages": packages,
-            "paths": sorted({str(Path(folder).parent) for folder in packages.values()}),
+            "isolation": self.isolation.value, "role": role, "fds": list(fds), "packages": folders,
+            "paths": sorted({str(Path(folder).parent) for folder in folders.values()}),
             **dataclasses.asdict(self._limits),
         }  # fmt: skip
         process = subprocess.Popen(
@@ -166,7 +167,8 @@ def _unavailable(said: str) -> IsolationUnavailable:
 
 
 @functools.lru_cache(maxsize=1)
-def _packages() -> dict[str, str]:
+def packages() -> dict[str, str]:
+    """Folders of what may be imported beside the standard library, by name; empty where none is installed."""
     spec = importlib.util.find_spec("numpy")
     folder = Path(spec.origin).parent.parent if spec and spec.origin else None
     return {name: str(folder / name) for name in PACKAGES if folder is not None and (folder / name).is_dir()}

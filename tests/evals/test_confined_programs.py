@@ -38,7 +38,7 @@ def judged(sandbox: Sandbox, code: str, test: str = TEST, setup: str = "") -> Ve
     "code",
     [
         "def f(x): return x * 2",
-        "import math, collections, functools, re, itertools, heapq\nclass Two:\n    by = 2\ndef f(x): return x * Two.by",
+        "import math, collections, functools, re, heapq\nclass Two:\n    by = 2\ndef f(x): return x * Two.by",
         "def f(x):\n    try:\n        return {}[x]\n    except KeyError:\n        return x * 2",
         "import numpy as np\ndef f(x): return np.int64(x) * 2",
         "print('noise')\ndef f(x):\n    print(x)\n    return 2 * x",

@@ -48,7 +48,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpoint: Endpoint, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.jsonl"
-    facts, greetings = await measure(endpoint, ["facts", "repeat"], ITEMS, wrong)
+    facts, greetings = await measure(endpoint, [find("facts"), find("repeat")], ITEMS, wrong)
     assert (facts.right, facts.items) == (ITEMS - 1, ITEMS)
     assert (greetings.right, greetings.items) == (0, ITEMS)
     kept = [json.loads(line) for line in wrong.read_text().splitlines()]
@@ -59,13 +59,13 @@ async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpo
 async def test_an_endpoint_that_fails_makes_no_table(endpoint: Endpoint) -> None:
     missing = Endpoint(endpoint.url, "key", "missing")
     with pytest.raises(aiohttp.ClientError, match=r"404.*no such model"):
-        await measure(missing, ["facts"], ITEMS)
+        await measure(missing, [find("facts")], ITEMS)
 
 
 async def test_reserved_items_are_others_and_their_wrong_answers_are_not_kept(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    (facts,) = await measure(endpoint, ["facts"], ITEMS, first_seed=RESERVED_FROM_SEED)
+    (facts,) = await measure(endpoint, [find("facts")], ITEMS, first_seed=RESERVED_FROM_SEED)
     assert (facts.right, facts.items) == (0, ITEMS), "the endpoint knows the first items only"
     asked = CliRunner().invoke(main, [endpoint.url, "--reserved", "--wrong", str(tmp_path / "wrong.jsonl")])
     assert asked.exit_code == 2
