@@ -12,7 +12,6 @@ What the kernel does not allow is said on stderr, which nothing foreign ever hol
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -23,6 +22,7 @@ import sys
 from typing import Any, NoReturn
 
 from evals.sandbox import roles
+from evals.sandbox.calls import close_calls
 
 REFUSED = "refused: "
 NOBODY = 65534
@@ -133,11 +133,6 @@ def _bind(source: str, target: str) -> None:
 
 def _disarm(proc: int) -> None:
     """Nobody, without a way to become anybody. Called in the namespaces, before anything foreign runs."""
-    for setting in ("shmall", "shmmni", "msgmni"):
-        # Memory of System V counts for no process's limit. Before Linux 5.19 only root can forbid it, even in a
-        # namespace of its own; there it stays bounded by the time limit, and goes with the namespace.
-        with contextlib.suppress(Refused):
-            _write(f"sys/kernel/{setting}", "0", dir_fd=proc)
     if os.geteuid() == 0:
         _become_nobody()
         _prctl(PR_SET_DUMPABLE, 1)  # else /proc/self belongs to root, who we are no more
@@ -240,6 +235,7 @@ def _worker(config: dict[str, Any], null: int, lives: int | None) -> NoReturn:
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         task, answers = os.dup(0), os.dup(1)
         _limit(config)
+        close_calls(_libc)
     except (Refused, OSError) as error:
         _refuse(error)
     for fd in (0, 1, 2):

@@ -38,10 +38,10 @@ class Isolation(StrEnum):
     """How code of models is kept from the machine."""
 
     NAMESPACES = "namespaces"
-    """Linux namespaces: no network, no files but Python's own and those read-only, no sight of other processes; and
-    limits of CPU time, memory, processes and files."""
+    """Linux namespaces: no files but Python's own and those read-only, no sight of other processes, no network; and
+    limits of CPU time, memory, processes and files, and no sockets."""
     PROCESS = "process"
-    """The limits only: the code can read what the account can read, and reach the network."""
+    """The limits only: the code can read what the account can read, and signal its processes."""
 
 
 class IsolationUnavailable(ConfigError):
@@ -162,7 +162,7 @@ def _unavailable(said: str) -> IsolationUnavailable:
     return IsolationUnavailable(
         f"evals.code_isolation is namespaces, which this machine does not allow ({said}). Run as a user who may make "
         "user namespaces (sysctl user.max_user_namespaces, in a container its seccomp profile), leave the slices with "
-        "code away, or set evals.code_isolation to process, which keeps no code from files and network"
+        "code away, or set evals.code_isolation to process, which keeps code from the network, not from reading files"
     )
 
 

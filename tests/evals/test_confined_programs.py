@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from evals.sandbox.calls import filter_for
 from evals.sandbox.plain import decode, encode
 from evals.sandbox.sandbox import Isolation, IsolationUnavailable, Limits, Program, Sandbox, Verdict
 
@@ -95,7 +97,9 @@ def test_right_programs_pass(sandbox: Sandbox, code: str) -> None:
         ("import os\ndef f(x): os.mkdir('/left')", "OSError"),
         # network
         ("import socket\ndef f(x): socket.create_connection(('127.0.0.1', PORT), 1)", "OSError"),
-        # ways out
+        # ways out, and round a limit
+        ("import ctypes\ndef f(x): return 4 if ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0 else 0", "AssertionError"),
+        ("import os\ndef f(x): os.memfd_create('x')", "PermissionError"),
         ("import ctypes\ndef f(x): return 4 if ctypes.CDLL(None).unshare(0x10000000) == 0 else 0", "AssertionError"),
         ("import os\ndef f(x): os.setuid(0)", ""),
         ("import os\ndef f(x): os.chroot('/usr')", "PermissionError"),
@@ -118,9 +122,12 @@ def test_what_a_program_sees_is_python_and_nothing_else(sandbox: Sandbox) -> Non
         "def f(what):\n"
         "    if what == 'root': return sorted(os.listdir('/'))\n"
         "    if what == 'environment': return sorted(os.environ)\n"
-        "    if what == 'network': return [name for _, name in socket.if_nameindex()]\n"
+        "    if what == 'network': return [_socket(family) for family in (1, 2, 10, 16, 17, 40)]\n"
         "    if what == 'self': return [os.getpid(), os.getuid(), os.getgroups()]\n"
         "    return [fd for fd in range(64) if not os.system is None and _open(fd)]\n"
+        "def _socket(family):\n"
+        "    try: socket.socket(family, socket.SOCK_DGRAM).close(); return 'opened'\n"
+        "    except OSError as error: return type(error).__name__\n"
         "def _open(fd):\n"
         "    try: os.fstat(fd); return True\n"
         "    except OSError: return False\n"
@@ -131,7 +138,7 @@ def test_what_a_program_sees_is_python_and_nothing_else(sandbox: Sandbox) -> Non
         "seen = set(f('root'))\n"
         f"assert seen <= {{'usr', 'lib', 'lib64', 'packages', {sys.base_prefix.split('/')[1]!r}}}, seen\n"
         "assert set(f('environment')) <= {'LC_CTYPE', 'OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'}, f('environment')\n"
-        "assert f('network') == ['lo']\n"
+        "assert f('network') == ['PermissionError'] * 6, f('network')\n"  # vsock (40) is of no namespace
         f"assert f('self') == [2, {account}, {groups}], f('self')\n"
         "assert len(f('descriptors')) <= 6, f('descriptors')\n"
     )
@@ -207,12 +214,41 @@ def test_plain_data_comes_across_as_it_was(value: object) -> None:
     assert type(again) is type(value)
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_of_calls_refuses_what_it_names_and_nothing_else(machine: str) -> None:
+    """Run by hand, as the kernel would: load, compare and jump, return."""
+    program = list(struct.iter_unpack("HBBI", filter_for(machine)))
+    architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+
+    def run(number: int, arch: int = architecture) -> int:
+        place, loaded = 0, 0
+        while True:
+            code, yes, no, value = program[place]
+            place += 1
+            if code == 0x20:
+                loaded = {0: number, 4: arch}[value]
+            elif code == 0x06:
+                return int(value)
+            else:
+                place += yes if (loaded == value if code == 0x15 else loaded >= value) else no
+
+    closed = {number for number in range(600) if run(number) == 0x00050001}
+    assert {number for number in range(600) if run(number) == 0x7FFF0000} == set(range(600)) - closed
+    assert len(closed) == 19
+    assert {"x86_64": 41, "aarch64": 198}[machine] in closed, "socket"
+    assert run(0x40000000 + 41) == 0x00050001
+    assert run(1, 0x40000003) == 0x80000000, "32 bit"
+    with pytest.raises(OSError, match="riscv64 are not known"):
+        filter_for("riscv64")
+
+
 def test_weaker_isolation_is_only_had_by_asking() -> None:
     weak = Sandbox(Isolation.PROCESS, LIMITS)
     weak.require()
     assert judged(weak, "def f(x): return 2 * x").passed
     assert not judged(weak, "import os\ndef f(x):\n    os.fork()\n    return 2 * x").passed
     assert not judged(weak, "def f(x):\n    while True: pass").passed
+    assert not judged(weak, "import socket\ndef f(x):\n    socket.socket()\n    return 2 * x").passed
     assert not judged(weak, "def f(x): open('/tmp/written-by-a-model', 'w').write('x')").passed
 
 
