@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evals.sandbox.sandbox import IsolationUnavailable, Sandbox
+from evals.sandbox.sandbox import IsolationUnavailable, Sandbox, packages
 from evals.slices.catalogue import Catalogue
 from evals.slices.files.error import SliceFileError
 from evals.slices.registry import SLICES
@@ -139,6 +139,24 @@ def test_humaneval_takes_whole_functions_and_bodies(catalogue: Catalogue) -> Non
         assert halves.score(wrong) == 0, wrong
     assert untwist.score("```python\ndef untwist(s):\n    return s[-1:] + s[:-1]\n```") == 1
     assert untwist.score("```python\ndef twist(s):\n    return s\ndef untwist(s):\n    return s\n```") == 0
+
+
+def test_humaneval_tests_may_use_numpy(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test = (
+        "import numpy as np\n\ndef assertion(out, exp, atol):\n    assert np.allclose(out, exp, rtol=1e-7, atol=atol)\n"
+        "def check(candidate):\n    inputs = [[[2.0]], [[5.0, 1.0]]]\n    results = [[1.0], [2.5, 0.5]]\n"
+        "    for inp, exp in zip(inputs, results):\n        assertion(candidate(*inp), exp, 1e-6)\n"
+    )
+    row = {name: published.HUMANEVAL_PLUS[0][name] for name in ("task_id", "prompt", "entry_point")} | {"test": test}
+    file = tmp_path / "HumanEvalPlus.jsonl"
+    file.write_text(json.dumps(row))
+    if packages():
+        item = Catalogue(tmp_path).find("humaneval-plus").item(0)
+        assert item.score("    return [x / 2 for x in xs]\n") == 1
+        assert item.score("    return xs\n") == 0
+    monkeypatch.setattr("evals.slices.files.humaneval_plus.packages", dict)
+    with pytest.raises(SliceFileError, match="imports numpy, which is not installed here"):
+        Catalogue(tmp_path)
 
 
 def test_a_version_is_of_the_content(tmp_path: Path) -> None:

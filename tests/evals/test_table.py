@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from evals.chats import CHATS, transcript
 from evals.endpoint import Endpoint
+from evals.slices.catalogue import Catalogue
 from evals.slices.registry import find
 from evals.slices.split import RESERVED_FROM_SEED, Split
 from evals.table import main, measure
+from tests.evals import published
 
 ITEMS = 8
 
@@ -70,6 +72,14 @@ async def test_reserved_items_are_others_and_their_wrong_answers_are_not_kept(
     asked = CliRunner().invoke(main, [endpoint.url, "--reserved", "--wrong", str(tmp_path / "wrong.jsonl")])
     assert asked.exit_code == 2
     assert "--wrong" in asked.output
+
+
+async def test_of_a_file_at_most_all_is_asked(endpoint: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "gsm8k.jsonl").write_text(published.lines(published.GSM8K))
+    one = Catalogue(tmp_path).find("gsm8k")
+    (few,) = await measure(endpoint, [one], 2, first_seed=RESERVED_FROM_SEED)
+    (every,) = await measure(endpoint, [one], 100)
+    assert (few.items, every.items) == (2, 3)
 
 
 async def test_a_conversation_goes_on_from_its_answers(endpoint: Endpoint) -> None:
