@@ -45,11 +45,9 @@ def table(scores: list[Score]) -> str:
     lines = ["| slice | what | held-out | 95 % interval | items | goal |", "|---|---|---|---|---|---|"]
     for score in scores:
         low, high = score.interval
-        goal = (
-            f"{score.goal:.2f}"
-            if score.is_reached
-            else f"{score.goal:.2f}, **missed by {score.goal - score.share:.3f}**"
-        )
+        goal = f"{score.goal:.2f}" if score.goal else "none"
+        if not score.is_reached:
+            goal += f", **missed by {score.goal - score.share:.3f}**"
         lines.append(
             f"| {score.slice} | {score.about} | {score.share:.3f} | {low:.3f} to {high:.3f} | {score.items} | {goal} |"
         )

@@ -8,28 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from contracts.errors import ConfigError
 from evals.endpoint import Endpoint, answer_all
+from evals.sandbox.sandbox import Isolation, Sandbox
 from evals.score import Score, table
-from evals.slices.registry import SLICES, find
-from evals.slices.split import RESERVED_FROM_SEED, Split
+from evals.slices.catalogue import Catalogue
+from evals.slices.item import Source
+from evals.slices.split import RESERVED_FROM_SEED
+from evals.slices.tokens import FolderTokenizer
 
 LONG = frozenset({"retrieval-2000", "retrieval-4000"})
 _MOST_LONG = 100
 
 
 async def measure(
-    endpoint: Endpoint, names: list[str], items: int, wrong: Path | None = None, first_seed: int = 0
+    endpoint: Endpoint, slices: Sequence[Source], items: int, wrong: Path | None = None, first_seed: int = 0
 ) -> list[Score]:
-    """Ask so many held-out items of each slice from a seed on. wrong: a file for the questions answered wrongly."""
+    """Ask so many held-out items of each slice from a seed on; of a file at most all, from its beginning.
+
+    wrong: a file for the questions answered wrongly.
+    """
     scores = []
-    for name in names:
-        one = find(name)
+    for one in slices:
+        name = one.name
         count = min(items, _MOST_LONG) if name in LONG else items
-        asked = [one.item(seed, Split.HELD_OUT) for seed in range(first_seed, first_seed + count)]
+        first, count = (first_seed, count) if one.size is None else (0, min(count, one.size))
+        asked = [one.item(seed) for seed in range(first, first + count)]
         answers = await answer_all(endpoint, asked)
         right = [item.score(answer) for item, answer in zip(asked, answers, strict=True)]
         scores.append(Score(name, one.about, sum(right), count, one.goal))
@@ -52,15 +61,47 @@ async def measure(
 @click.option("--slices", default="", help="With commas; all if not given.")
 @click.option("--wrong", type=click.Path(path_type=Path), help="File for questions answered wrongly, one JSON a line.")
 @click.option("--reserved", is_flag=True, help="Items for final figures, whose wrong answers are not to be read.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Files of questions; docs/guides/add-a-slice.md.")
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="A model's folder, for long texts (RULER).")
+@click.option("--length", "lengths", type=int, multiple=True, help="Of long texts, in tokens; may be given again.")
+@click.option(
+    "--code-isolation",
+    type=click.Choice(list(Isolation)),
+    default=Isolation.NAMESPACES,
+    show_default=True,
+    help="How code of the model is kept from this machine.",
+)
 def main(
-    url: str, model: str, key: str, items: int, at_once: int, slices: str, wrong: Path | None, reserved: bool
+    url: str,
+    model: str,
+    key: str,
+    items: int,
+    at_once: int,
+    slices: str,
+    wrong: Path | None,
+    reserved: bool,
+    folder: Path | None,
+    tokenizer: Path | None,
+    lengths: tuple[int, ...],
+    code_isolation: Isolation,
 ) -> None:
     """Held-out accuracy by slice of the model behind URL (with /v1)."""
     if reserved and wrong is not None:
         raise click.UsageError("--wrong with --reserved: wrong answers that are read are no reserve any more")
-    names = slices.split(",") if slices else [one.name for one in SLICES]
+    if bool(tokenizer) != bool(lengths):
+        raise click.UsageError("--tokenizer and --length go together: long texts are so many tokens of that tokenizer")
+    try:
+        counter = FolderTokenizer(tokenizer) if tokenizer else None
+        catalogue = Catalogue(folder, Sandbox(Isolation(code_isolation)), counter, lengths)
+        chosen = [catalogue.find(name) for name in (slices.split(",") if slices else catalogue.names)]
+    except KeyError as error:
+        raise click.ClickException(error.args[0]) from error
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    for name, reasons in catalogue.left_out().items():
+        click.echo(f"{name}: left out {', '.join(reasons)}", err=True)
     endpoint = Endpoint(url.rstrip("/"), key, model, at_once)
-    scores = asyncio.run(measure(endpoint, names, items, wrong, RESERVED_FROM_SEED if reserved else 0))
+    scores = asyncio.run(measure(endpoint, chosen, items, wrong, RESERVED_FROM_SEED if reserved else 0))
     click.echo(table(scores))
     click.echo(json.dumps({score.slice: [score.right, score.items] for score in scores}))
 

@@ -22,3 +22,13 @@ def test_a_missed_goal_is_said() -> None:
     assert "| 0.900 |" in lines[2]
     assert "**missed by 0.050**" in lines[2]
     assert lines[3].endswith("| 200 | 0.95 |")
+
+
+def test_a_slice_without_a_goal_misses_none() -> None:
+    assert table([Score("gsm8k", "problems", 0, 3, 0.0)]).endswith("| 3 | none |")
+
+
+def test_scores_in_part_are_summed() -> None:
+    score = Score("ruler-vt-1000", "variables", 2.5, 5, 0.0)
+    assert score.share == 0.5
+    assert score.interval[0] < 0.5 < score.interval[1]

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from evals.chats import CHATS, transcript
 from evals.endpoint import Endpoint
+from evals.slices.catalogue import Catalogue
 from evals.slices.registry import find
 from evals.slices.split import RESERVED_FROM_SEED, Split
 from evals.table import main, measure
+from tests.evals import published
 
 ITEMS = 8
 
@@ -48,7 +50,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpoint: Endpoint, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.jsonl"
-    facts, greetings = await measure(endpoint, ["facts", "repeat"], ITEMS, wrong)
+    facts, greetings = await measure(endpoint, [find("facts"), find("repeat")], ITEMS, wrong)
     assert (facts.right, facts.items) == (ITEMS - 1, ITEMS)
     assert (greetings.right, greetings.items) == (0, ITEMS)
     kept = [json.loads(line) for line in wrong.read_text().splitlines()]
@@ -59,17 +61,25 @@ async def test_right_and_wrong_answers_are_counted_and_the_wrong_ones_kept(endpo
 async def test_an_endpoint_that_fails_makes_no_table(endpoint: Endpoint) -> None:
     missing = Endpoint(endpoint.url, "key", "missing")
     with pytest.raises(aiohttp.ClientError, match=r"404.*no such model"):
-        await measure(missing, ["facts"], ITEMS)
+        await measure(missing, [find("facts")], ITEMS)
 
 
 async def test_reserved_items_are_others_and_their_wrong_answers_are_not_kept(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    (facts,) = await measure(endpoint, ["facts"], ITEMS, first_seed=RESERVED_FROM_SEED)
+    (facts,) = await measure(endpoint, [find("facts")], ITEMS, first_seed=RESERVED_FROM_SEED)
     assert (facts.right, facts.items) == (0, ITEMS), "the endpoint knows the first items only"
     asked = CliRunner().invoke(main, [endpoint.url, "--reserved", "--wrong", str(tmp_path / "wrong.jsonl")])
     assert asked.exit_code == 2
     assert "--wrong" in asked.output
+
+
+async def test_of_a_file_at_most_all_is_asked(endpoint: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "gsm8k.jsonl").write_text(published.lines(published.GSM8K))
+    one = Catalogue(tmp_path).find("gsm8k")
+    (few,) = await measure(endpoint, [one], 2, first_seed=RESERVED_FROM_SEED)
+    (every,) = await measure(endpoint, [one], 100)
+    assert (few.items, every.items) == (2, 3)
 
 
 async def test_a_conversation_goes_on_from_its_answers(endpoint: Endpoint) -> None:

@@ -1,0 +1,77 @@
+"""All slices there are to ask: the generators, long texts where a tokenizer is given, and what a folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from evals.sandbox.sandbox import Sandbox
+from evals.slices import ruler
+from evals.slices.files import gsm8k, humaneval_plus, ifeval, mgsm, own, xstest
+from evals.slices.files.error import SliceFileError
+from evals.slices.files.file_slice import FileSlice, Kind
+from evals.slices.item import Slice, Source
+from evals.slices.registry import SLICES
+
+KINDS: tuple[Kind, ...] = (gsm8k.KIND, humaneval_plus.KIND, ifeval.KIND, mgsm.KIND, xstest.KIND, own.KIND)
+"""Formats of files. Another is a file in `files/` and a name here."""
+_QUESTIONS = ("*.jsonl", "*.jsonl.gz", "*.csv", "*.tsv")
+
+
+class Catalogue:
+    """Slices by name."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        sandbox: Sandbox | None = None,
+        tokenizer: ruler.TokenCounter | None = None,
+        lengths: Sequence[int] = (),
+    ) -> None:
+        """folder: of files of questions, each read once, here. tokenizer, lengths: of long texts.
+
+        Raises SliceFileError for a file that is not what it should be, or that nothing reads; IsolationUnavailable
+        where one holds code that may not be run on this machine.
+        """
+        found: dict[str, Slice | FileSlice] = {one.name: one for one in SLICES}
+        if tokenizer is not None:
+            found |= {one.name: one for one in ruler.slices(tokenizer, lengths)}
+        if folder is not None:
+            for path, kind in files(folder):
+                for one in kind.read(path, sandbox or Sandbox()):
+                    if one.name in found:
+                        raise SliceFileError(path, 0, "", f"there is a slice {one.name} already; rename or remove it")
+                    found[one.name] = one
+        self._slices = found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all slices, generators first."""
+        return tuple(self._slices)
+
+    def find(self, name: str) -> Source:
+        """The slice of a name. Raises KeyError, naming those that exist."""
+        try:
+            return self._slices[name]
+        except KeyError:
+            raise KeyError(f"{name}: no such slice; there are {', '.join(self._slices)}") from None
+
+    def left_out(self) -> dict[str, tuple[str, ...]]:
+        """Questions that files hold and nobody asks, by slice: how many and why."""
+        return {name: one.left_out for name, one in self._slices.items() if isinstance(one, FileSlice) and one.left_out}
+
+
+def files(folder: Path) -> Iterator[tuple[Path, Kind]]:
+    """The files of questions in a folder, and what each is. Raises SliceFileError for one that nothing reads."""
+    if not folder.is_dir():
+        raise SliceFileError(folder, 0, "", "is no folder")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        place = path.relative_to(folder).as_posix()
+        if not any(fnmatchcase(path.name, pattern) for pattern in _QUESTIONS):
+            continue
+        kind = next((kind for kind in KINDS if any(fnmatchcase(place, one) for one in kind.patterns)), None)
+        if kind is None:
+            known = "; ".join(f"{kind.name}: {', '.join(kind.patterns)}" for kind in KINDS)
+            raise SliceFileError(path, 0, "", f"nothing reads a file of this name. Known are {known}")
+        yield path, kind
