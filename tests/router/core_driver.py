@@ -62,7 +62,7 @@ class Core:
         usage = Usage() if fault else Usage(prompt, completion, cached)
         return self.do(Release(1, LeaseEnd(lease_id, finish, usage, engine_fault=fault)))
 
-    def polled(self, replica_id: str = "r1", **load: int) -> list[Decision]:
+    def polled(self, replica_id: str = "r1", **load: Any) -> list[Decision]:
         return self.do(ReplicaPolled(replica_id, True, "", Load(**load)))
 
     def served(self, prompt: int, ttft_s: float, completion: int = 2, replica_id: str = "", **fields: Any) -> str:

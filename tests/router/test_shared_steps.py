@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from contracts.generation import Tier
@@ -21,8 +21,8 @@ from tests.router.fakes import fleet
 
 STEP = 512
 SLOS = (SloClass(Tier.CHAT, 4_096, 0.7, 0.0), SloClass(Tier.CHAT, 1 << 31, 15.0, 0.0))
-SHARED = {"step_tokens": STEP, "share_behind": 0.25}
-prompts = st.integers(1, 8_000)
+SHARED: dict[str, Any] = {"step_tokens": STEP, "share_behind": 0.25}
+prompts = st.one_of(st.integers(1, 400), st.integers(1, 8_000))
 
 
 def computed_meanwhile(oldest: int, behind: list[int], own: int) -> int:
@@ -50,21 +50,22 @@ def test_what_is_taken_to_be_in_front_is_what_such_an_engine_computes_meanwhile(
     oldest: int, behind: list[int], own: int
 ) -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=100))
-    core.learn(0.0001)
+    core.learn(0.0001, rounds=5)
     core.polled(**SHARED)
     for tokens in (oldest, *behind):
-        core.placed(prompt_tokens=tokens)
-    core.placed("own", prompt_tokens=own)
+        assume(granted(core.ask(prompt_tokens=tokens)))
+    assume(granted(core.ask("own", prompt_tokens=own)))
     taken = core.core.fleet.replicas["r1"].live[("gateway", "own")].work_ahead_tokens
     true = computed_meanwhile(oldest, behind, own)
     # a step is not begun in the middle, and prompts longer than `own` shrink below it while it waits
     assert true <= taken + STEP or any(tokens > own for tokens in behind)
-    assert taken <= max(true + 3 * STEP, math.ceil(true * 1.1))
+    if oldest > SHARE_BEHIND * (sum(behind) + own) + STEP:  # it is there all the time, and takes all it may
+        assert abs(taken - true) <= 2 * STEP
 
 
 @pytest.mark.parametrize(("load", "at_once"), [({}, False), (SHARED, True)])
 def test_a_short_prompt_is_not_kept_from_an_engine_that_computes_it_beside_a_long_one(
-    load: dict[str, int], at_once: bool
+    load: dict[str, Any], at_once: bool
 ) -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=100), slos=SLOS)
     core.learn(0.0001)
@@ -75,11 +76,11 @@ def test_a_short_prompt_is_not_kept_from_an_engine_that_computes_it_beside_a_lon
 
 @pytest.mark.parametrize(("load", "where"), [({}, "other"), (SHARED, "holder")])
 def test_a_files_next_key_stays_where_the_file_is_though_a_long_prompt_is_computed_there(
-    load: dict[str, int], where: str
+    load: dict[str, Any], where: str
 ) -> None:
     core = Core(fleet(replicas=("r1", "r2"), max_concurrency=100), slos=SLOS)
     core.learn(0.0001, ("r1", "r2"))
-    held = {
+    held: dict[str, Any] = {
         "prompt_tokens": 4_096,
         "prefix_kind": "tokens",
         "prefix_hashes": b"".join(number.to_bytes(16) for number in range(1, 257)),

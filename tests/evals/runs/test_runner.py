@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -330,7 +331,11 @@ async def test_a_database_that_goes_away_for_a_moment_costs_nothing(
     ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'slipstream-evals'"
     async with gateway(lambda pool, name, seed: str(seed)) as asked, working(runner_of(module_postgres_url, asked)):
         for answered in range(20, 180, 40):
-            await seen(lambda: store.run(connection, run_id), lambda run, least=answered: run.answered >= least)
+            await seen(functools.partial(store.run, connection, run_id), functools.partial(_has, answered))
             await connection.execute(ends)
         run = await ended(connection, store.run, run_id)
     assert (run.status, run.answered, run.error) == (Status.DONE, 200, None)
+
+
+def _has(answered: int, run: store.Run) -> bool:
+    return run.answered >= answered
