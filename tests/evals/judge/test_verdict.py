@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from evals import gate
 from evals.judge import (
     Arm,
     Decision,
@@ -80,6 +81,10 @@ def test_a_failed_gate_rolls_back_and_a_needed_one_is_waited_for() -> None:
     assert verdict(passed, policy).decision is Decision.PROMOTE
     told = verdict(observe_slices(state, Slices.FAIL), policy)
     assert (told.decision, told.decided_by) == (Decision.ROLL_BACK, ("slices",))
+
+
+def test_every_decision_of_the_gate_can_be_told() -> None:
+    assert {Slices(one) for one in gate.Decision} == {*Slices} - {Slices.NONE}
 
 
 def test_votes_roll_back() -> None:
