@@ -23,7 +23,9 @@ from slipstream.commands.logs import logs
 from slipstream.commands.lsp import lsp
 from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
+from slipstream.commands.models import models
 from slipstream.commands.organizations import organizations
+from slipstream.commands.pools import pools, replicas
 from slipstream.commands.prefix import prefix
 from slipstream.commands.prices import prices
 from slipstream.commands.processes import engine, gateway, worker
@@ -76,6 +78,9 @@ for command in (
     admin_keys,
     limits,
     prices,
+    models,
+    pools,
+    replicas,
     webhooks,
     audit,
     audit_stream,

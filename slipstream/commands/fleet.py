@@ -1,4 +1,4 @@
-"""`slipstream fleet`: pools and replicas as the router sees them now, and taking a replica out of use."""
+"""`slipstream fleet`: pools and replicas as the router sees them now, taking one out of use, and versions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from google.protobuf.json_format import MessageToJson
 
+from slipstream.commands.fleet_versions import diff, rollback, versions
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
 from slipstream.replicas import state
 from slipstream.table import table
@@ -77,6 +78,10 @@ def resume(replica_id: str, config_file: Path | None, data: str | None, address:
     """Give REPLICA_ID requests again."""
     with _control(config_file, data, address, changing=True) as control:
         click.echo(f"{replica_id} is {state(control.drain(replica_id, False))}")
+
+
+for command in (versions, diff, rollback):
+    fleet.add_command(command)
 
 
 def told(fleet: pb.Fleet) -> Iterator[str]:

@@ -16,7 +16,7 @@ import asyncpg
 import click
 import pytest
 
-from contracts.desired_state import Model, Pool
+from contracts.desired_state import DesiredState, Model, Pool
 from contracts.generation import Tier
 from gateway.desired.store import DesiredStateStore
 from gateway.metering.ledger.ledger import Ledger
@@ -33,7 +33,8 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
-    "changes list", "config show", "diagnose",
+    "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list", "models show",
+    "pools list", "pools show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
@@ -83,6 +84,16 @@ STEPS: tuple[Step, ...] = (
     ("changes measure", ("{measurable}",), {"change.measure"}),
     ("changes remove", ("{change}",), {"change.delete"}),
     ("reviews vote", ("{review}", "left"), {"review.vote"}),
+    ("pools set", ("green", "--driver", "sglang", "--replica", "g0=http://h:1"), {"desired_state.pool.put"}),
+    ("replicas add", ("green", "g1", "http://h:2", "--weight", "2"), {"desired_state.replica.put"}),
+    ("models set", ("m1", "--tier", "chat", "--pool", "green", "--context-tokens", "9"), {"desired_state.model.put"}),
+    ("models alias", ("quick", "m1"), {"desired_state.alias.put"}),
+    ("replicas weight", ("g1", "0.5"), {"desired_state.replica.weight"}),
+    ("replicas drain", ("g1",), {"desired_state.replica.weight"}),
+    ("replicas remove", ("g1",), {"desired_state.replica.remove"}),
+    ("models remove", ("m1", "--force"), {"desired_state.model.remove"}),
+    ("pools remove", ("green",), {"desired_state.pool.remove"}),
+    ("fleet rollback", ("5",), {"desired_state.rollback"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -184,7 +195,7 @@ async def test_the_models_that_a_gateway_takes_from_its_settings_are_in_the_log(
                     await store.seed(models, (Pool("one", "sglang"),))
                     await store.seed(models, (Pool("one", "sglang"),))  # already so: no change
                 else:
-                    await store.put(store.current)
+                    await store.put(DesiredState(0, models, store.current.pools))
             (found,) = rows
             assert (found["action"], found["subject_id"]) == (f"desired_state.{action}", str(number))
             assert (found["actor_kind"], found["actor_name"]) == ("system", "slipstream gateway")

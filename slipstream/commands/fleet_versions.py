@@ -1,0 +1,87 @@
+"""`slipstream fleet versions|diff|rollback`: who changed the fleet, what became different, and back."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.fleet_edit import How, edit, edit_options, told
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.fleet import FleetDocument, FleetStanding, FleetVersion
+    from gateway.admin.schemas import Page
+
+
+@click.command()
+@deployment_options
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Versions at most.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
+    """List the versions of the fleet with who made them, the newest first; and which gateways serve by it."""
+    from gateway.admin.resources.fleet import get_fleet, list_fleet_versions
+    from gateway.admin.schemas import PageQuery
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> tuple[Page[FleetVersion], FleetStanding]:
+        return await list_fleet_versions(call, PageQuery(limit=limit)), await get_fleet(call)
+
+    page, standing = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode({"versions": page.data, "gateways": standing.gateways}).decode())
+        return
+    rows = [
+        (
+            str(each.version),
+            f"{each.created_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            each.action or "-",
+            each.actor or "-",
+        )
+        for each in page.data
+    ]
+    print("\n".join(table(("version", "at (UTC)", "action", "by"), rows)))
+    running = [each for each in standing.gateways if not each.silent]
+    print("\n".join(told(running, standing.version)), file=sys.stderr)
+
+
+@click.command()
+@deployment_options
+@click.option("--since", type=int, metavar="N", help="The version to compare with. Default: the one before.")
+@click.option("--json", "as_json", is_flag=True, help="The version whole, as one JSON object.")
+@click.argument("version", type=int, required=False)
+def diff(deployment: Deployment, version: int | None, since: int | None, as_json: bool) -> None:
+    """Tell what VERSION, the one in force unless given, made different."""
+    from gateway.admin.fleet_edit import in_force
+    from gateway.admin.resources.fleet import SinceQuery, get_fleet_version
+    from slipstream.administration import administer, converted
+
+    query = converted({} if since is None else {"since": since}, SinceQuery)
+
+    async def work(call: AdminCall) -> FleetDocument:
+        number = (await in_force(call)).state.version if version is None else version
+        return await get_fleet_version(call, str(number), query)
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    print(f"version {found.version} ({found.action or 'settings'}{f', {found.actor}' if found.actor else ''}):")
+    print("\n".join(f"  {line}" for line in found.differences) or "  nothing differs")
+
+
+@click.command()
+@click.argument("version", type=int)
+@edit_options
+def rollback(how: How, version: int) -> None:
+    """Become VERSION again, as a new version."""
+    from gateway.admin.resources.fleet import Rollback, roll_back_fleet
+    from slipstream.administration import converted
+
+    body = converted({"version": version}, Rollback)
+    edit(how, lambda call, query: roll_back_fleet(call, body, query))

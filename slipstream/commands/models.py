@@ -1,0 +1,143 @@
+"""`slipstream models`: which models are served, from which pool, and by which names; changed while everything runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from contracts.errors import InvalidField, NotFound
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.fleet_edit import How, edit, edit_options, fields_of
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from contracts.desired_state import Model
+    from gateway.admin.call import AdminCall
+    from gateway.admin.fleet_edit import EditQuery, FleetEdit
+    from gateway.admin.resources.models import FleetModels
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+HEAD = ("model", "tier", "pool", "context", "aliases", "also on")
+
+
+@click.group()
+def models() -> None:
+    """List and change the models that are served, without a restart.
+
+    \b
+    Examples:
+      slipstream models set large-2 --tier chat --pool green --context-tokens 32768
+      slipstream models alias large large-2
+      slipstream models set large-2 --pool blue --dry-run
+      slipstream models remove large-1
+    """
+
+
+@models.command(name="list")
+@deployment_options
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def list_command(deployment: Deployment, as_json: bool) -> None:
+    """List the models of the version in force."""
+    from gateway.admin.resources.models import list_models
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> FleetModels:
+        return await list_models(call)
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    print(f"fleet version {found.version}", file=sys.stderr)
+    rows = [
+        (each.name, each.tier, each.pool, f"{each.context_tokens:,}", ", ".join(each.aliases) or "-", _also_on(each))
+        for each in found.data
+    ]
+    print("\n".join(table(HEAD, rows)))
+
+
+@models.command()
+@deployment_options
+@click.argument("name")
+def show(deployment: Deployment, name: str) -> None:
+    """Show the model NAME as JSON, as `set --file` takes it; what is not there is at its default."""
+    from gateway.admin.resources.models import get_model
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> Model:
+        return await get_model(call, name)
+
+    print(msgspec.json.format(msgspec.json.encode(administer(deployment, work)).decode()))
+
+
+@models.command(name="set")
+@click.option("--file", type=FILE, help="Its fields, as in [[models]] of the settings: TOML, or JSON by the ending.")
+@click.option("--tier", help="chat or autocomplete.")
+@click.option("--pool", help="The pool that serves it.")
+@click.option("--context-tokens", type=int, help="Longest prompt and answer together.")
+@click.option("--alias", "aliases", multiple=True, help="Another name for it; may be given several times.")
+@click.option("--tokenizer", help="Folder with its tokenizer.json, on every gateway's machine.")
+@click.option("--engine-model", help="The name its engines know it by.")
+@click.option("--default-max-tokens", type=int, help="Output limit when the client gives none.")
+@click.argument("name")
+@edit_options
+def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
+    """Add the model NAME, or change what is given of it."""
+    from contracts.desired_state import Model
+    from gateway.admin.resources.models import get_model, put_model
+    from slipstream.administration import converted
+
+    async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
+        fields: dict[str, Any] = {"name": name}
+        if file is None:
+            try:
+                fields = msgspec.to_builtins(await get_model(call, name))
+            except NotFound:
+                _require_whole(name, given)
+            call.if_match = call.if_match or f'"{call.fleet_version}"'  # what was read is what is changed
+        body = converted({**fields, **fields_of(file, given)}, Model)
+        return await put_model(call, name, body, query)
+
+    edit(how, work)
+
+
+@models.command()
+@click.argument("name")
+@edit_options
+def remove(how: How, name: str) -> None:
+    """Serve the model NAME no longer, nor its aliases."""
+    from gateway.admin.resources.models import delete_model
+
+    edit(how, lambda call, query: delete_model(call, name, query))
+
+
+@models.command()
+@click.option("--remove", "removing", is_flag=True, help="Take the alias away.")
+@click.argument("name")
+@click.argument("model", required=False)
+@edit_options
+def alias(how: How, name: str, model: str | None, removing: bool) -> None:
+    """Let the alias NAME mean MODEL; from another model it moves in the same moment."""
+    from gateway.admin.resources.models import AliasTarget, delete_alias, put_alias
+
+    if removing == (model is not None):
+        raise InvalidField("Give the model that the alias is to mean, or --remove.", param="model")
+    if model is None:
+        edit(how, lambda call, query: delete_alias(call, name, query))
+    else:
+        edit(how, lambda call, query: put_alias(call, name, AliasTarget(model=model), query))
+
+
+def _require_whole(name: str, given: dict[str, Any]) -> None:
+    missing = [f"--{each.replace('_', '-')}" for each in ("tier", "pool", "context_tokens") if given[each] is None]
+    if missing:
+        raise InvalidField(f"There is no model {name!r} yet: to add it, give {', '.join(missing)}, or --file.")
+
+
+def _also_on(model: Model) -> str:
+    split = model.canary
+    return "-" if split is None else f"{split.pool} ({split.share:.0%}{', release' if split.release else ''})"

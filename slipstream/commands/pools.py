@@ -1,0 +1,212 @@
+"""`slipstream pools` and `slipstream replicas`: the engines behind the models, changed while everything runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from contracts.errors import InvalidField, NotFound
+from slipstream.commands.models import FILE
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.fleet_edit import How, edit, edit_options, fields_of
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contracts.desired_state import Pool
+    from gateway.admin.call import AdminCall
+    from gateway.admin.fleet_edit import EditQuery, FleetEdit
+    from gateway.admin.resources.pools import FleetPools
+
+HEAD = ("pool", "driver", "replica", "weight", "url")
+
+
+@click.group()
+def pools() -> None:
+    """List and change pools of engines, without a restart. How they are doing: `slipstream fleet`.
+
+    \b
+    Examples:
+      slipstream pools set green --driver sglang --replica green-0=http://10.0.0.7:30000
+      slipstream replicas add green green-1 http://10.0.0.8:30000
+      slipstream replicas drain green-0
+      slipstream pools remove blue
+    """
+
+
+@pools.command(name="list")
+@deployment_options
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def list_command(deployment: Deployment, as_json: bool) -> None:
+    """List the pools of the version in force, with their replicas."""
+    from gateway.admin.resources.pools import list_pools
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> FleetPools:
+        return await list_pools(call)
+
+    found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    print(f"fleet version {found.version}", file=sys.stderr)
+    rows = [row for pool in found.data for row in _rows(pool)]
+    print("\n".join(table(HEAD, rows)))
+
+
+@pools.command()
+@deployment_options
+@click.argument("name")
+def show(deployment: Deployment, name: str) -> None:
+    """Show the pool NAME as JSON, as `set --file` takes it; what is not there is at its default."""
+    from gateway.admin.resources.pools import get_pool
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> Pool:
+        return await get_pool(call, name)
+
+    print(msgspec.json.format(msgspec.json.encode(administer(deployment, work)).decode()))
+
+
+@pools.command(name="set")
+@click.option("--file", type=FILE, help="Its fields, as in [[pools]] of the settings: TOML, or JSON by the ending.")
+@click.option("--driver", help="embedded, sglang, or openai for all others.")
+@click.option("--replica", "replicas", multiple=True, metavar="ID=URL", help="All its engines; several times.")
+@click.option("--max-concurrency", type=int, help="Requests at once on each replica.")
+@click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")
+@click.option("--api-key-env", help="Environment variable with it, of gateways, router and worker.")
+@click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
+@click.argument("name")
+@edit_options
+def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
+    """Add the pool NAME, or change what is given of it. Single replicas: `slipstream replicas`."""
+    from contracts.desired_state import Pool
+    from gateway.admin.resources.pools import get_pool, put_pool
+    from slipstream.administration import converted
+
+    engines = [_engine(each) for each in replicas]
+
+    async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
+        fields: dict[str, Any] = {"name": name}
+        if file is None:
+            try:
+                fields = msgspec.to_builtins(await get_pool(call, name))
+            except NotFound:
+                if given["driver"] is None:
+                    raise InvalidField(
+                        f"There is no pool {name!r} yet: to add it, give --driver, or --file.", param="driver"
+                    ) from None
+            call.if_match = call.if_match or f'"{call.fleet_version}"'  # what was read is what is changed
+        body = converted({**fields, **fields_of(file, {**given, "replicas": tuple(engines)})}, Pool)
+        return await put_pool(call, name, body, query)
+
+    edit(how, work)
+
+
+@pools.command(name="remove")
+@click.argument("name")
+@edit_options
+def remove_pool(how: How, name: str) -> None:
+    """Take the pool NAME away, which no model may name. Its engines run on until whoever started them stops them."""
+    from gateway.admin.resources.pools import delete_pool
+
+    edit(how, lambda call, query: delete_pool(call, name, query))
+
+
+@click.group()
+def replicas() -> None:
+    """Add, weigh, drain and remove single engines of a pool, without a restart.
+
+    What is said here stays; `slipstream fleet drain` takes an engine out until the router restarts.
+    """
+
+
+@replicas.command()
+@click.option("--weight", type=float, help="Share of the pool's load. Default: 1.")
+@click.option("--hardware", help="What it runs on, for people and reports.")
+@click.option("--context-tokens", type=int, help="Longest prompt and answer it takes. Default: the model's.")
+@click.option("--kv-events", help="ZeroMQ endpoint of its KV events.")
+@click.option("--kv-events-replay", help="ZeroMQ endpoint that repeats them.")
+@click.argument("pool")
+@click.argument("replica_id")
+@click.argument("url")
+@edit_options
+def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
+    """Add the engine at URL to POOL as REPLICA_ID, or replace the one of that id."""
+    from contracts.desired_state import Replica
+    from gateway.admin.resources.pools import put_replica
+    from slipstream.administration import converted
+
+    body = converted({"id": replica_id, "url": url, **fields_of(None, given)}, Replica)
+    edit(how, lambda call, query: put_replica(call, pool, replica_id, body, query))
+
+
+@replicas.command(name="remove")
+@click.argument("replica_id")
+@edit_options
+def remove_replica(how: How, replica_id: str) -> None:
+    """Take REPLICA_ID away; what runs on it ends by itself."""
+    from gateway.admin.resources.pools import delete_replica
+
+    async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
+        return await delete_replica(call, await _pool_of(call, replica_id), replica_id, query)
+
+    edit(how, work)
+
+
+@replicas.command()
+@click.argument("replica_id")
+@click.argument("value", type=float)
+@edit_options
+def weight(how: How, replica_id: str, value: float) -> None:
+    """Give REPLICA_ID another share of its pool's load, relative to the others; 0 drains it."""
+    _weigh(how, replica_id, value)
+
+
+@replicas.command()
+@click.argument("replica_id")
+@edit_options
+def drain(how: How, replica_id: str) -> None:
+    """Give REPLICA_ID no new requests until it is weighed again; running ones end by themselves."""
+    _weigh(how, replica_id, 0.0)
+
+
+def _weigh(how: How, replica_id: str, value: float) -> None:
+    from gateway.admin.resources.pools import ReplicaWeight, weigh_replica
+    from slipstream.administration import converted
+
+    body = converted({"weight": value}, ReplicaWeight)
+
+    async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
+        return await weigh_replica(call, await _pool_of(call, replica_id), replica_id, body, query)
+
+    edit(how, work)
+
+
+async def _pool_of(call: AdminCall, replica_id: str) -> str:
+    """The pool a replica is in. Raises NotFound."""
+    from gateway.admin.fleet_edit import in_force
+
+    state = (await in_force(call)).state
+    for pool in state.pools:
+        if any(each.id == replica_id for each in pool.replicas):
+            return pool.name
+    known = ", ".join(each.id for pool in state.pools for each in pool.replicas) or "none"
+    raise NotFound(f"There is no replica {replica_id!r}; there are: {known}.")
+
+
+def _engine(text: str) -> dict[str, str]:
+    name, equals, url = text.partition("=")
+    if not equals:
+        raise InvalidField(f"--replica {text}: write ID=URL, as green-0=http://10.0.0.7:30000.", param="replica")
+    return {"id": name, "url": url}
+
+
+def _rows(pool: Pool) -> list[tuple[str, ...]]:
+    if not pool.replicas:
+        return [(pool.name, pool.driver, "-", "-", "-")]
+    return [(pool.name, pool.driver, each.id, f"{each.weight:g}", each.url) for each in pool.replicas]

@@ -1,0 +1,138 @@
+"""An edit of the fleet by a command: made like the admin API's, told in lines, and waited for until every gateway that
+runs serves by it or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from contracts.errors import InvalidField
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.fleet_edit import EditQuery, FleetEdit
+    from gateway.desired.reports import GatewayReport
+
+Service = Callable[["AdminCall", "EditQuery"], Awaitable["FleetEdit"]]
+LOOK_EVERY_S = 0.1
+
+
+class How(msgspec.Struct, frozen=True):
+    """What every editing command is told."""
+
+    deployment: Deployment
+    dry_run: bool
+    force: bool
+    if_version: int | None
+    wait_s: float
+    as_json: bool
+
+
+def edit_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that edits the fleet, handed to it together as `how`."""
+
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        deployment: Deployment,
+        dry_run: bool,
+        force: bool,
+        if_version: int | None,
+        wait_s: float,
+        as_json: bool,
+        **given: Any,
+    ) -> None:
+        function(*arguments, how=How(deployment, dry_run, force, if_version, wait_s, as_json), **given)
+
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="As one JSON object."),
+        click.option(
+            "--wait-s", type=float, default=15.0, show_default=True, help="For gateways to take it up; 0: not at all."
+        ),
+        click.option("--if-version", type=int, metavar="N", help="Refuse when the fleet is at another version by now."),
+        click.option("--force", is_flag=True, help="Also where a model is left without an engine, and unchecked."),
+        click.option("--dry-run", is_flag=True, help="Tell what would differ, and change nothing."),
+    ):
+        command = option(command)
+    return deployment_options(command)
+
+
+def edit(how: How, service: Service) -> None:
+    """Make the edit and tell what it did. Exit code 1 when a gateway cannot take it up."""
+    from gateway.admin.fleet_edit import EditQuery
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> FleetEdit:
+        if how.if_version is not None:
+            call.if_match = f'"{how.if_version}"'
+        return await service(call, EditQuery(dry_run=how.dry_run, force=how.force))
+
+    done = administer(how.deployment, work)
+    if how.as_json:
+        print(msgspec.json.encode(done).decode())
+    elif not done.differences:
+        print(f"nothing differs; the fleet stays at version {done.version}")
+    else:
+        print(f"version {done.version}{' would be' if done.dry_run else ''}:")
+        print("\n".join(f"  {line}" for line in done.differences))
+    if done.differences and not done.dry_run and how.wait_s > 0:
+        reports = asyncio.run(_taken_up(how, done.version))
+        for line in told(reports, done.version):
+            print(line, file=sys.stderr)
+        if any(report.refusal for report in reports):
+            sys.exit(1)
+
+
+def told(reports: list[GatewayReport], version: int) -> list[str]:
+    """Which gateways serve by a version, which refuse it and why, which have said nothing."""
+    if not reports:
+        return ["no gateway runs; the next that starts serves by it"]
+    serving = [each.instance for each in reports if each.version >= version and each.refusal is None]
+    waiting = [each.instance for each in reports if each.version < version and each.refusal is None]
+    return [
+        *([f"served by: {', '.join(serving)}"] if serving else []),
+        *([f"not yet by: {', '.join(waiting)}"] if waiting else []),
+        *(
+            f"{each.instance} stays at version {each.version} and tries again: {each.refusal}"
+            for each in reports
+            if each.refusal is not None
+        ),
+    ]
+
+
+async def _taken_up(how: How, version: int) -> list[GatewayReport]:
+    """What the gateways that run say of a version once all have said something, or the wait is over."""
+    from gateway.desired.reports import gateway_reports
+    from slipstream.database import connected
+
+    until = time.monotonic() + how.wait_s
+    async with connected(running_settings(*how.deployment)) as connection:
+        while True:
+            reports = [each for each in await gateway_reports(connection) if not each.silent]
+            settled = all(max(each.version, each.refused_version or 0) >= version for each in reports)
+            if settled or time.monotonic() >= until:
+                return reports
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def fields_of(file: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """What a file says, TOML or JSON by its ending, under what options say. Raises InvalidField."""
+    found: dict[str, Any] = {}
+    if file is not None:
+        try:
+            text = file.read_bytes()
+            decode = msgspec.json.decode if file.suffix == ".json" else msgspec.toml.decode
+            found = decode(text, type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InvalidField(f"{file}: {error}", param="file") from None
+    return found | {name: value for name, value in given.items() if value not in (None, ())}
