@@ -25,6 +25,7 @@ ON_ONE_DEPLOYMENT = (
     "workload.md",
     "real-engines.md",
     "secrets.md",
+    "fleet.md",
     "backup.md",
 )
 """After README, which starts it; backup last, for it stops it and starts it again."""
@@ -42,6 +43,8 @@ NOT_RUN_HERE = {
     ("deploy.md", "needs a Docker daemon"): 1,
     ("deploy.md", "needs systemd"): 1,
     ("diagnose.md", "says something only where requests have been slow"): 1,
+    ("fleet.md", "needs engines"): 2,
+    ("fleet.md", "needs a second version"): 1,
     ("network.md", "needs a gateway at the other end of a network"): 1,
     ("real-engines.md", "stays in the foreground, and up has to be started anew"): 1,
     ("real-engines.md", "needs SGLang"): 1,
