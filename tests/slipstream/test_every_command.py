@@ -33,7 +33,7 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
-    "changes list", "config show", "diagnose",
+    "changes list", "config show", "diagnose", "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
@@ -82,7 +82,13 @@ STEPS: tuple[Step, ...] = (
     ),
     ("changes measure", ("{measurable}",), {"change.measure"}),
     ("changes remove", ("{change}",), {"change.delete"}),
+<<<<<<< HEAD
     ("reviews vote", ("{review}", "left"), {"review.vote"}),
+=======
+    ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
+    ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
+    ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
+>>>>>>> 4b697f5f (Evals over the admin API and at the command line: run, compare, list, show, cancel, with how far they are and each slice with its interval)
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -100,6 +106,7 @@ IDS = {
         SELECT 'm', 'r', 1, true, id, 'p', 'b', 'c' FROM gateway.organizations LIMIT 1 RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
+    "{comparison}": "SELECT id::text FROM evals.comparisons",
     "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 
