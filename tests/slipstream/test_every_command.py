@@ -82,13 +82,10 @@ STEPS: tuple[Step, ...] = (
     ),
     ("changes measure", ("{measurable}",), {"change.measure"}),
     ("changes remove", ("{change}",), {"change.delete"}),
-<<<<<<< HEAD
     ("reviews vote", ("{review}", "left"), {"review.vote"}),
-=======
     ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
     ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
     ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
->>>>>>> 4b697f5f (Evals over the admin API and at the command line: run, compare, list, show, cancel, with how far they are and each slice with its interval)
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
