@@ -16,6 +16,7 @@ from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.changes import changes
 from slipstream.commands.config import config
 from slipstream.commands.diagnose import diagnose
+from slipstream.commands.evals import evals
 from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
 from slipstream.commands.limits import limits
@@ -88,6 +89,7 @@ for command in (
     changes,
     shadow,
     reviews,
+    evals,
     quantization,
     slo,
     prefix,

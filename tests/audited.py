@@ -25,6 +25,7 @@ OBSERVED = frozenset({
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
+    "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -14,9 +14,21 @@ from uuid import UUID
 import asyncpg
 import msgspec
 from msgspec import Meta
+from sqlalchemy import ColumnElement, func, or_, select
 
 from contracts.errors import Conflict, NotFound
-from gateway.evals.tables import ENDED, Arm, Decision, Status
+from gateway.db.rows import columns_of, fetchrow, record_of
+from gateway.evals.tables import (
+    ENDED,
+    Arm,
+    Decision,
+    Status,
+    comparisons,
+    items,
+    model_versions,
+    run_slices,
+    runs,
+)
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -44,15 +56,15 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a run. right: the sum of the scores of what was answered. goal: null until the slice was begun."""
+    """A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun."""
 
     slice: str
-    version: str | None
+    slice_version: str | None
     about: str | None
     goal: float | None
     items: int
     answered: int
-    right: float
+    score_sum: float
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,28 +118,44 @@ _QUEUE_COMPARISON = """
 INSERT INTO evals.comparisons (model, baseline_run, candidate_run, rule, budget_items, release_id)
 VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
 """
-RUN = """
-SELECT runs.id, runs.model, runs.pool, arm, comparisons.id AS comparison_id, engine_model, weights_digest,
-       coalesce(comparisons.status, runs.status) AS status, first_seed, night,
-       (SELECT coalesce(sum(run_slices.items), 0) FROM evals.run_slices WHERE run_id = runs.id) AS items,
-       (SELECT count(*) FROM evals.items WHERE run_id = runs.id) AS answered,
-       coalesce(comparisons.error, runs.error) AS error, runs.created_at,
-       coalesce(comparisons.started_at, runs.started_at) AS started_at,
-       coalesce(comparisons.ended_at, runs.ended_at) AS ended_at
-  FROM evals.runs
-  LEFT JOIN evals.model_versions ON model_versions.id = model_version_id
-  LEFT JOIN evals.comparisons ON runs.id IN (baseline_run, candidate_run)
-"""
-COMPARISON = """
-SELECT comparisons.id, comparisons.model, baseline_run, candidate_run, baseline.pool AS baseline_pool,
-       candidate.pool AS candidate_pool, release_id, comparisons.status, rule, budget_items, decision, verdict,
-       comparisons.error, comparisons.created_at, comparisons.started_at, comparisons.ended_at
-  FROM evals.comparisons
-  JOIN evals.runs AS baseline ON baseline.id = baseline_run
-  JOIN evals.runs AS candidate ON candidate.id = candidate_run
-"""
+_OF_COMPARISON = or_(runs.c.id == comparisons.c.baseline_run, runs.c.id == comparisons.c.candidate_run)
+_PLANNED = select(func.coalesce(func.sum(run_slices.c["items"]), 0)).where(run_slices.c.run_id == runs.c.id)
+_ANSWERED = select(func.count()).select_from(items).where(items.c.run_id == runs.c.id)
+
+
+def _of_either(name: str) -> ColumnElement[Any]:
+    """Of a comparison's run the comparison's: it is worked on as one."""
+    return func.coalesce(comparisons.c[name], runs.c[name])
+
+
+def status_of_run() -> ColumnElement[str]:
+    """As `RUNS` has it."""
+    return _of_either("status")
+
+
+RUNS = select(
+    *columns_of(
+        Run,
+        runs,
+        model_versions,
+        comparison_id=comparisons.c.id,
+        items=_PLANNED.scalar_subquery(),
+        answered=_ANSWERED.scalar_subquery(),
+        **{name: _of_either(name) for name in ("status", "error", "started_at", "ended_at")},
+    )
+).select_from(runs.outerjoin(model_versions).outerjoin(comparisons, _OF_COMPARISON))
+"""Runs as `Run`."""
+_BASELINE, _CANDIDATE = runs.alias("baseline"), runs.alias("candidate")
+COMPARISONS = select(
+    *columns_of(Comparison, comparisons, baseline_pool=_BASELINE.c.pool, candidate_pool=_CANDIDATE.c.pool)
+).select_from(
+    comparisons.join(_BASELINE, _BASELINE.c.id == comparisons.c.baseline_run).join(
+        _CANDIDATE, _CANDIDATE.c.id == comparisons.c.candidate_run
+    )
+)
+"""Comparisons as `Comparison`."""
 _SLICES = """
-SELECT slice, version, about, goal, items, answered, correct AS right
+SELECT slice, version AS slice_version, about, goal, items, answered, correct AS score_sum
   FROM evals.run_slices
   LEFT JOIN (SELECT id, version, about, goal FROM evals.slice_versions) AS version ON version.id = slice_version_id
  CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct FROM evals.items
@@ -211,32 +239,25 @@ async def _queue_run(
 
 async def run(connection: Connection, run_id: UUID) -> Run:
     """A run. Raises NotFound."""
-    row = await connection.fetchrow(f"{RUN} WHERE runs.id = $1", run_id)
+    row = await fetchrow(connection, RUNS.where(runs.c.id == run_id))
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
-    return msgspec.convert(dict(row), Run)
+    return record_of(Run, row)
 
 
 async def slices_of(connection: Connection, run_id: UUID) -> list[SliceProgress]:
     """A run's slices, by name."""
-    return [msgspec.convert(dict(row), SliceProgress) for row in await connection.fetch(_SLICES, run_id)]
+    return [record_of(SliceProgress, row) for row in await connection.fetch(_SLICES, run_id)]
 
 
 async def comparison(connection: Connection, comparison_id: UUID) -> Comparison:
     """A comparison. Raises NotFound."""
-    row = await connection.fetchrow(f"{COMPARISON} WHERE comparisons.id = $1", comparison_id)
+    row = await fetchrow(connection, COMPARISONS.where(comparisons.c.id == comparison_id))
     if row is None:
         raise NotFound(f"There is no comparison {comparison_id}.")
-    return comparison_of(row)
-
-
-def comparison_of(row: asyncpg.Record) -> Comparison:
-    """A row of `COMPARISON`."""
-    values = dict(row)
-    values["rule"] = msgspec.json.decode(values["rule"])
-    if values["verdict"] is not None:
-        values["verdict"] = msgspec.json.decode(values["verdict"])
-    return msgspec.convert(values, Comparison)
+    # connections of the admin API read JSON by themselves, those of workers do not
+    texts = {name: row[name] for name in ("rule", "verdict") if isinstance(row[name], str)}
+    return msgspec.convert(dict(row) | {name: msgspec.json.decode(text) for name, text in texts.items()}, Comparison)
 
 
 async def cancel_run(connection: Connection, run_id: UUID) -> Run:

@@ -55,6 +55,8 @@ class Permission(StrEnum):
     FLEET_READ = "fleet.read"
     FLEET_WRITE = "fleet.write"
     REVIEWS_VOTE = "reviews.vote"
+    EVALS_READ = "evals.read"
+    EVALS_WRITE = "evals.write"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -65,6 +67,7 @@ _VIEWER = _EVERYBODY | {
     Permission.REQUESTS_READ,
     Permission.PRICES_READ,
     Permission.FLEET_READ,
+    Permission.EVALS_READ,
 }
 _DEVELOPER = _VIEWER | {Permission.KEYS_WRITE}
 _BILLING = _EVERYBODY | {
@@ -88,6 +91,7 @@ _ADMIN = (
         Permission.CHANGES_WRITE,
         Permission.FLEET_WRITE,
         Permission.REVIEWS_VOTE,
+        Permission.EVALS_WRITE,
     }
 )
 

@@ -35,6 +35,7 @@ READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list", "models show",
     "pools list", "pools show",
+    "changes list", "config show", "diagnose", "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
@@ -94,6 +95,9 @@ STEPS: tuple[Step, ...] = (
     ("models remove", ("m1", "--force"), {"desired_state.model.remove"}),
     ("pools remove", ("green",), {"desired_state.pool.remove"}),
     ("fleet rollback", ("5",), {"desired_state.rollback"}),
+    ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
+    ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
+    ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -111,6 +115,7 @@ IDS = {
         SELECT 'm', 'r', 1, true, id, 'p', 'b', 'c' FROM gateway.organizations LIMIT 1 RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
+    "{comparison}": "SELECT id::text FROM evals.comparisons",
     "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 

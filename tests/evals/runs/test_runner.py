@@ -149,7 +149,7 @@ async def test_a_run_asks_every_item_once_and_a_slice_with_an_end_goes_round(
         ("short", seed, 1.0) for seed in range(5)
     ]
     assert await rows_of(connection, run_id) == expected
-    progress = {one.slice: (one.version, one.right) for one in await store.slices_of(connection, run_id)}
+    progress = {one.slice: (one.slice_version, one.score_sum) for one in await store.slices_of(connection, run_id)}
     assert progress == {"one": ("1", 3.0), "short": ("1", 5.0)}
 
 
@@ -322,6 +322,10 @@ async def test_a_worse_candidate_fails_and_an_equal_one_passes(
             due.set()
             found = await ended(connection, store.comparison, which)
             assert found.decision is decision, found.verdict
+
+
+def _has(answered: int, run: store.Run) -> bool:
+    return run.answered >= answered
 
 
 async def test_a_database_that_goes_away_for_a_moment_costs_nothing(

@@ -14,6 +14,7 @@ from gateway.admin.webhooks.signature import new_secret
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.desired import edits
 from gateway.desired.revision import write
+from gateway.evals import store
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
 from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
@@ -48,6 +49,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "weigh_replica": {"weight": 0.5},
     "roll_back_fleet": {"version": 1},
     "create_vote": {"choice": "left"},
+    "create_eval_run": {"model": "m", "slices": ["facts"]},
+    "create_eval_comparison": {"model": "m", "baseline_pool": "old", "candidate_pool": "new", "slices": ["facts"]},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -148,6 +151,10 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             "INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline,"
             " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
             owner_of,
+        ),
+        "run_id": await store.queue_run(people.database, model="m", slices={"facts": 1}),
+        "comparison_id": await store.queue_comparison(
+            people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
         ),
         "price_version": await _planned_price(people),
         **await _spare_parts_of_the_fleet(people),

@@ -1,0 +1,338 @@
+"""`slipstream evals`: ask a model's slices, compare two pools, and see how far that is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError, NotFound
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.hints import command
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.evals import RunInFull
+    from gateway.evals.store import Comparison, Run, SliceProgress
+
+RUNS = ("queued (UTC)", "what", "model", "pools", "status", "answered", "id")
+SLICES = ("slice", "what", "right", "95 % interval", "answered", "goal")
+VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
+EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
+"""Of a comparison that has ended, by its decision; otherwise 1 says that it, or a run, did not end well."""
+LOOK_S = 0.5
+FoundT = TypeVar("FoundT", "RunInFull", "Comparison")
+
+model_option = click.option("--model", default="slipstream-chat", show_default=True, help="As customers name it.")
+slices_option = click.option("--slices", default="", metavar="NAMES", help="With commas. Default: all.")
+seed_option = click.option(
+    "--first-seed", type=click.IntRange(min=0), help="Items of this seed and the next ones. Default: the day's."
+)
+wait_option = click.option("--wait/--no-wait", default=True, help="Stay until it has ended.", show_default=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+@click.group()
+def evals() -> None:
+    """Ask models questions whose answers a program can check.
+
+    A worker of the queue `evals` asks them over HTTP, as a customer would, behind everybody else and on no bill.
+
+    \b
+    Examples:
+      slipstream evals run --model slipstream-chat --slices facts,lists
+      slipstream evals compare one two --model slipstream-chat
+      slipstream evals show ID
+    """
+
+
+@evals.command()
+@deployment_options
+@model_option
+@click.option("--pool", help="Which pool answers. Default: whichever the router chooses.")
+@slices_option
+@click.option("--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Of each slice.")
+@seed_option
+@wait_option
+@json_option
+def run(
+    deployment: Deployment,
+    model: str,
+    pool: str | None,
+    slices: str,
+    items: int,
+    first_seed: int | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Ask a model the items of slices, and show how many it answers right.
+
+    Exits with 1 when the run did not end well.
+    """
+    from gateway.admin.resources.evals import NewRun, create_eval_run
+    from slipstream.administration import administer, converted
+
+    asked: dict[str, object] = {
+        "model": model,
+        "pool": pool,
+        "slices": _slices(slices),
+        "items": items,
+        "first_seed": first_seed,
+    }
+    body = converted(asked, NewRun)
+    made = administer(deployment, lambda call: create_eval_run(call, body))
+    if not wait:
+        _print_runs([made], as_json)
+        return
+    found = _follow(deployment, _run_in_full, made.id)
+    _print_run(found, as_json)
+    sys.exit(0 if found.run.status == "done" else 1)
+
+
+@evals.command()
+@deployment_options
+@click.argument("baseline_pool")
+@click.argument("candidate_pool")
+@model_option
+@slices_option
+@click.option(
+    "--budget",
+    "budget_items",
+    default=1_600,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Most items of each slice.",
+)
+@click.option("--margin", type=float, help="Share of right answers by which the candidate may be worse. Default: 0.02.")
+@click.option("--alpha", type=float, help="How often one that is so much worse may pass. Default: 0.05.")
+@click.option("--first-look", type=int, help="Items of each slice before the first look. Default: 200.")
+@seed_option
+@wait_option
+@json_option
+def compare(
+    deployment: Deployment,
+    slices: str,
+    margin: float | None,
+    alpha: float | None,
+    first_look: int | None,
+    wait: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Ask two pools the same items of a model, until it is proved of each slice that CANDIDATE_POOL is not worse than
+    BASELINE_POOL, or that it is, or the budget has ended.
+
+    Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
+    """
+    from gateway.admin.resources.evals import NewComparison, create_eval_comparison
+    from slipstream.administration import administer, converted
+
+    rule = {"margin": margin, "alpha": alpha, "first_look": first_look}
+    values = {**given, "slices": _slices(slices), "rule": {name: value for name, value in rule.items() if value}}
+    body = converted(values, NewComparison)
+    made = administer(deployment, lambda call: create_eval_comparison(call, body))
+    found = _follow(deployment, _comparison, made.id) if wait else made
+    _print_comparison(found, as_json)
+    if wait:
+        sys.exit(1 if found.decision is None else EXIT[found.decision])
+
+
+@evals.command(name="list")
+@deployment_options
+@click.option("--model", help="Of this model only.")
+@json_option
+def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
+    """List the last hundred runs and comparisons, newest first."""
+    from gateway.admin.resources.evals import RunQuery, list_eval_comparisons, list_eval_runs
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> list[Run | Comparison]:
+        query = RunQuery(model=model, limit=100)
+        alone = [each for each in (await list_eval_runs(call, query)).data if each.arm is None]
+        both: list[Run | Comparison] = [*alone, *(await list_eval_comparisons(call, query)).data]
+        return sorted(both, key=lambda each: each.created_at, reverse=True)[:100]
+
+    _print_runs(administer(deployment, work), as_json)
+
+
+@evals.command()
+@deployment_options
+@click.argument("which", metavar="ID")
+@json_option
+def show(deployment: Deployment, which: str, as_json: bool) -> None:
+    """Show a run or a comparison: each slice, as far as it is."""
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> RunInFull | Comparison:
+        try:
+            return await _comparison(call, _id(which))
+        except NotFound:
+            return await _run_in_full(call, _id(which))
+
+    found: Any = administer(deployment, work)
+    (_print_run if hasattr(found, "run") else _print_comparison)(found, as_json)
+
+
+@evals.command()
+@deployment_options
+@click.argument("which", metavar="ID")
+def cancel(deployment: Deployment, which: str) -> None:
+    """End a run or a comparison; what was answered is kept."""
+    from gateway.admin.resources.evals import cancel_eval_comparison, cancel_eval_run
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> Run | Comparison:
+        try:
+            return await cancel_eval_comparison(call, _id(which))
+        except NotFound:
+            return await cancel_eval_run(call, _id(which))
+
+    found = administer(deployment, work)
+    ending = "" if found.status == "cancelled" else "; its worker ends it within seconds"
+    print(f"{found.id}: {found.status.value}{ending}")
+
+
+async def _run_in_full(call: AdminCall, which: UUID) -> RunInFull:
+    from gateway.admin.resources.evals import get_eval_run
+
+    return await get_eval_run(call, which)
+
+
+async def _comparison(call: AdminCall, which: UUID) -> Comparison:
+    from gateway.admin.resources.evals import get_eval_comparison
+
+    return await get_eval_comparison(call, which)
+
+
+def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], which: UUID) -> Any:
+    """Look until it has ended, and say meanwhile how far it is. An interrupt ends the looking alone."""
+    from gateway.admin.resources.evals import get_eval_run
+    from gateway.evals.tables import ENDED
+    from slipstream.administration import administer
+
+    async def look(call: AdminCall) -> tuple[Any, list[Run]]:
+        found = await read(call, which)
+        ids = [found.run.id] if hasattr(found, "run") else [found.baseline_run, found.candidate_run]
+        return found, [(await get_eval_run(call, each)).run for each in ids]
+
+    said, began_s = "", time.monotonic()
+    try:
+        while True:
+            found, runs = administer(deployment, look)
+            status = getattr(found, "run", found).status
+            answered, items = sum(each.answered for each in runs), sum(each.items for each in runs)
+            told = f"{status.value}: {answered:,} of {items:,} items answered"
+            if told != said:
+                print(f"  {told}  ({time.monotonic() - began_s:,.0f} s)", file=sys.stderr, flush=True)
+                said = told
+            if status in ENDED:
+                return found
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        shown, ended = command(f"evals show {which}"), command(f"evals cancel {which}")
+        print(f"  it goes on; `{shown}` shows it, `{ended}` ends it", file=sys.stderr)
+        sys.exit(130)
+
+
+def _slices(given: str) -> list[str]:
+    from evals.slices.registry import SLICES as KNOWN
+
+    known = [one.name for one in KNOWN]
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip())) or known
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--slices: there is no slice {name!r}; slices: {', '.join(known)}")
+    return names
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no id of a run or comparison; `{command('evals list')}` shows them") from None
+
+
+def _print_runs(found: Sequence[Run | Comparison], as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return
+    print("\n".join(table(RUNS, map(_listed, found))) if found else "nothing has been asked yet")
+
+
+def _listed(found: Run | Comparison) -> tuple[str, ...]:
+    from gateway.evals.store import Comparison
+
+    made = f"{found.created_at:%Y-%m-%d %H:%M}"
+    if isinstance(found, Comparison):
+        status = found.decision.value if found.decision else found.status.value
+        return (
+            made,
+            "comparison",
+            found.model,
+            f"{found.baseline_pool}, {found.candidate_pool}",
+            status,
+            "",
+            str(found.id),
+        )
+    what = "nightly run" if found.night else "run"
+    answered = f"{found.answered:,} of {found.items:,}"
+    return made, what, found.model, found.pool or "as routed", found.status.value, answered, str(found.id)
+
+
+def _print_run(found: RunInFull, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    print("\n".join(table(SLICES, (_slice_row(each) for each in found.slices))))
+    run = found.run
+    where = f"pool {run.pool}" if run.pool else "as routed"
+    print(f"\n{run.model}, {where}: {run.status.value}, {run.answered:,} of {run.items:,} items answered, run {run.id}")
+    if run.error:
+        print(run.error)
+
+
+def _slice_row(found: SliceProgress) -> tuple[str, ...]:
+    from evals.score import Score
+
+    answered = f"{found.answered:,} of {found.items:,}"
+    if not found.answered or found.goal is None:
+        return found.slice, found.about or "", "-", "-", answered, "-"
+    score = Score(found.slice, found.about or "", found.score_sum, found.answered, found.goal)
+    low, high = score.interval
+    goal = "-" if not found.goal else f"{found.goal:.2f}" if score.is_reached else f"{found.goal:.2f}, missed"
+    return found.slice, score.about, f"{score.share:.3f}", f"{low:.3f} to {high:.3f}", answered, goal
+
+
+def _print_comparison(found: Comparison, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    if found.verdict is not None:
+        print("\n".join(table(VERDICTS, _verdict_rows(found.verdict))))
+        print()
+    decided = found.decision.value if found.decision else found.status.value
+    why = f": {found.verdict['reason']}" if found.verdict is not None and found.decision else ""
+    print(f"{found.model}, pool {found.candidate_pool} against {found.baseline_pool}: {decided}{why}")
+    print(f"comparison {found.id}; runs {found.baseline_run} and {found.candidate_run}")
+    if found.error:
+        print(found.error)
+
+
+def _verdict_rows(verdict: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    for one in verdict["slices"]:
+        yield (
+            one["slice"],
+            one["decision"],
+            f"{one['difference']:+.3f}",
+            f"{one['lower']:+.3f} and {one['upper']:+.3f}",
+            f"{one['margin']:.3f}",
+            f"{one['n']:,}",
+            one["reason"],
+        )

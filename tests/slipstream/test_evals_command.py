@@ -1,0 +1,112 @@
+"""What `slipstream evals` tells, on a real database with answers of runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from gateway.evals import store
+from tests.slipstream.shell import Shell
+
+ANSWERED = """
+WITH version AS (INSERT INTO evals.slice_versions (slice, version, about, goal) VALUES ('facts', '1', 'capitals', 0.9)
+                 RETURNING id),
+     begun AS (UPDATE evals.run_slices SET slice_version_id = version.id FROM version
+                WHERE run_id = $1 AND slice = 'facts')
+INSERT INTO evals.items (run_id, slice, seed, cluster, answer, score, latency_ms)
+SELECT $1, 'facts', seed, 'c', 'a', (seed <= 8)::int, 1 FROM generate_series(1, 10) AS seed
+"""
+VERDICT = {
+    "decision": "fail",
+    "reason": "1 of 1 slices worse: facts",
+    "slices": [
+        {"slice": "facts", "decision": "fail", "reason": "it is worse", "difference": -0.25, "lower": -0.31,
+         "upper": -0.11, "margin": 0.02, "n": 200},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    return Shell(fresh_postgres_url, data_folder)
+
+
+async def test_a_run_is_shown_slice_by_slice_with_intervals(shell: Shell, fresh_postgres_url: str) -> None:
+    asked = ("--model", "chat", "--slices", "facts,lists", "--items", "20")
+    made: dict[str, Any] = msgspec.json.decode(await shell.must("evals", "run", *asked, "--no-wait", "--json"))
+    assert (made["status"], made["items"], made["pool"]) == ("queued", 40, None)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute(ANSWERED, made["id"])
+    await connection.close()
+    lines = (await shell.must("evals", "show", made["id"])).splitlines()
+    # Wilson's interval of 8 of 10
+    assert lines[1].split() == [
+        "facts",
+        "capitals",
+        "0.800",
+        "0.490",
+        "to",
+        "0.943",
+        "10",
+        "of",
+        "20",
+        "0.90,",
+        "missed",
+    ]
+    assert lines[2].split() == ["lists", "-", "-", "0", "of", "20", "-"]
+    assert lines[4] == f"chat, as routed: queued, 10 of 40 items answered, run {made['id']}"
+    in_full = msgspec.json.decode(await shell.must("evals", "show", made["id"], "--json"))
+    assert in_full["slices"][0]["score_sum"] == 8
+    assert await shell.must("evals", "cancel", made["id"]) == f"{made['id']}: cancelled"
+    (line,) = (await shell.must("evals", "list")).splitlines()[1:]
+    assert line.split()[2:] == ["run", "chat", "as", "routed", "cancelled", "10", "of", "40", made["id"]]
+    code, said = await shell.run("evals", "cancel", made["id"])
+    assert (code, said) == (1, f"The run {made['id']} has ended: it is cancelled.")
+
+
+async def test_who_waits_for_a_run_that_ends_otherwise_is_told_by_the_exit_code(
+    shell: Shell, fresh_postgres_url: str
+) -> None:
+    waiting = asyncio.create_task(shell.run("evals", "run", "--model", "chat", "--slices", "facts"))
+    connection = await asyncpg.connect(fresh_postgres_url)
+    while (run_id := await connection.fetchval("SELECT id FROM evals.runs")) is None:
+        assert not waiting.done()
+        await asyncio.sleep(0.05)
+    await store.cancel_run(connection, run_id)
+    await connection.close()
+    code, said = await waiting
+    assert (code, said.splitlines()[-1]) == (1, f"chat, as routed: cancelled, 0 of 100 items answered, run {run_id}")
+
+
+async def test_a_comparison_is_shown_with_its_verdict(shell: Shell, fresh_postgres_url: str) -> None:
+    asked = ("old", "new", "--model", "chat", "--slices", "facts", "--margin", "0.05", "--budget", "400", "--no-wait")
+    made: dict[str, Any] = msgspec.json.decode(await shell.must("evals", "compare", *asked, "--json"))
+    assert (made["rule"]["margin"], made["rule"]["alpha"], made["budget_items"]) == (0.05, 0.05, 400)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute(
+        "UPDATE evals.comparisons SET status = 'done', decision = 'fail', verdict = $2 WHERE id = $1",
+        made["id"],
+        msgspec.json.encode(VERDICT).decode(),
+    )
+    assert (await store.comparison(connection, made["id"])).verdict == VERDICT
+    await connection.close()
+    lines = (await shell.must("evals", "show", made["id"])).splitlines()
+    assert lines[1].startswith("facts  fail      -0.250      -0.310 and -0.110  0.050"[:40])
+    assert lines[3] == "chat, pool new against old: fail: 1 of 1 slices worse: facts"
+    (line,) = (await shell.must("evals", "list")).splitlines()[1:]
+    assert line.split()[2:] == ["comparison", "chat", "old,", "new", "fail", made["id"]]
+
+
+async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
+    assert await shell.must("evals", "list") == "nothing has been asked yet"
+    code, said = await shell.run("evals", "run", "--slices", "fact", "--no-wait")
+    assert (code, said.partition(";")[0]) == (1, "--slices: there is no slice 'fact'")
+    code, said = await shell.run("evals", "show", "mine")
+    assert (code, "slipstream evals list" in said) == (1, True)
+    missing = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"
+    assert await shell.run("evals", "show", missing) == (1, f"There is no run {missing}.")
