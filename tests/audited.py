@@ -16,7 +16,7 @@ from migrations.metadata import metadata
 
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",
-    "desired_states", "usage_retired_days", "slo_objectives", "changes",
+    "desired_states", "usage_retired_days", "slo_objectives", "changes", "releases",
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
@@ -25,6 +25,7 @@ OBSERVED = frozenset({
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins",
+    "release_steps",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -55,6 +55,8 @@ class Permission(StrEnum):
     FLEET_READ = "fleet.read"
     FLEET_WRITE = "fleet.write"
     REVIEWS_VOTE = "reviews.vote"
+    RELEASES_READ = "releases.read"
+    RELEASES_WRITE = "releases.write"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -88,6 +90,8 @@ _ADMIN = (
         Permission.CHANGES_WRITE,
         Permission.FLEET_WRITE,
         Permission.REVIEWS_VOTE,
+        Permission.RELEASES_READ,
+        Permission.RELEASES_WRITE,
     }
 )
 
