@@ -15,12 +15,12 @@ from typing import Any
 import asyncpg
 import httpx2
 import msgspec
+import psutil
 import pytest
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import kill as kill_child
 from tests.e2e.failures.processes import until
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -38,6 +38,19 @@ STATE = """
 SELECT state, stage, reason, ended_at, model, (SELECT document::text FROM gateway.desired_states ORDER BY version DESC
  LIMIT 1) AS document FROM gateway.releases ORDER BY created_at DESC LIMIT 1
 """
+
+
+def arguments_of(process: psutil.Process) -> list[str]:
+    """Of a child; none of one that has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def is_called(name: str, arguments: list[str]) -> bool:
+    """Whether these start a process that is known by this name."""
+    return name in arguments or (bool(arguments) and arguments[0].rpartition("/")[2].startswith(name))
 
 
 class World:
@@ -98,7 +111,7 @@ class World:
     async def start(self, *options: str) -> None:
         await self.running.command(
             "releases", "start", "--model", "chat", "--candidate", "new", "--stages", STAGES, "--least", LEAST,
-            "--tolerance", "0.15", *options,
+            "--tolerance", "0.15", "--shadow-share", "1", "--shadow-least", "5", *options,
         )  # fmt: skip
 
     async def newest(self) -> dict[str, Any]:
@@ -109,6 +122,11 @@ class World:
         models = msgspec.json.decode(row["document"])["models"]
         return {**dict(row), "now": next(model for model in models if model["name"] == "chat")}
 
+    async def serves_customers(self) -> bool:
+        """The release is in a stage in which its candidate does."""
+        found = await self.newest()
+        return bool(found["state"] == "running" and found["stage"] >= 1)
+
     async def ended(self, timeout_s: float = 240) -> dict[str, Any]:
         """The newest release, once it has ended."""
         async with asyncio.timeout(timeout_s):
@@ -118,6 +136,20 @@ class World:
                     if found["ended_at"] is not None:
                         return found
                 await asyncio.sleep(0.2)
+
+    async def kill(self, name: str) -> None:
+        """kill -9, once it runs; the supervisor starts it again. name: `webhooks` for the worker that has releases."""
+
+        def found() -> list[psutil.Process]:
+            children = psutil.Process(self.running.process.pid).children()
+            return [child for child in children if is_called(name, arguments_of(child))]
+
+        async def runs() -> bool:
+            return bool(found())
+
+        await until(runs)
+        [process] = found()
+        process.kill()
 
     async def moves(self) -> list[tuple[int, int]]:
         """The newest release's changes of stage."""
@@ -180,9 +212,10 @@ async def test_a_good_candidate_takes_the_model_over(world: World) -> None:
     "fault", [{"slower": 1.3}, {"status": 500, "message": "a broken layer"}], ids=["slower", "broken"]
 )
 async def test_a_worse_candidate_is_rolled_back_and_its_traffic_leaves(world: World, fault: dict[str, Any]) -> None:
-    await world.script(**fault)
     await world.start()
     async with world.customers():
+        await until(world.serves_customers)
+        await world.script(**fault)
         found = await world.ended()
         assert found["state"] == "rolled_back", found
         await world.require_no_traffic()
@@ -207,10 +240,8 @@ async def test_a_release_survives_every_process_in_every_stage(world: World) -> 
                     break
                 if found["state"] == "running" and found["stage"] not in killed:
                     killed.add(found["stage"])
-                    await world.running.kill("worker-webhooks")
-                    for name in ("valkey", "gateway-1", "router", "postgres"):
-                        await kill_child(world.running, name)
-                        await asyncio.sleep(1.0)
+                    for name in ("webhooks", "valkey", "gateway-1", "router", "postgres"):
+                        await world.kill(name)
                 await asyncio.sleep(0.1)
         assert killed == {0, 1, 2, 3}
     assert found["state"] in ("promoted", "rolled_back")
@@ -224,13 +255,8 @@ async def test_a_release_survives_every_process_in_every_stage(world: World) -> 
 async def test_a_rollback_by_hand_needs_no_worker(world: World) -> None:
     await world.start()
     async with world.customers():
-
-        async def serves_customers() -> bool:
-            found = await world.newest()
-            return bool(found["state"] == "running" and found["stage"] >= 1)
-
-        await until(serves_customers)
-        await world.running.kill("valkey")
+        await until(world.serves_customers)
+        await world.kill("valkey")
         await world.running.command("releases", "rollback", "chat", "--reason", "the worker has no broker")
         await world.require_no_traffic()
     found = await world.newest()

@@ -66,6 +66,7 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     control_pool: str
     stages: list[float]
     shadow_share: float
+    shadow_least: int
     slices: list[str]
     comparison_id: UUID | None
     margins: dict[str, Any]
@@ -96,6 +97,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     """engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
     what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
     of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the requests copied in the shadow stage.
+    shadow_least: copies answered by both sides before it ends.
     slices: to pass before customers are served."""
 
     model: ModelName
@@ -104,6 +106,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     control_pool: Annotated[str, Meta(max_length=200)] = ""
     stages: Annotated[list[Share], Meta(min_length=2, max_length=20)] = msgspec.field(default_factory=STAGES.copy)
     shadow_share: Share = 0.05
+    shadow_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 100
     slices: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     margins: Margins = Margins()
 
@@ -163,7 +166,7 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
             control_pool=body.control_pool,
             stages=body.stages,
             shadow_share=body.shadow_share,
-            shadow_least=0,
+            shadow_least=body.shadow_least if body.shadow_share else 0,
             slices=body.slices,
             margins=msgspec.json.encode(margins).decode(),
         )
@@ -238,6 +241,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         control_pool=release.control_pool,
         stages=list(release.stages),
         shadow_share=release.shadow_share,
+        shadow_least=release.shadow_least,
         slices=list(release.slices),
         comparison_id=release.comparison_id,
         margins=msgspec.json.decode(release.margins),
