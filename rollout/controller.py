@@ -140,7 +140,8 @@ class Controller:
         rules = rules_of(release)
         before = await self._state(connection, release, rules)
         reading = await evidence.read(connection, release, end, self._config.requests_per_step)
-        batch = Batch(reading.observations, await gathered.slices_said(connection, release, before))
+        slices = await gathered.slices_said(connection, release, before)
+        batch = Batch(reading.observations, slices, *await gathered.votes_cast(connection, release, before))
         state = folded(before, rules, release.traffic_stage, batch)
         verdict, text = told(state, rules)
         event, reason = await self._event(connection, release, state, verdict)
@@ -161,6 +162,8 @@ class Controller:
         """What a verdict does to a release where it stands, and why."""
         event, reason = EVENTS[verdict.decision], verdict.reason
         if release.in_shadow and event is not Event.FAIL:
+            if broken := await gathered.broken_in_shadow(connection, release):
+                return Event.FAIL, broken
             missing = await gathered.missing_in_shadow(connection, release, state)
             event = Event.OBSERVE if missing else Event.ADVANCE
             reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"

@@ -1,4 +1,4 @@
-"""What else a verdict is made of, beside requests: the gate's verdict on the slices."""
+"""What else decides, beside requests: the gate's verdict on the slices, votes of reviewers, and copies of requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+from sqlalchemy import func, select
 
 from evals.judge import Slices, State
+from gateway.db.rows import fetch
 from gateway.evals import store as evals_store
 from gateway.evals.tables import Status
 from gateway.releases.release import Release
+from gateway.shadow.pair import Outcome
+from gateway.shadow.reviewing import coins
+from gateway.shadow.tables import shadow_pairs
+
+MOST_FAILED = 20
+"""Copies that fail at a candidate, and outnumber those that both sides answered, end its release."""
 
 
 async def queue_slices(connection: asyncpg.Connection[Any], release: Release) -> UUID | None:
@@ -36,8 +44,37 @@ async def slices_said(connection: asyncpg.Connection[Any], release: Release, sta
     return said if said != state.slices.value else ""
 
 
+async def votes_cast(connection: asyncpg.Connection[Any], release: Release, state: State) -> tuple[int, int]:
+    """Votes that the judge has not had, by which the candidate's answer was the worse one, and the better one."""
+    found = await coins(connection, str(release.id))
+    return max(0, found.worse - state.worse_votes), max(0, found.better - state.better_votes)
+
+
+async def broken_in_shadow(connection: asyncpg.Connection[Any], release: Release) -> str:
+    """Why a candidate serves nobody, in words; empty: it may. Customers had answers to all that was copied."""
+    found = await _copies(connection, release)
+    failed = found.get(Outcome.FAILED, 0)
+    if failed < MOST_FAILED or failed <= found.get(Outcome.COMPARED, 0):
+        return ""
+    return f"{failed} of {sum(found.values())} copies of requests failed at the candidate"
+
+
 async def missing_in_shadow(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
     """What keeps a release in its shadow stage, in words; empty: nothing."""
+    compared = (await _copies(connection, release)).get(Outcome.COMPARED, 0)
+    if compared < release.shadow_least:
+        return f"{release.shadow_least - compared} more copies of requests that both sides answered"
+    return await _missing_slices(connection, release, state)
+
+
+async def _copies(connection: asyncpg.Connection[Any], release: Release) -> dict[Outcome, int]:
+    """How many there were, by what came of them."""
+    of = shadow_pairs.c
+    counted = select(of.outcome, func.count().label("pairs")).where(of.release == str(release.id)).group_by(of.outcome)
+    return {Outcome(row["outcome"]): row["pairs"] for row in await fetch(connection, counted)}
+
+
+async def _missing_slices(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
     if release.comparison_id is None or state.slices is Slices.PASS:
         return ""
     found = await evals_store.comparison(connection, release.comparison_id)

@@ -32,6 +32,7 @@ from slipstream.commands.prices import prices
 from slipstream.commands.processes import engine, gateway, worker
 from slipstream.commands.projects import projects
 from slipstream.commands.quantization import quantization
+from slipstream.commands.releases import releases
 from slipstream.commands.requests import requests
 from slipstream.commands.reviews import reviews
 from slipstream.commands.router import router
@@ -90,6 +91,7 @@ for command in (
     shadow,
     reviews,
     evals,
+    releases,
     quantization,
     slo,
     prefix,

@@ -85,6 +85,7 @@ def metrics_page() -> str:
     from gateway.prefixes.metrics import PrefixMetrics
     from gateway.shadow.metrics import ShadowMetrics
     from gateway.slo.metrics import SloMetrics
+    from rollout.metrics import ReleaseMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
     from router.metrics import RouterMetrics
@@ -100,6 +101,7 @@ def metrics_page() -> str:
     SloMetrics(worker)
     WebhookMetrics(worker)
     PrefixMetrics(worker)
+    ReleaseMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     SpanMetrics(router)

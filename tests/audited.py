@@ -16,7 +16,7 @@ from migrations.metadata import metadata
 
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",
-    "desired_states", "usage_retired_days", "slo_objectives", "changes",
+    "desired_states", "usage_retired_days", "slo_objectives", "changes", "releases",
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
@@ -26,6 +26,7 @@ OBSERVED = frozenset({
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons",
+    "release_steps",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

@@ -73,7 +73,9 @@ class Place(msgspec.Struct, frozen=True):
 
 OUT = frozenset({Event.FAIL, Event.ROLL_BACK, Event.LOST})
 """Those that end a release, whatever it was doing."""
-_ON = frozenset({Event.ADVANCE, Event.PROMOTE})
+_FURTHER = frozenset({Event.ADVANCE, Event.PROMOTE})
+ON = _FURTHER | {Event.BEGIN}
+"""Those that give the candidate more."""
 _REFUSED = {
     State.WAITING: "waits for requests of its baseline, and serves nobody yet",
     State.RUNNING: "is running",
@@ -97,7 +99,7 @@ def after(place: Place, event: Event, stages: int) -> Place:
             return Place(State.RUNNING, place.stage)
         case State.RUNNING | State.HELD if event is Event.OBSERVE:
             return place
-        case State.RUNNING if event in _ON:
+        case State.RUNNING if event in _FURTHER:
             return _further(place, stages)
         case State.HELD if event is Event.PROMOTE:
             return _further(place, stages)

@@ -40,6 +40,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     told: str
     watermark: int | None
     comparison_id: UUID | None
+    desired_version: int | None
 
     @property
     def place(self) -> Place:

@@ -13,10 +13,10 @@ from sqlalchemy import func, select
 
 from contracts.desired_state import DesiredState
 from contracts.errors import Conflict
-from gateway.audit.log import Actor, record
+from gateway.audit.log import Actor, Change, record
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
 from gateway.desired.revision import newest, write
-from gateway.releases.machine import OUT, Event, State, after
+from gateway.releases.machine import ON, Event, Place, State, after
 from gateway.releases.release import Release, fleet_for, why_lost, without_splits_of
 from gateway.releases.tables import release_steps, releases
 
@@ -52,8 +52,8 @@ async def create(connection: asyncpg.Connection[Any], by: str, **values: object)
 
 async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
     """The newest release of every model that has had one."""
-    newest = select(*_COLUMNS).distinct(releases.c.model).order_by(releases.c.model, releases.c.created_at.desc())
-    return [record_of(Release, row) for row in await fetch(connection, newest)]
+    statement = select(*_COLUMNS).distinct(releases.c.model).order_by(releases.c.model, releases.c.created_at.desc())
+    return [record_of(Release, row) for row in await fetch(connection, statement)]
 
 
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
@@ -82,7 +82,7 @@ async def step(
 ) -> Release:
     """Do one step of a release that is `locked`, in the transaction that locked it; returns it as it stands now.
 
-    actor: in the audit log, of the desired state that it writes; None: the caller notes that. by: as the step names
+    actor: in the audit log, of a step that moves the release; None: the caller notes it there. by: as the step names
     who it was. columns: of `releases`, beside those that every step sets. Raises Conflict where the event cannot
     happen, or the fleet is not as the release left it.
     """
@@ -91,6 +91,7 @@ async def step(
     values: dict[str, Any] = {"step": release.step + 1, "reason": reason, "told": "", **columns}
     if place != release.place:
         values |= {"state": place.state.value, "stage": place.stage}
+        values["desired_version"] = await _write_split(connection, release, place, event, by)
     if place.stage != release.stage or event is Event.BEGIN:
         values["stage_began_at"] = now
     if place.state.ended:
@@ -101,16 +102,6 @@ async def step(
     row = await fetchrow(connection, statement)
     assert row is not None
     moved = record_of(Release, row)
-    version = None
-    if place != release.place:
-
-        def edit(state: DesiredState) -> DesiredState:
-            """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
-            if event not in OUT and (lost := why_lost(state, release)) is not None:
-                raise Conflict(f"The release cannot go on: {lost}.")
-            return fleet_for(state, moved)
-
-        version = await write_fleet(connection, edit, actor, f"release.{event.value}", by)
     await fetchval(
         connection,
         release_steps.insert().values(
@@ -126,10 +117,34 @@ async def step(
             requests=0 if evidence is None else evidence.requests,
             sampled=1.0 if evidence is None else evidence.sampled,
             verdict=verdict,
-            desired_version=version,
+            desired_version=values.get("desired_version"),
         ),
     )
+    if actor is not None and place != release.place:
+        change = Change(
+            action=f"release.{event.value}",
+            subject_id=str(release.id),
+            organization_id=None,
+            before=release,
+            after=moved,
+        )
+        await record(connection, actor, change)
     return moved
+
+
+async def _write_split(
+    connection: asyncpg.Connection[Any], release: Release, place: Place, event: Event, by: str
+) -> int | None:
+    """The fleet with the release in that place; as of `write_fleet`."""
+    moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
+
+    def edit(state: DesiredState) -> DesiredState:
+        """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
+        if event in ON and (lost := why_lost(state, release)) is not None:
+            raise Conflict(f"The release cannot go on: {lost}.")
+        return fleet_for(state, moved)
+
+    return await write_fleet(connection, edit, action=f"release.{event.value}", by=by)
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
@@ -165,13 +180,14 @@ async def _active(connection: asyncpg.Connection[Any]) -> frozenset[str]:
 async def write_fleet(
     connection: asyncpg.Connection[Any],
     edit: Callable[[DesiredState], DesiredState],
-    actor: Actor | None,
-    action: str,
+    actor: Actor | None = None,
+    action: str = "",
     by: str = CONTROLLER.name,
 ) -> int | None:
     """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
 
-    actor, by: as of `step`. Raises ConfigError when the edited state contradicts itself.
+    actor: for the audit log; None: the caller notes it there. by: as of `step`. Raises ConfigError when the edited
+    state contradicts itself.
     """
     written = await write(connection, edit, actor=by, action=action)
     if written.after is written.before:

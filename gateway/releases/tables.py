@@ -54,6 +54,8 @@ releases = Table(
     Column("watermark", BigInteger),
     # The comparison of its slices (evals.comparisons); null: none was queued.
     Column("comparison_id", UUID()),
+    # Of the desired state that its last move wrote; null: none.
+    Column("desired_version", BigInteger),
     one_of("state", State),
     CheckConstraint("stage >= 0 AND stage < cardinality(stages)", name="stage"),
     CheckConstraint("(ended_at IS NOT NULL) = (state IN ('promoted', 'rolled_back'))", name="ended_at"),

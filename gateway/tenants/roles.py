@@ -57,6 +57,8 @@ class Permission(StrEnum):
     REVIEWS_VOTE = "reviews.vote"
     EVALS_READ = "evals.read"
     EVALS_WRITE = "evals.write"
+    RELEASES_READ = "releases.read"
+    RELEASES_WRITE = "releases.write"
 
 
 _EVERYBODY = frozenset({Permission.ORGANIZATION_READ, Permission.PROJECTS_READ, Permission.LIMITS_READ})
@@ -92,6 +94,8 @@ _ADMIN = (
         Permission.FLEET_WRITE,
         Permission.REVIEWS_VOTE,
         Permission.EVALS_WRITE,
+        Permission.RELEASES_READ,
+        Permission.RELEASES_WRITE,
     }
 )
 

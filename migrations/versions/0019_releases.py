@@ -44,6 +44,7 @@ CREATE TABLE gateway.releases (
     told text NOT NULL DEFAULT '',
     watermark bigint,
     comparison_id uuid,
+    desired_version bigint,
     CONSTRAINT releases_state_check CHECK (state IN ('waiting', 'running', 'held', 'promoted', 'rolled_back')),
     CONSTRAINT releases_stage_check CHECK (stage >= 0 AND stage < cardinality(stages)),
     CONSTRAINT releases_ended_at_check CHECK ((ended_at IS NOT NULL) = (state IN ('promoted', 'rolled_back'))),

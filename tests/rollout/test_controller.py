@@ -13,6 +13,7 @@ from gateway.releases import store
 from gateway.releases.machine import Event, State
 from gateway.releases.margins import Margins
 from gateway.releases.release import Release
+from gateway.shadow.pair import Outcome
 from rollout import evidence
 from rollout.config import ReleasesConfig
 from rollout.controller import Controller
@@ -164,6 +165,60 @@ async def test_of_large_traffic_whole_sessions_are_drawn(database: asyncpg.Conne
     arms = [each.arm for each in evidence.unpacked(row["evidence"]).observations]
     assert 0.3 < arms.count(arms[0]) / len(arms) < 0.7
     assert await controller.tick(database) == 0, "the others are not taken later"
+
+
+async def copied(connection: asyncpg.Connection, release: Release, outcome: Outcome, count: int) -> None:
+    """Requests of the baseline, copied to the candidate."""
+    await connection.execute(
+        "INSERT INTO gateway.shadow_pairs (id, model, release, baseline_pool, candidate_pool, unit, prompt_tokens,"
+        " greedy, outcome, same_text) SELECT $2 || number, 'm', $1, 'old', 'new', number, 10, true, $2,"
+        " CASE WHEN $2 = 'compared' THEN true END FROM generate_series(1, $3) AS number",
+        str(release.id),
+        outcome.value,
+        count,
+    )
+
+
+async def test_the_shadow_stage_ends_when_both_sides_answered_enough_copies(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=50)
+    await copied(database, release, Outcome.COMPARED, 30)
+    assert await controller.tick(database) == 0
+    assert (await standing(database, release)).told == "missing: 20 more copies of requests that both sides answered"
+    await database.execute("DELETE FROM gateway.shadow_pairs")
+    await copied(database, release, Outcome.COMPARED, 50)
+    await copied(database, release, Outcome.FAILED, 30)
+    assert await controller.tick(database) == 1
+    assert (await standing(database, release)).stage == 1
+
+
+async def test_a_candidate_that_answers_few_copies_never_serves_a_customer(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=50)
+    await copied(database, release, Outcome.FAILED, 20)
+    await copied(database, release, Outcome.COMPARED, 3)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
+    assert release.reason == "20 of 23 copies of requests failed at the candidate"
+
+
+async def test_votes_of_reviewers_are_counted_once_and_can_roll_back(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller)
+    await controller.tick(database)
+    for unit in range(60):
+        await database.execute(
+            "INSERT INTO gateway.review_coins (release, unit, worse) VALUES ($1, $2, true)", str(release.id), unit
+        )
+        await controller.tick(database)
+        if (release := await standing(database, release)).state.ended:
+            break
+    assert release.state is State.ROLLED_BACK
+    assert release.reason.startswith("reviews is worse than tolerated")
+    votes = sum(evidence.unpacked(row["evidence"]).worse for row in await store.steps_of(database, release.id))
+    assert votes == await database.fetchval("SELECT count(*) FROM gateway.review_coins")
+    assert await require_replayed(database, release) > 5
 
 
 @pytest.mark.parametrize("change", ["model", "pool", "settings", "row"])

@@ -29,19 +29,21 @@ from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: 
 from tests.database import as_owner
 from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.gateway.metering.rows import moment, row
+from tests.gateway.releases.fleets import put_fleet
 from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list", "models show",
     "pools list", "pools show",
-    "changes list", "config show", "diagnose", "evals list", "evals show",
+    "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization gate", "quantization sensitivity", "requests list", "requests show",
     "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
     "status", "top", "usage invoice",
     "usage verify", "webhooks deliveries", "webhooks list", "workload",
+    "releases list", "releases replay", "releases show", "releases watch",
 })  # fmt: skip
 """Change nothing that is administered."""
 PROCESSES = frozenset(
@@ -98,6 +100,11 @@ STEPS: tuple[Step, ...] = (
     ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
     ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
     ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
+    ("releases start", ("--model", "m", "--candidate", "new"), {"release.start"}),
+    ("releases hold", ("{running}", "--reason", "lunch"), {"release.hold"}),
+    ("releases resume", ("m", "--reason", "back"), {"release.resume"}),
+    ("releases promote", ("m", "--reason", "it is good"), {"release.promote"}),
+    ("releases rollback", ("m", "--reason", "it is not"), {"release.roll_back"}),
     ("organizations disable", ("acme",), {"organization.update"}),
     ("organizations enable", ("acme",), {"organization.update"}),
 )
@@ -113,6 +120,16 @@ IDS = {
     "{review}": """
         INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline, candidate)
         SELECT 'm', 'r', 1, true, id, 'p', 'b', 'c' FROM gateway.organizations LIMIT 1 RETURNING id::text
+    """,
+    # of a release that waits: begun, and its model split by it
+    "{running}": """
+        WITH split AS (
+            INSERT INTO gateway.desired_states (version, document)
+            SELECT version + 1, jsonb_set(document, '{models,0,canary}', (
+                SELECT jsonb_build_object('pool', 'new', 'share', 0, 'shadow_share', 0.05, 'release', id::text)
+                  FROM gateway.releases))
+              FROM gateway.desired_states ORDER BY version DESC LIMIT 1)
+        UPDATE gateway.releases SET state = 'running', policy = '{}', thresholds = '{}' RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
     "{comparison}": "SELECT id::text FROM evals.comparisons",
@@ -146,6 +163,7 @@ async def test_what_each_command_changes_is_in_the_log_with_its_name(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str, data_folder: Path
 ) -> None:
     shell = Shell(fresh_postgres_url, data_folder)
+    await put_fleet(connection)
     for command, given, actions in STEPS:
         arguments = [await connection.fetchval(IDS[each]) if each in IDS else each for each in given]
         async with all_audited(connection) as rows:

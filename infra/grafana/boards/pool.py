@@ -134,6 +134,13 @@ BOARD = Board(
             queries=quantiles("slipstream_file_gap_seconds", "pool", "kv", where=POOL, of=(0.5, 0.95)),
         ),
         Panel(
+            title="Releases",
+            description="Part of a model's sessions that its running release sends to the candidate, of all models.",
+            unit="percentunit",
+            queries=(Query("max by (model) (slipstream_release_share)", "{{model}}", "no release runs"),),
+            alerts=("releases/ReleaseRolledBack", "releases/ReleaseIsStuck"),
+        ),
+        Panel(
             title="Requests beyond ours",
             description="Requests that engines report beyond the router's leases: somebody uses them past the"
             " gateways.",

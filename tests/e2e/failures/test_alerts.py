@@ -41,6 +41,8 @@ NOT_MADE = {
     "SequencesAreRetracted": "an engine with little memory, which the router does not overfill for long",
     "FilesAreForgottenBetweenKeystrokes": "more files than an engine keeps, a hundred keystrokes within seconds",
     "WebhooksFail": "tests/gateway/admin/test_webhooks.py fails tries and counts them",
+    "ReleaseRolledBack": "tests/e2e/test_releases.py rolls releases back",
+    "ReleaseIsStuck": "a day, or a worker that is stopped for minutes while a release runs",
     "RequestTracesDropped": "20,000 requests while PostgreSQL is away",
     "ATenantsPromptsAreReusedByHalf": "three hours of prompts, which say what is usual",
 }

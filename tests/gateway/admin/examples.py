@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from gateway.admin.operation import Operation
 from gateway.admin.sealed import seal
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.signature import new_secret
+from gateway.audit.log import Actor
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.desired import edits
 from gateway.desired.revision import write
-from gateway.evals import store
+from gateway.evals import store as evals_store
+from gateway.releases import store
+from gateway.releases.machine import Event
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
 from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 
+CANDIDATE = "candidate"
 _things: dict[tuple[int, str], dict[str, object]] = {}
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -51,6 +57,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_vote": {"choice": "left"},
     "create_eval_run": {"model": "m", "slices": ["facts"]},
     "create_eval_comparison": {"model": "m", "baseline_pool": "old", "candidate_pool": "new", "slices": ["facts"]},
+    "hold_release": {"reason": "lunch"},
+    "resume_release": {"reason": "back"},
+    "promote_release": {"reason": "it is good"},
+    "roll_back_release": {"reason": "it is not"},
     "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
 }
 """`{}` stands for something that was never there before. An operation without a body needs none."""
@@ -68,6 +78,10 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
         )
     if operation.name == "create_admin_key":
         return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
+    if operation.name == "start_release":
+        return {"model": await _model(people), "candidate_pool": CANDIDATE}
+    if operation.name == "resume_release":
+        await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
     assert operation.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {operation.name}, please"
     return {
         name: value.replace("{}", uuid4().hex) if isinstance(value, str) else value
@@ -152,16 +166,44 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
             owner_of,
         ),
-        "run_id": await store.queue_run(people.database, model="m", slices={"facts": 1}),
-        "comparison_id": await store.queue_comparison(
+        "run_id": await evals_store.queue_run(people.database, model="m", slices={"facts": 1}),
+        "comparison_id": await evals_store.queue_comparison(
             people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
         ),
         "price_version": await _planned_price(people),
         **await _spare_parts_of_the_fleet(people),
+        "release_id": await _running_release(people),
     }
     if not fresh:
         _things[id(people), organization] = things
     return things
+
+
+async def _model(people: People) -> str:
+    """A model of its own, on a pool that serves, beside a pool that could."""
+    model = Model(f"model {uuid4()}", Tier.CHAT, "one", 4_096)
+    candidate = Pool(CANDIDATE, "openai", (Replica("candidate-0", "http://127.0.0.1:9"),))
+
+    def edit(state: DesiredState) -> DesiredState:
+        pools = state.pools if state.pool(CANDIDATE) else (*state.pools, candidate)
+        return msgspec.structs.replace(state, models=(*state.models, model), pools=pools)
+
+    async with people.database.transaction():
+        await store.write_fleet(people.database, edit, Actor.system("tests"), "put")
+    return model.name
+
+
+async def _running_release(people: People) -> object:
+    """Of a model of its own."""
+    model = await _model(people)
+    async with people.database.transaction():
+        made = await store.create(
+            people.database, "tests", model=model, candidate_pool=CANDIDATE, baseline_pool="one", control_pool="",
+            stages=[0.0, 0.05, 1.0], shadow_share=0.1, shadow_least=0, slices=[], margins="{}",
+        )  # fmt: skip
+        policies: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
+        await store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **policies)
+    return made.id
 
 
 async def _planned_price(people: People) -> int:

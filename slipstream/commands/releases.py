@@ -1,0 +1,279 @@
+"""`slipstream releases`: a candidate takes a model's sessions over by stages, and is rolled back by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+from slipstream.commands.options import Deployment, deployment_options
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.releases import ReleaseDetail, ReleaseSummary
+
+HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since (UTC)", "why it is there")
+WATCH_EVERY_S = 2.0
+json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+reason_option = click.option("--reason", required=True, help="Why, for the release's steps and the audit log.")
+
+
+@click.group()
+def releases() -> None:
+    """Release a new version of a model by stages: shadow, 1, 5, 25, 100 %.
+
+    \b
+    Examples:
+      slipstream releases start --model chat --candidate chat-new
+      slipstream releases watch chat
+      slipstream releases rollback chat --reason "customers complain"
+    """
+
+
+@releases.command()
+@deployment_options
+@click.option("--model", required=True, help="The model, by its name.")
+@click.option("--candidate", "candidate_pool", required=True, help="The pool that is to serve it.")
+@click.option("--engine-model", help="Its engines' name for the model, where it is another.")
+@click.option("--control", "control_pool", default="", help="Fresh replicas of the baseline, for the control arm.")
+@click.option(
+    "--stages", default="shadow,1,5,25,100", show_default=True, help="Percents of the sessions, rising to 100."
+)
+@click.option("--slice", "slices", multiple=True, help="A slice to pass before customers are served; several times.")
+@click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the requests copied first.")
+@click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
+@click.option("--tolerance", type=float, help="Part by which latency may be longer.  [default: 0.1]")
+@click.option("--least", "least_units", help="Sessions that an arm needs, for each stage between: 200,500,1000.")
+@json_option
+def start(deployment: Deployment, as_json: bool, stages: str, least_units: str | None, **given: Any) -> None:
+    """Start a release. It begins once the model's pool has answered enough to be compared with."""
+    from gateway.admin.resources.releases import NewRelease, start_release
+    from slipstream.administration import administer, converted
+
+    margins: dict[str, object] = {}
+    if (tolerance := given.pop("tolerance")) is not None:
+        margins["tolerance"] = tolerance
+    if least_units is not None:
+        margins["least_units"] = _numbers(least_units, "--least", int)
+    values = {**given, "slices": list(given["slices"]), "stages": _shares(stages), "margins": margins}
+    body = converted(values, NewRelease)
+    _show(administer(deployment, lambda call: start_release(call, body)), as_json)
+
+
+@releases.command(name="list")
+@deployment_options
+@click.option("--model", help="Only this model's.")
+@json_option
+def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
+    """List the last hundred releases, the newest first."""
+    from gateway.admin.resources.releases import ReleaseQuery, list_releases
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> list[ReleaseSummary]:
+        found: list[ReleaseSummary] = (await list_releases(call, ReleaseQuery(limit=100, model=model))).data
+        return found
+
+    found = administer(deployment, work)
+    if as_json:
+        print("\n".join(msgspec.json.encode(each).decode() for each in found))
+    else:
+        print("\n".join(table(HEAD, map(_row, found))) if found else "there was no release yet")
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@json_option
+def show(deployment: Deployment, release: str, as_json: bool) -> None:
+    """Show RELEASE (an id, or a model for its newest): its stage, the evidence so far, and what is missing."""
+    _show(_detail(deployment, release), as_json)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+def watch(deployment: Deployment, release: str) -> None:
+    """Print what happens to RELEASE until it ends; ends with status 1 where it was rolled back."""
+    from gateway.releases.machine import State
+
+    said = ""
+    while True:
+        found = _detail(deployment, release)
+        line = f"{found.model}: {found.state} at {found.share:.0%}: {found.waits_for or found.reason}"
+        if line != said:
+            print(line, flush=True)
+            said = line
+        if found.state.ended:
+            break
+        time.sleep(WATCH_EVERY_S)
+    if found.state is State.ROLLED_BACK:
+        raise SystemExit(1)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@reason_option
+@json_option
+def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+    """Hold RELEASE in its stage. It is still rolled back by itself."""
+    from gateway.admin.resources.releases import hold_release
+
+    _by_hand(deployment, release, hold_release, reason, as_json)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@reason_option
+@json_option
+def resume(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+    """Let RELEASE go on by itself."""
+    from gateway.admin.resources.releases import resume_release
+
+    _by_hand(deployment, release, resume_release, reason, as_json)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@reason_option
+@json_option
+def promote(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+    """Take RELEASE one stage further, whatever its evidence says."""
+    from gateway.admin.resources.releases import promote_release
+
+    _by_hand(deployment, release, promote_release, reason, as_json)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@reason_option
+@json_option
+def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+    """Give the candidate of RELEASE no session any more. Needs no worker; streams that run end by themselves."""
+    from gateway.admin.resources.releases import roll_back_release
+
+    _by_hand(deployment, release, roll_back_release, reason, as_json)
+
+
+@releases.command()
+@deployment_options
+@click.argument("release")
+@json_option
+def replay(deployment: Deployment, release: str, as_json: bool) -> None:
+    """Judge every step of RELEASE anew from what it consumed, and compare each verdict with the one that was stored.
+
+    Ends with status 1 where one differs in any byte.
+    """
+    from gateway.releases import store
+    from rollout.judging import Replayed
+    from rollout.judging import replay as judged_anew
+    from slipstream.administration import administer
+
+    release_id = _detail(deployment, release).id
+
+    async def work(call: AdminCall) -> list[Replayed]:
+        found = await store.locked(call.connection, release_id)
+        assert found is not None
+        return judged_anew(found, await store.steps_of(call.connection, release_id))[1]
+
+    found = administer(deployment, work)
+    differ = [each.step for each in found if not each.same]
+    if as_json:
+        print("\n".join(msgspec.json.encode(each).decode() for each in found))
+    elif differ:
+        print(
+            f"{len(differ)} of {len(found)} verdicts differ from the stored ones: steps {', '.join(map(str, differ))}"
+        )
+    else:
+        requests = sum(each.requests for each in found)
+        print(f"{len(found)} verdicts over {requests} requests: every one is the stored one, to the bit")
+    if differ:
+        raise SystemExit(1)
+
+
+def _by_hand(deployment: Deployment, release: str, operation: Callable[..., Any], reason: str, as_json: bool) -> None:
+    from gateway.admin.resources.releases import ReleaseReason
+    from slipstream.administration import administer, converted
+
+    body = converted({"reason": reason}, ReleaseReason)
+    which = _detail(deployment, release).id
+    done: Callable[[AdminCall], Awaitable[ReleaseDetail]] = lambda call: operation(call, which, body)  # noqa: E731
+    _show(administer(deployment, done), as_json)
+
+
+def _detail(deployment: Deployment, release: str) -> ReleaseDetail:
+    """release: an id, or a model's name for its newest. Raises ConfigError."""
+    from gateway.admin.resources.releases import ReleaseQuery, get_release, list_releases
+    from slipstream.administration import administer
+
+    async def work(call: AdminCall) -> ReleaseDetail:
+        try:
+            which = UUID(release)
+        except ValueError:
+            found = (await list_releases(call, ReleaseQuery(limit=1, model=release))).data
+            if not found:
+                raise ConfigError(
+                    f"{release!r} is no release's id, and no model that was ever released; `slipstream releases list` "
+                    "shows them"
+                ) from None
+            which = found[0].id
+        return await get_release(call, which)
+
+    return administer(deployment, work)
+
+
+def _show(found: ReleaseDetail, as_json: bool) -> None:
+    print(msgspec.json.encode(found).decode() if as_json else "\n".join(_lines(found)))
+
+
+def _lines(found: ReleaseDetail) -> Iterator[str]:
+    yield f"release    {found.id}"
+    yield f"model      {found.model}: {found.baseline_pool} -> {found.candidate_pool}"
+    yield f"stages     {', '.join('shadow' if share == 0 else f'{share:.4g}' for share in found.stages)}"
+    yield f"state      {found.state}, stage {found.stage}, share {found.share:.4g}, since {found.stage_began_at:%F %T}"
+    yield f"last step  {found.reason}"
+    if found.waits_for:
+        yield f"now        {found.waits_for}"
+    for each in found.consumed:
+        yield f"evidence   stage {each.stage}: {each.requests} requests in {each.steps} steps"
+    for kind in ("harms", "proofs"):
+        for one in (found.verdict or {}).get(kind, ()):
+            arms = f"{one['candidate']} candidate, {one['control']} control"
+            enough = "enough" if one["is_enough"] else "not enough"
+            yield f"{kind:<10} {one['metric']}, {one['test']}: {arms}, evidence 10^{one['log10_e']:.1f}, {enough}"
+    if found.state.value == "promoted":
+        yield f"next       {found.baseline_pool} serves {found.model} no more; remove the pool if nothing else uses it"
+
+
+def _row(each: ReleaseSummary) -> tuple[str, ...]:
+    return (
+        str(each.id),
+        each.model,
+        each.candidate_pool,
+        each.baseline_pool,
+        each.state.value,
+        f"{each.share:.4g}",
+        f"{each.stage_began_at:%Y-%m-%d %H:%M}",
+        each.waits_for or each.reason,
+    )
+
+
+def _shares(text: str) -> list[float]:
+    names = ["0" if each.strip() == "shadow" else each for each in text.split(",")]
+    return [percent / 100 for percent in _numbers(",".join(names), "--stages", float)]
+
+
+def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
+    try:
+        return [kind(each.strip().removesuffix("%")) for each in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option}: {text!r} is not a list of numbers with commas in between", param=option) from None

@@ -1,0 +1,264 @@
+"""Releases of the chat model on a deployment that lives: two versions behind one alias, under load.
+
+The engines speak what SGLang does, and how fast they do is scripted; everything else is as `slipstream up` starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import httpx2
+import msgspec
+import psutil
+import pytest
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
+from tests.deployment import Deployment, deployment
+from tests.e2e.failures.processes import until
+from tests.fakes.process import FakeEngineProcess, fake_engine
+
+pytestmark = pytest.mark.nightly
+TOKEN = "token-of-the-releases"
+TTFT_S = 0.05
+BASELINE_REQUESTS = 1_100
+"""Enough to place a p99 by."""
+LEAST = "60,80,100"
+STAGES = "shadow,10,25,50,100"
+AT_ONCE = 12
+LEAVES_S = 5.0
+"""Traffic is off a candidate within it, once there is a verdict."""
+STATE = """
+SELECT state, stage, reason, ended_at, model, (SELECT document::text FROM gateway.desired_states ORDER BY version DESC
+ LIMIT 1) AS document FROM gateway.releases ORDER BY created_at DESC LIMIT 1
+"""
+
+
+def arguments_of(process: psutil.Process) -> list[str]:
+    """Of a child; none of one that has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def is_called(name: str, arguments: list[str]) -> bool:
+    """Whether these start a process that is known by this name."""
+    return name in arguments or (bool(arguments) and arguments[0].rpartition("/")[2].startswith(name))
+
+
+class World:
+    """A deployment on an old and a new engine, with customers who ask without a pause."""
+
+    def __init__(self, running: Deployment, old: FakeEngineProcess, new: FakeEngineProcess) -> None:
+        self.running = running
+        self.old, self.new = old, new
+        self._sessions = itertools.count()
+
+    async def script(self, *, slower: float = 1.0, **fields: Any) -> None:
+        """What the engines do. slower, fields: the candidate."""
+        await self.old.control(reset=True, ttft_s=TTFT_S, tokens=4, inter_token_s=0.005)
+        plain = {"ttft_s": TTFT_S * slower, "tokens": 4, "inter_token_s": 0.005 * slower}
+        await self.new.control(reset=True, **{**plain, **fields})
+
+    @contextlib.asynccontextmanager
+    async def customers(self) -> AsyncIterator[None]:
+        """Inside, so many ask at once, each time in a conversation of its own."""
+        stop = asyncio.Event()
+        async with httpx2.AsyncClient(timeout=30) as client:
+
+            async def ask_on() -> None:
+                while not stop.is_set():
+                    await self._ask(client)
+
+            tasks = [asyncio.create_task(ask_on()) for _ in range(AT_ONCE)]
+            try:
+                yield
+            finally:
+                stop.set()
+                await asyncio.gather(*tasks)
+
+    async def serve_baseline(self) -> None:
+        """The history that thresholds are fixed by."""
+        async with self.running.database() as connection, self.customers():
+
+            async def enough() -> bool:
+                served = await connection.fetchval("SELECT count(*) FROM gateway.request_traces WHERE status = 200")
+                return bool(served >= BASELINE_REQUESTS)
+
+            await until(enough)
+
+    async def _ask(self, client: httpx2.AsyncClient) -> None:
+        """One request by the model's alias; a process that is being killed may refuse it."""
+        body = {
+            "model": "chat-latest", "stream": True, "user": f"user-{next(self._sessions)}", "max_tokens": 4,
+            "messages": [{"role": "user", "content": "Hello."}],
+        }  # fmt: skip
+        try:
+            headers = {"authorization": f"Bearer {self.running.key}"}
+            answer = await client.post(f"{self.running.url}/v1/chat/completions", json=body, headers=headers)
+            if answer.status_code >= 500:
+                await asyncio.sleep(0.05)
+        except httpx2.TransportError:
+            await asyncio.sleep(0.05)
+
+    async def start(self, *options: str) -> None:
+        await self.running.command(
+            "releases", "start", "--model", "chat", "--candidate", "new", "--stages", STAGES, "--least", LEAST,
+            "--tolerance", "0.15", "--shadow-share", "1", "--shadow-least", "5", *options,
+        )  # fmt: skip
+
+    async def newest(self) -> dict[str, Any]:
+        """The newest release, with its model as the desired state has it."""
+        async with self.running.database() as connection:
+            row = await connection.fetchrow(STATE)
+        assert row is not None
+        models = msgspec.json.decode(row["document"])["models"]
+        return {**dict(row), "now": next(model for model in models if model["name"] == "chat")}
+
+    async def serves_customers(self) -> bool:
+        """The release is in a stage in which its candidate does."""
+        found = await self.newest()
+        return bool(found["state"] == "running" and found["stage"] >= 1)
+
+    async def ended(self, timeout_s: float = 240) -> dict[str, Any]:
+        """The newest release, once it has ended."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                with contextlib.suppress(OSError, asyncpg.PostgresError):
+                    found = await self.newest()
+                    if found["ended_at"] is not None:
+                        return found
+                await asyncio.sleep(0.2)
+
+    async def kill(self, name: str) -> None:
+        """kill -9, once it runs; the supervisor starts it again. name: `webhooks` for the worker that has releases."""
+
+        def found() -> list[psutil.Process]:
+            children = psutil.Process(self.running.process.pid).children()
+            return [child for child in children if is_called(name, arguments_of(child))]
+
+        async def runs() -> bool:
+            return bool(found())
+
+        await until(runs)
+        [process] = found()
+        process.kill()
+
+    async def moves(self) -> list[tuple[int, int]]:
+        """The newest release's changes of stage."""
+        async with self.running.database() as connection:
+            rows = await connection.fetch(
+                "SELECT step, stage, to_stage FROM gateway.release_steps WHERE release_id ="
+                " (SELECT id FROM gateway.releases ORDER BY created_at DESC LIMIT 1) ORDER BY step"
+            )
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+        return [(row["stage"], row["to_stage"]) for row in rows if row["stage"] != row["to_stage"]]
+
+    async def require_no_traffic(self) -> None:
+        """From five seconds after the verdict on the candidate is asked nothing more, though customers go on."""
+        began_s = time.monotonic()
+        seen = -1
+        while True:
+            asked = len(await self.new.recorded())
+            if asked == seen:
+                break
+            assert time.monotonic() - began_s < LEAVES_S, "the candidate is still asked"
+            seen = asked
+            await asyncio.sleep(1.0)
+        before = len(await self.old.recorded())
+        await self.old.wait(requests=before + 50)
+        assert len(await self.new.recorded()) == seen
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with fake_engine(token=TOKEN, model="chat") as old, fake_engine(token=TOKEN, model="chat") as new:
+        pools = [
+            Pool("old", "sglang", (Replica("old-0", old.url),), 1_000),
+            Pool("new", "sglang", (Replica("new-0", new.url),), 1_000),
+        ]
+        model = Model("chat", Tier.CHAT, "old", 4_096, aliases=("chat-latest",))
+        environment = {
+            "SLIPSTREAM_MODELS": msgspec.json.encode([model]).decode(),
+            "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),
+            "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.5",
+        }
+        async with deployment(environment=environment, token=TOKEN) as running:
+            made = World(running, old, new)
+            await made.script()
+            await made.serve_baseline()
+            yield made
+
+
+async def test_a_good_candidate_takes_the_model_over(world: World) -> None:
+    await world.start()
+    async with world.customers():
+        found = await world.ended()
+    assert found["state"] == "promoted", found
+    assert found["now"]["pool"] == "new"
+    assert "canary" not in found["now"]
+    assert await world.moves() == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
+
+
+@pytest.mark.parametrize(
+    "fault", [{"slower": 1.3}, {"status": 500, "message": "a broken layer"}], ids=["slower", "broken"]
+)
+async def test_a_worse_candidate_is_rolled_back_and_its_traffic_leaves(world: World, fault: dict[str, Any]) -> None:
+    await world.start()
+    async with world.customers():
+        await until(world.serves_customers)
+        await world.script(**fault)
+        found = await world.ended()
+        assert found["state"] == "rolled_back", found
+        await world.require_no_traffic()
+    assert found["now"]["pool"] == "old"
+    assert "canary" not in found["now"]
+    assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
+
+
+async def test_a_release_survives_every_process_in_every_stage(world: World) -> None:
+    """Killed while it is in each stage, one after the other: worker, Valkey, gateway, router, PostgreSQL."""
+    await world.start()
+    killed: set[int] = set()
+    async with world.customers():
+        async with asyncio.timeout(500):
+            while True:
+                try:
+                    found = await world.newest()
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    await asyncio.sleep(0.2)
+                    continue
+                if found["ended_at"] is not None:
+                    break
+                if found["state"] == "running" and found["stage"] not in killed:
+                    killed.add(found["stage"])
+                    for name in ("webhooks", "valkey", "gateway-1", "router", "postgres"):
+                        await world.kill(name)
+                await asyncio.sleep(0.1)
+        assert killed == {0, 1, 2, 3}
+    assert found["state"] in ("promoted", "rolled_back")
+    assert "canary" not in found["now"]
+    assert (found["now"]["pool"] == "new") == (found["state"] == "promoted")
+    moves = await world.moves()
+    assert moves == [(stage, stage + 1) for stage in range(len(moves))]
+    assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
+
+
+async def test_a_rollback_by_hand_needs_no_worker(world: World) -> None:
+    await world.start()
+    async with world.customers():
+        await until(world.serves_customers)
+        await world.kill("valkey")
+        await world.running.command("releases", "rollback", "chat", "--reason", "the worker has no broker")
+        await world.require_no_traffic()
+    found = await world.newest()
+    assert (found["state"], found["reason"]) == ("rolled_back", "the worker has no broker")
+    assert "canary" not in found["now"]
