@@ -1,4 +1,4 @@
-"""What else a verdict is made of, beside requests: the gate's verdict on the slices."""
+"""What else a verdict is made of, beside requests: the gate's verdict on the slices, pairs of answers, and votes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from evals.judge import Slices, State
 from gateway.evals import store as evals_store
 from gateway.evals.tables import Status
 from gateway.releases.release import Release
+from gateway.shadow.reviewing import coins
+from gateway.shadow.sums import compared
 
 
 async def queue_slices(connection: asyncpg.Connection[Any], release: Release) -> UUID | None:
@@ -36,8 +38,16 @@ async def slices_said(connection: asyncpg.Connection[Any], release: Release, sta
     return said if said != state.slices.value else ""
 
 
+async def votes_said(connection: asyncpg.Connection[Any], release: Release, state: State) -> tuple[int, int]:
+    """Sessions whose first decisive vote the judge has not had: against the candidate, and for it."""
+    found = await coins(connection, str(release.id))
+    return max(found.worse - state.worse_votes, 0), max(found.better - state.better_votes, 0)
+
+
 async def missing_in_shadow(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
     """What keeps a release in its shadow stage, in words; empty: nothing."""
+    if release.shadow_least and (pairs := await compared(connection, str(release.id))) < release.shadow_least:
+        return f"{release.shadow_least - pairs} more pairs of answers"
     if release.comparison_id is None or state.slices is Slices.PASS:
         return ""
     found = await evals_store.comparison(connection, release.comparison_id)

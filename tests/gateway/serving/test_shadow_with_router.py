@@ -67,7 +67,7 @@ async def test_the_copy_has_a_row_that_is_nobodys_and_on_no_bill(database: async
 async def test_the_router_grants_no_copy_beside_a_customer() -> None:
     async with split_by_router() as (to, fleet):
         router = to.platform.pipeline._router
-        ask = LeaseRequest("held", "held", 0, Tier.CHAT, "m", 1, 1, 0.0, idle_replica="engine-1")
+        ask = LeaseRequest("held", "held", 0, Tier.CHAT, "m", 1, 1, 0.0, idle_replica="engine-1", pool="candidate")
         lease = await router.acquire(ask)
         assert fleet.replicas[lease.engine.replica_id].leases == 1
         await to.serve()
