@@ -194,6 +194,7 @@ class ShadowCopies:
         it, and where the customer's answer cannot be read."""
         baseline = await _read(sample.transcript, sample.own_text)
         copy, wait = self._copy_of(served), Wait()
+        copy.pool = sample.canary.pool
         copy.sample = Sample(sample.canary, sample.unit, Transcript(strict=True))
         attempt = Attempt(copy, nobody(copy.request_id, wait), 0, idle_replica=replica_id)
         self._idle_timeouts.add(wait)

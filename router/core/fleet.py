@@ -5,7 +5,7 @@ A replica that leaves the desired state is drained: no new leases, remembered un
 
 from __future__ import annotations
 
-from contracts.desired_state import Canary, DesiredState, Model, Pool
+from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
 from contracts.split import Side, pool_of, side_of, unit_of
@@ -52,22 +52,14 @@ class Fleet:
             return self.pools[ask.pool]
         if canary is None:
             return self.pools[model.pool]
-        side = self._side_of(waiting, model, canary)
-        if side is Side.CANDIDATE:
-            waiting.engine_model = canary.engine_model or waiting.engine_model
-        return self.pools[pool_of(model, side)]
-
-    def _side_of(self, waiting: QueuedRequest, model: Model, canary: Canary) -> Side:
-        ask = waiting.ask
-        if ask.idle_replica:  # what nobody waits for says where
-            named = self.replicas.get(ask.idle_replica)
-            sides = (Side.CANDIDATE, Side.CONTROL)
-            return next((side for side in sides if named and pool_of(model, side) == named.pool), Side.BASELINE)
         unit = ask.unit
         if not unit and not canary.release:
             unit = unit_of(ask.organization_id, ask.session_id or ask.organization_id or ask.request_id)
         # a gateway that has not heard of a release's split measures nothing for it, and takes no part in it
-        return side_of(model, unit) if unit else Side.BASELINE
+        side = side_of(model, unit) if unit else Side.BASELINE
+        if side is Side.CANDIDATE:
+            waiting.engine_model = canary.engine_model or waiting.engine_model
+        return self.pools[pool_of(model, side)]
 
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
         """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none."""

@@ -101,11 +101,11 @@ def test_it_takes_no_place_from_those_who_wait() -> None:
     assert not core.ask("another"), "waits too: the copy's place was nobody's"
 
 
-def test_it_goes_to_the_canarys_replica_that_it_names_whatever_the_share() -> None:
+def test_it_goes_to_the_canarys_replica_whatever_the_share() -> None:
     pools = tuple(Pool(name, "sglang", (Replica(f"{name}1", "http://x"),)) for name in ("p", "c"))
     model = Model("m", Tier.CHAT, "p", 8_192, canary=Canary("c", 0.0, engine_model="m-new"))
     core = Core(DesiredState(1, (model,), pools), slos=())
-    (granted,) = core.ask("copy", idle_replica="c1")
+    (granted,) = core.ask("copy", idle_replica="c1", pool="c")
     assert isinstance(granted, Granted)
     engine = granted.lease.engine
     assert (engine.replica_id, engine.pool, engine.model) == ("c1", "c", "m-new")
