@@ -15,7 +15,8 @@ import click
 
 from contracts.errors import ConfigError
 from evals.endpoint import Endpoint, answer_all
-from evals.sandbox.sandbox import Isolation, Sandbox
+from evals.sandbox.isolation import Isolation
+from evals.sandbox.sandbox import Sandbox
 from evals.score import Score, table
 from evals.slices.catalogue import Catalogue
 from evals.slices.item import Source

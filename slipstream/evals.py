@@ -14,6 +14,7 @@ from slipstream.settings import Settings
 
 if TYPE_CHECKING:
     from evals.runs.runner import Runner
+    from evals.slices.item import Source
     from gateway.admin.call import AdminCall
 
 COMMAND = "slipstream worker"
@@ -22,11 +23,15 @@ NAME = "evals"
 
 
 def evals_runner(settings: Settings) -> Runner:
-    """The runner of this deployment. Raises ConfigError for certificates that cannot be read."""
+    """The runner of this deployment. Raises ConfigError for certificates that cannot be read. Files of questions are
+    read when the first slice is looked for."""
     from evals.runs.runner import Runner
-    from evals.slices.registry import find
 
     config = settings.evals
+
+    def find(name: str) -> Source:
+        return config.catalogue().find(name)
+
     url = config.url or public_url(settings)
     return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings))
 

@@ -131,6 +131,8 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     registry = CollectorRegistry()
     metrics = WebhookMetrics(registry) if Queue.WEBHOOKS in queues else None
     delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks, metrics)
+    if Queue.EVALS in queues:
+        settings.evals.chosen()  # a file of questions that cannot be read stops the start
     evals = LoopThread("evals", evals_runner(settings).run, EVALS_JOIN_S)
     process = WorkerProcess(
         create_app(settings, queues, delivery.wake, evals.wake, registry),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from contracts.errors import ConfigError
+from evals.sandbox.isolation import Isolation
 
 if TYPE_CHECKING:  # every command reads the settings, and few need Celery or a slice
     from celery.schedules import crontab
+
+    from evals.slices.catalogue import Catalogue
 
 
 class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +28,17 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which slices the schedule asks; empty: all."""
     items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 100
     """How many items of each slice the schedule asks."""
+    slices_folder: str = ""
+    """Folder with files of questions, which become slices too: published sets and your own
+    (docs/guides/add-a-slice.md). Empty: generated questions only."""
+    code_isolation: Isolation = Isolation.NAMESPACES
+    """How programs that models write are run, where a file of questions has tests for them. `process` is for machines
+    that allow no namespaces: such a program can then read what the worker's account can read."""
+    long_text_tokenizer: str = ""
+    """Folder of a model by whose tokenizer long texts (RULER) are as long as `evals.long_text_lengths` says; empty:
+    none are asked."""
+    long_text_lengths: tuple[Annotated[int, msgspec.Meta(ge=500, le=1_000_000)], ...] = (1000, 4000)
+    """Lengths of long texts in tokens, question and answer together."""
     url: str = ""
     """The gateway to ask, such as `https://api.example.com`. Empty: the one that `gateway.host` and `gateway.port`
     name, on this machine."""
@@ -62,17 +78,37 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from None
 
     def _check_slices(self) -> None:
-        from evals.slices.registry import SLICES
+        if self.slices_folder or self.long_text_tokenizer:
+            return  # whoever asks them reads those; every command reads the settings
+        self.chosen()
 
-        known = [one.name for one in SLICES]
+    def catalogue(self) -> Catalogue:
+        """All slices there are; the files of `slices_folder` are read once in a process. Raises ConfigError."""
+        return _read(self)
+
+    def chosen(self) -> tuple[str, ...]:
+        """Names of the slices the schedule asks. Raises ConfigError for one there is not."""
+        known = self.catalogue().names
         for name in self.slices:
             if name not in known:
                 raise ConfigError(
                     f"evals.slices: there is no slice {name!r}; slices: {', '.join(known)}", param="evals.slices"
                 )
+        return self.slices or known
 
     def crontab(self) -> crontab | None:
         """The schedule; None: never. Raises what Celery raises for one that is none."""
         from celery.schedules import crontab
 
         return crontab.from_string(self.schedule) if self.schedule else None
+
+
+@functools.lru_cache(maxsize=1)
+def _read(config: EvalsConfig) -> Catalogue:
+    from evals.sandbox.sandbox import Sandbox
+    from evals.slices.catalogue import Catalogue
+    from evals.slices.tokens import FolderTokenizer
+
+    tokenizer = FolderTokenizer(Path(config.long_text_tokenizer)) if config.long_text_tokenizer else None
+    folder = Path(config.slices_folder) if config.slices_folder else None
+    return Catalogue(folder, Sandbox(config.code_isolation), tokenizer, config.long_text_lengths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import zip_longest
 
@@ -9,11 +10,13 @@ from evals.slices.item import Source
 
 
 def seeds_of(source: Source, first_seed: int, items: int) -> list[int]:
-    """The seeds of a run's items. A slice with an end goes round from where the first seed falls in it, each item once
-    at most."""
+    """The seeds of a run's items; those of more items begin with those of fewer. A slice with an end is shuffled by the
+    first seed, so that another night asks others, each once at most."""
     if source.size is None:
         return list(range(first_seed, first_seed + items))
-    return [(first_seed + number) % source.size for number in range(min(items, source.size))]
+    places = list(range(source.size))
+    random.Random(f"{source.name}/{source.version}/{first_seed}").shuffle(places)  # noqa: S311  (repeatable)
+    return places[:items]
 
 
 def missing(

@@ -20,7 +20,6 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from evals.runs.asked import newest_state
 from evals.runs.config import EvalsConfig
-from evals.slices.registry import SLICES
 from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, connect
 from gateway.evals import store
@@ -71,7 +70,7 @@ async def _queue_night(database_url: str, config: EvalsConfig) -> None:
 
 async def queue_models(connection: asyncpg.Connection[Any], config: EvalsConfig, night: date) -> list[UUID]:
     """Queue a run of every chat model on its own pool, once a night whoever asks; returns those queued now."""
-    slices = dict.fromkeys(config.slices or [one.name for one in SLICES], config.items)
+    slices = dict.fromkeys(config.chosen(), config.items)
     queued = []
     for model in (await newest_state(connection)).models:
         if model.tier is not Tier.CHAT:

@@ -15,13 +15,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from subprocess import PIPE
 from typing import IO
 
 from contracts.errors import ConfigError
 from evals.sandbox import jail
+from evals.sandbox.isolation import Isolation
 
 PACKAGES = ("numpy", "numpy.libs")
 """What programs and tests may import beside the standard library, where it is installed."""
@@ -32,16 +32,6 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from evals.sandbox import jail; del sys.path[0]; "
     "jail.main(sys.argv[2])"
 )
-
-
-class Isolation(StrEnum):
-    """How code of models is kept from the machine."""
-
-    NAMESPACES = "namespaces"
-    """Linux namespaces: no files but Python's own and those read-only, no sight of other processes, no network; and
-    limits of CPU time, memory, processes and files, and no sockets."""
-    PROCESS = "process"
-    """The limits only: the code can read what the account can read, and signal its processes."""
 
 
 class IsolationUnavailable(ConfigError):

@@ -32,12 +32,11 @@ from gateway.evals.tables import (
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-ROTATION_FROM_SEED, ROTATION_UNTIL_SEED = 10_000, 1_000_000
-"""Seeds that are asked by turns, a stretch each day. Those before have served for development, those behind are kept
-for final figures (evals/slices/split.py)."""
-SEEDS_A_DAY = 2_000
 MOST_ITEMS = 100_000
 """Of one slice in one run."""
+SEEDS_A_DAY = MOST_ITEMS
+"""So that no run reaches into the next day's. The first days' lie far behind all that served for development or is kept
+for final figures (evals/slices/split.py)."""
 
 Items = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
@@ -173,9 +172,8 @@ UPDATE evals.{table}
 
 
 def rotating_seed(day: date) -> int:
-    """The first seed of a day: other items than on the days before, for more than a year."""
-    stretches = (ROTATION_UNTIL_SEED - ROTATION_FROM_SEED) // SEEDS_A_DAY
-    return ROTATION_FROM_SEED + day.toordinal() % stretches * SEEDS_A_DAY
+    """The first seed of a day: no other day, ever, has one of its seeds."""
+    return day.toordinal() * SEEDS_A_DAY
 
 
 async def queue_run(

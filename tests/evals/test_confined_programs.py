@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from evals.sandbox.calls import filter_for
+from evals.sandbox.isolation import Isolation
 from evals.sandbox.plain import decode, encode
-from evals.sandbox.sandbox import Isolation, IsolationUnavailable, Limits, Program, Sandbox, Verdict
+from evals.sandbox.sandbox import IsolationUnavailable, Limits, Program, Sandbox, Verdict
 
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits(cpu_s=1, memory_bytes=512 << 20, wall_s=60.0)

@@ -6,69 +6,51 @@ import ast
 import datetime
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals.slices import nightly
+from evals.runs.plan import seeds_of
 from evals.slices.catalogue import Catalogue
-from evals.slices.item import Slice
+from evals.slices.item import Slice, Source
 from evals.slices.registry import SLICES, find
-from evals.slices.split import RESERVED_FROM_SEED, Split, side
+from evals.slices.split import Split, side
+from gateway.evals.store import MOST_ITEMS, rotating_seed
 from tests.evals import published
 
 ROOT = Path(__file__).parents[2]
-NIGHTS = st.dates(nightly.FIRST_NIGHT, nightly.FIRST_NIGHT + datetime.timedelta(days=5000))
+NIGHTS = st.dates(datetime.date(2026, 1, 1), datetime.date(2060, 1, 1))
 SHORT = [one for one in SLICES if not one.name.startswith("retrieval")]
 DAY = datetime.timedelta(days=1)
 
 
-@given(first=NIGHTS, second=NIGHTS, items=st.integers(1, nightly.MOST_ITEMS), more=st.integers(1, nightly.MOST_ITEMS))
+def night_of(source: Source, night: datetime.date, items: int) -> list[int]:
+    return seeds_of(source, rotating_seed(night), items)
+
+
+@given(first=NIGHTS, second=NIGHTS, items=st.integers(1, 500), more=st.integers(MOST_ITEMS - 500, MOST_ITEMS))
+@settings(max_examples=30, deadline=None)
 def test_two_nights_share_no_seed(first: datetime.date, second: datetime.date, items: int, more: int) -> None:
-    one, other = nightly.seeds(find("json"), first, items), nightly.seeds(find("json"), second, more)
-    assert len(one) == items
-    shared = range(max(one[0], other[0]), min(one[-1], other[-1]) + 1)
-    assert bool(shared) == (first == second)
+    one, other = night_of(find("json"), first, items), night_of(find("json"), second, more)
+    assert (one[0], len(one), len(set(one))) == (min(one), items, items)
+    assert bool(set(one) & set(other)) == (first == second)
 
 
-def test_a_year_of_nights_has_as_many_seeds_as_items_and_no_known_ones() -> None:
-    seen: set[int] = set()
-    for day in range(366):
-        seen.update(nightly.seeds(find("json"), nightly.FIRST_NIGHT + day * DAY, 300))
-    assert len(seen) == 366 * 300
-    assert min(seen) >= nightly.FIRST_SEED > 100 * RESERVED_FROM_SEED
-
-
-def test_a_night_is_the_same_whenever_it_is_asked() -> None:
-    night = datetime.date(2026, 11, 22)
-    assert list(nightly.seeds(find("facts"), night, 3)) == [1_032_500_000, 1_032_500_001, 1_032_500_002]
-
-
-def test_a_file_is_gone_through_before_it_begins_again(tmp_path: Path) -> None:
-    rows = [dict(published.GSM8K[0]) for _ in range(10)]
-    (tmp_path / "gsm8k.jsonl").write_text(published.lines(rows))
+def test_a_file_is_asked_in_another_order_every_night(tmp_path: Path) -> None:
+    (tmp_path / "gsm8k.jsonl").write_text(published.lines([dict(published.GSM8K[0]) for _ in range(250)]))
     one = Catalogue(tmp_path).find("gsm8k")
-    nights = [nightly.seeds(one, nightly.FIRST_NIGHT + day * DAY, 5) for day in range(4)]
-    assert sorted([*nights[0], *nights[1]]) == list(range(10))
-    assert (nights[2], nights[3]) == (nights[0], nights[1])
-    assert sorted(nightly.seeds(one, nightly.FIRST_NIGHT, 99)) == list(range(10)), "at most all"
-    assert nights[0] != list(range(5)), "shuffled"
-
-
-@pytest.mark.parametrize(
-    ("night", "items"),
-    [(nightly.FIRST_NIGHT - DAY, 1), (nightly.FIRST_NIGHT, 0), (nightly.FIRST_NIGHT, 100_001)],
-)
-def test_no_such_night(night: datetime.date, items: int) -> None:
-    with pytest.raises(ValueError, match="night"):
-        nightly.seeds(find("facts"), night, items)
+    nights = [night_of(one, datetime.date(2026, 1, 1) + day * DAY, 20) for day in range(30)]
+    assert len({tuple(night) for night in nights}) == 30
+    assert len({place for night in nights for place in night}) > 200, "a month asks most of it"
+    tonight = datetime.date(2026, 11, 22)
+    assert night_of(one, tonight, 20) == night_of(one, tonight, 60)[:20], "more items begin with those asked before"
+    assert sorted(night_of(one, tonight, 999)) == list(range(250)), "each once at most"
 
 
 @settings(max_examples=60, deadline=None)
 @given(chosen=st.sampled_from(SHORT), night=NIGHTS, seed=st.integers(0, 2**62))
 def test_training_cannot_draw_a_nights_item(chosen: Slice, night: datetime.date, seed: int) -> None:
     """Whatever seed training takes: every item rests on a phrase of its side, and no phrase is of both."""
-    asked = chosen.item(nightly.seeds(chosen, night, 1)[0])
+    asked = chosen.item(night_of(chosen, night, 1)[0])
     phrases = {mark for mark in asked.marks if mark[0].startswith("phrase:")}
     assert phrases
     assert {side(*mark) for mark in asked.marks} == {Split.HELD_OUT}
@@ -90,6 +72,5 @@ def test_training_asks_for_the_training_side_only() -> None:
                 calls += 1
                 split = ast.unparse(node.args[1]) if len(node.args) > 1 else "held-out by default"
                 assert split == "Split.TRAIN" or path.name in measuring, f"{path.name}:{node.lineno}: {split}"
-        assert "nightly" not in text
         assert "slices.catalogue" not in text, f"{path.name}: files are never trained on"
     assert calls >= 4

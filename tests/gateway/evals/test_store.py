@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from datetime import date
 from typing import Any
@@ -37,9 +38,9 @@ async def test_a_night_is_queued_once_for_a_model(connection: asyncpg.Connection
 
 
 def test_nights_ask_other_items_and_leave_those_kept_for_final_figures() -> None:
-    seeds = [store.rotating_seed(date.fromordinal(739_000 + day)) for day in range(495)]
-    assert len(set(seeds)) == len(seeds)
-    assert max(seeds) + store.SEEDS_A_DAY <= store.ROTATION_UNTIL_SEED == RESERVED_FROM_SEED
+    seeds = [store.rotating_seed(date.fromordinal(739_000 + day)) for day in range(1000)]
+    assert all(later - earlier == store.MOST_ITEMS for earlier, later in itertools.pairwise(seeds))
+    assert min(seeds) > 100 * RESERVED_FROM_SEED
 
 
 async def test_a_comparison_is_two_runs_over_the_same_items(connection: asyncpg.Connection[Any]) -> None:
