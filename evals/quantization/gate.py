@@ -17,7 +17,7 @@ from evals.quantization.asking import Asked
 from evals.quantization.distance import Distance
 from evals.quantization.scheme import Scheme
 from evals.quantization.sensitivity import Progress, Report, measure
-from evals.slices.item import Item, Source, assistant
+from evals.slices.item import Item, Slice, assistant
 from evals.slices.split import Split
 
 
@@ -76,7 +76,7 @@ def run(
     passages: Sequence[Passage],
     budget_kl: float,
     margin: float,
-    slices: Mapping[str, tuple[Source, SliceRule]],
+    slices: Mapping[str, tuple[Slice, SliceRule]],
     *,
     first_seed: int = 0,
     progress: Progress = lambda _: None,
@@ -95,7 +95,7 @@ def run(
 def ask_slices(
     folder: Path,
     scheme: Scheme,
-    slices: Mapping[str, tuple[Source, SliceRule]],
+    slices: Mapping[str, tuple[Slice, SliceRule]],
     *,
     first_seed: int = 0,
     progress: Progress = lambda _: None,
@@ -120,7 +120,7 @@ def ask_slices(
     return verdict
 
 
-def passages_of(slices: Iterable[Source], tokenizer: Tokenizer, items: int, first_seed: int = 0) -> list[Passage]:
+def passages_of(slices: Iterable[Slice], tokenizer: Tokenizer, items: int, first_seed: int = 0) -> list[Passage]:
     """Held-out conversations of each slice with their right answers, of which the answers count."""
     passages: list[Passage] = []
     for source in slices:

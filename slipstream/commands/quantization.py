@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evals.quantization.gate import Verdict
     from evals.quantization.scheme import Scheme
     from evals.quantization.sensitivity import Report
-    from evals.slices.item import Source
+    from evals.slices.item import Slice
 
 EXIT = {"pass": 0, "fail": 1, "inconclusive": 2}
 DEFAULT_SLICES = (
@@ -202,7 +202,7 @@ def _passages(
     return passages_of(map(find, DEFAULT_SLICES.split(",")), tokenizer, held_out, first_seed)
 
 
-def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tuple[Source, SliceRule]]:
+def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tuple[Slice, SliceRule]]:
     from engines.tokenizer.tokenizer import Tokenizer
     from evals.gate import SliceRule
     from evals.slices.registry import find

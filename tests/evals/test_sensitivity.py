@@ -7,27 +7,35 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 import torch
 from click.testing import CliRunner
 
+from engines.embedded.config import EngineConfig
+from engines.embedded.models.linears import PlainLinears
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.passages import Passage
 from engines.embedded.quantization.passes import batches, logits_of, logits_of_all
 from engines.layers.fp8 import rounded
 from evals.gate import Decision, GateVerdict
+from evals.quantization.asking import Asked
 from evals.quantization.distance import Distance, Estimate, TextDistance, compare, distance
 from evals.quantization.gate import Check, decide, judge_distance
 from evals.quantization.keep import Choice, Cost, cheapest
 from evals.quantization.keep_list import FORMAT, KeepList, modules_of
+from evals.quantization.rounded_linears import RoundedLinears
 from evals.quantization.scheme import Rounder, Scheme, int8_keys_and_values
 from evals.quantization.sensitivity import measure
 from evals.quantization.switched_model import SwitchedModel
+from evals.slices.registry import find
+from evals.slices.split import Split
 from slipstream.__main__ import cli
-from tests.engines.embedded.tiny import CONFIG, random_weights, write_model
+from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
 
+CHAT = SHIPPED / "slipstream-chat"
 PROMPT = [5, 17, 400, 33, 2000, 9, 9, 1, 77, 310, 12]
 PASSAGES = [Passage(PROMPT), Passage(PROMPT[::-1], text=1), Passage(PROMPT[3:] + PROMPT[:5], text=2)]
 
@@ -262,6 +270,29 @@ def test_parts_have_hugging_face_names() -> None:
     assert modules_of("head") == ("lm_head",)
     assert modules_of("layers.3.gate_up") == ("model.layers.3.mlp.gate_proj", "model.layers.3.mlp.up_proj")
     assert modules_of("layers.3.kv") == ()
+
+
+@pytest.mark.parametrize("name", ["int8", "fp8"])
+def test_a_scheme_is_what_the_engine_makes_of_the_same_setting(name: Literal["int8", "fp8"]) -> None:
+    items = [find("repeat").item(seed, Split.HELD_OUT) for seed in range(4)]
+    by_setting = Asked(CHAT, config=EngineConfig(quantization=name))
+    assert Asked(CHAT, scheme=Scheme(name)).answers(items) == by_setting.answers(items)
+
+
+def test_a_part_that_is_kept_and_rounded_keys_and_values_are_served_too(tiny_model: Path) -> None:
+    ids = PROMPT * 3
+    found = []
+    for scheme in (Scheme("int8"), Scheme("int8", keep=("*",)), Scheme("int8", keep=("layers.*", "head"), also=("*",))):
+        rounded = RoundedLinears(scheme)
+        model = load_model(tiny_model, rounded.dtype, rounded.of)
+        rounded.finish(model)
+        found.append(logits_of(model, ids))
+    layers = PlainLinears(torch.bfloat16, native=False)
+    layers.wide = False
+    plain = logits_of(load_model(tiny_model, "bfloat16", lambda _: layers), ids)
+    assert not torch.equal(found[0], plain)
+    assert torch.equal(found[1], plain)
+    assert not torch.equal(found[2], plain)  # the embedding is left
 
 
 def write_texts(path: Path) -> Path:

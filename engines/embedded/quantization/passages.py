@@ -40,16 +40,18 @@ def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tok
     Where there is one text alone its passages are numbered as if each were one, since nothing else tells how texts
     vary. Raises ConfigError naming the file and the line.
     """
+    texts = list(_texts(path, tokenizer))
     passages: list[Passage] = []
     total = 0
-    for number, text in enumerate(_texts(path, tokenizer)):
-        for at in range(0, len(text.ids), window_tokens):
+    # the first passage of every text, then the second of every: many texts say more than much of one
+    for at in range(0, max((len(text.ids) for text in texts), default=0), window_tokens):
+        if total >= most_tokens:
+            break
+        for number, text in enumerate(texts):
             ids, start = text.ids[at : at + window_tokens], max(text.start - at, 0)
-            if start < len(ids) - 1:
+            if start < len(ids) - 1 and total < most_tokens:
                 passages.append(Passage(ids, start, number))
                 total += len(ids)
-            if total >= most_tokens:
-                return _numbered(passages)
     if not passages:
         raise ConfigError(
             f"{path}: it holds nothing to measure: a text must have two tokens or more, as must a conversation's answer"
@@ -79,7 +81,6 @@ def passage_of(messages: Sequence[Message], tokenizer: Tokenizer, text: int = 0)
 
 def _texts(path: Path, tokenizer: Tokenizer) -> Iterable[Passage]:
     if path.is_dir():
-        # one after the other: most of a large folder is never needed
         return itertools.chain.from_iterable(_texts(file, tokenizer) for file in sorted(path.rglob("*.py")))
     try:
         content = path.read_text()

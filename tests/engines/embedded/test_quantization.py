@@ -262,6 +262,16 @@ def test_passages_are_cut_to_windows_and_to_the_whole(tmp_path: Path) -> None:
     assert [(len(passage.ids), passage.start) for passage in cut] == [(50, 0)] * 3
 
 
+def test_every_text_comes_before_the_second_passage_of_one(tmp_path: Path) -> None:
+    for name in "ba":
+        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n" * 40)
+    (tmp_path / "notes.txt").write_text("not read")
+    tokenizer = Tokenizer.load(CHAT)
+    cut = read_passages(tmp_path, tokenizer, 20, 50)
+    assert [passage.text for passage in cut] == [0, 1, 0]
+    assert [tokenizer.decode(passage.ids)[:5] for passage in cut[:2]] == ["a = 1", "b = 1"]
+
+
 def test_of_a_conversation_only_the_answer_counts(passages: list[Passage]) -> None:
     tokenizer = Tokenizer.load(CHAT)
     for passage, (_, answer) in zip(passages, TURNS, strict=True):
