@@ -79,10 +79,11 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     be lost unseen, and counts as one item."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("margin", 0.0, 1.0), ("alpha", 0.0, 0.5), ("power", 0.0, 1.0)):
-            value = getattr(self, name)
-            if not low < value < high:
-                raise ValueError(f"{name}: must be above {low:g} and below {high:g}, got {value}")
+        for name, value in (("margin", self.margin), ("power", self.power)):
+            if not 0.0 < value < 1.0:
+                raise ValueError(f"{name}: must be above 0 and below 1, got {value}")
+        if not 0.0 < self.alpha <= 0.5:
+            raise ValueError(f"alpha: must be above 0 and at most 0.5, got {self.alpha}")
         if not 0.0 <= self.correlation <= 1.0:
             raise ValueError(f"correlation: must be 0 to 1, got {self.correlation}")
         looks(self.first_look, self.budget)

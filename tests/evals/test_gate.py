@@ -124,14 +124,14 @@ def test_a_budget_that_ends_says_how_many_more() -> None:
 @pytest.mark.parametrize("clusters", [12, 10_000])
 def test_worse_by_the_margin_rarely_passes_and_equal_rarely_fails(clusters: int) -> None:
     """All looks together; benchmarks.gate measures more of it."""
-    rule = SliceRule(first_look=100, budget=400, margin=0.05)
+    rule = SliceRule(first_look=50, budget=200, margin=0.08)
     runs = 120
 
     def share(decision: Decision, lost: float, won: float) -> float:
-        verdicts = (judge_slice(drawn(400, lost=lost, won=won, clusters=clusters, seed=s), rule) for s in range(runs))
+        verdicts = (judge_slice(drawn(200, lost=lost, won=won, clusters=clusters, seed=s), rule) for s in range(runs))
         return sum(verdict.decision is decision for verdict in verdicts) / runs
 
-    assert share(Decision.PASS, 0.08, 0.03) <= 0.05 + 0.04
+    assert share(Decision.PASS, 0.1, 0.02) <= 0.05 + 0.04
     assert share(Decision.FAIL, 0.04, 0.04) <= 0.05 + 0.04
     assert share(Decision.PASS, 0.01, 0.01) >= 0.8
 
@@ -172,7 +172,7 @@ def test_a_verdict_is_stored_and_read_again() -> None:
     ("wrong", "said"),
     [
         (lambda: SliceRule(margin=0.0), "margin: must be above 0 and below 1, got 0.0"),
-        (lambda: SliceRule(alpha=0.6), "alpha: must be above 0 and below 0.5, got 0.6"),
+        (lambda: SliceRule(alpha=0.6), "alpha: must be above 0 and at most 0.5, got 0.6"),
         (lambda: SliceRule(correlation=2.0), "correlation: must be 0 to 1, got 2.0"),
         (lambda: SliceRule(budget=0), "at least one item, got 200 and 0"),
         (lambda: judge({}, {}), "no slice has one"),
