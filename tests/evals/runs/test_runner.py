@@ -339,7 +339,3 @@ async def test_a_database_that_goes_away_for_a_moment_costs_nothing(
             await connection.execute(ends)
         run = await ended(connection, store.run, run_id)
     assert (run.status, run.answered, run.error) == (Status.DONE, 200, None)
-
-
-def _has(answered: int, run: store.Run) -> bool:
-    return run.answered >= answered
