@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, NotFound
-from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.hints import command
 from slipstream.table import table
 
@@ -81,7 +81,7 @@ def run(
     asked: dict[str, object] = {
         "model": model,
         "pool": pool,
-        "slices": _slices(slices),
+        "slices": _slices(deployment, slices),
         "items": items,
         "first_seed": first_seed,
     }
@@ -134,7 +134,11 @@ def compare(
     from slipstream.administration import administer, converted
 
     rule = {"margin": margin, "alpha": alpha, "first_look": first_look}
-    values = {**given, "slices": _slices(slices), "rule": {name: value for name, value in rule.items() if value}}
+    values = {
+        **given,
+        "slices": _slices(deployment, slices),
+        "rule": {name: value for name, value in rule.items() if value},
+    }
     body = converted(values, NewComparison)
     made = administer(deployment, lambda call: create_eval_comparison(call, body))
     found = _follow(deployment, _comparison, made.id) if wait else made
@@ -240,10 +244,9 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
         sys.exit(130)
 
 
-def _slices(given: str) -> list[str]:
-    from evals.slices.registry import SLICES as KNOWN
-
-    known = [one.name for one in KNOWN]
+def _slices(deployment: Deployment, given: str) -> list[str]:
+    """Those of the settings' folder too."""
+    known = list(running_settings(*deployment).evals.catalogue().names)
     names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip())) or known
     for name in names:
         if name not in known:
