@@ -245,6 +245,7 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
 
 
 def _slices(deployment: Deployment, given: str) -> list[str]:
+    """Those of the settings' folder too."""
     known = list(running_settings(*deployment).evals.catalogue().names)
     names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip())) or known
     for name in names:
