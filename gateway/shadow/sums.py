@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 from sqlalchemy import ColumnElement, Double, Float, and_, case, cast, func, select, true
 
-from gateway.db.rows import equal, fetch, fetchval
+from gateway.db.rows import equal, fetch
 from gateway.shadow.interval import Estimate, Sums, mean, share
 from gateway.shadow.pair import Outcome
 from gateway.shadow.tables import shadow_pairs
@@ -126,14 +126,6 @@ async def sums(
         .order_by(func.max(of.last_at).desc(), of.release, of.model)
     )
     return [_told(row) for row in await fetch(connection, statement)]
-
-
-async def compared(connection: asyncpg.Connection[Any], release: str) -> int:
-    """How many pairs of a release could be compared."""
-    found: int = await fetchval(
-        connection, select(func.count()).select_from(shadow_pairs).where(_P.release == release, _COMPARED)
-    )
-    return found
 
 
 def _all() -> list[tuple[str, _Measure]]:

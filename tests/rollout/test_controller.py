@@ -295,21 +295,3 @@ async def test_votes_are_counted_once_and_replayed(database: asyncpg.Connection)
     batches = [evidence.unpacked(row["evidence"]) for row in await store.steps_of(database, release.id)]
     assert [(batch.worse, batch.better) for batch in batches if batch.worse or batch.better] == [(2, 1)]
     await require_replayed(database, release)
-
-
-async def test_the_shadow_stage_lasts_until_so_many_answers_were_compared(database: asyncpg.Connection) -> None:
-    controller = Controller(ReleasesConfig())
-    release = await begun(database, controller, shadow_least=2)
-    assert release.in_shadow
-    for missing in (2, 1):
-        await controller.tick(database)
-        release = await standing(database, release)
-        assert (release.in_shadow, f"{missing} more pairs" in release.told) == (True, True)
-        await database.execute(
-            "INSERT INTO gateway.shadow_pairs (id, model, release, baseline_pool, candidate_pool, unit, prompt_tokens,"
-            " greedy, outcome, same_text) VALUES ($1, 'm', $2, 'p', 'c', 1, 1, true, 'compared', true)",
-            f"req_{missing}",
-            str(release.id),
-        )
-    await controller.tick(database)
-    assert not (await standing(database, release)).in_shadow
