@@ -282,3 +282,16 @@ async def test_with_no_release_a_tick_does_nothing(database: asyncpg.Connection)
     await put_fleet(database, FLEET)
     assert await Controller(ReleasesConfig()).tick(database) == 0
     assert (await store.fleet(database)).version == 1
+
+
+async def test_votes_are_counted_once_and_replayed(database: asyncpg.Connection) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    for unit, worse in ((1, True), (2, False), (3, True)):
+        await database.execute(
+            "INSERT INTO gateway.review_coins (release, unit, worse) VALUES ($1, $2, $3)", str(release.id), unit, worse
+        )
+    for _ in range(3):
+        await Controller(ReleasesConfig()).tick(database)
+    batches = [evidence.unpacked(row["evidence"]) for row in await store.steps_of(database, release.id)]
+    assert [(batch.worse, batch.better) for batch in batches if batch.worse or batch.better] == [(2, 1)]
+    await require_replayed(database, release)
