@@ -29,7 +29,7 @@ _WHOLE = {"embedding": "model.embed_tokens", "head": "lm_head"}
 
 
 class KeepList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module."""
+    """What of a model stays in higher precision, by our names of its parts and by its file's names of modules."""
 
     format: str
     model: str

@@ -33,7 +33,7 @@ class RoundedLinears:
         return self
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`."""
+        """A layer of this weight, rounded where the scheme rounds it."""
         rounds = self._scheme.rounds(name)
         return self._rounder.linear(name, weight, bias) if rounds else self._plain.make(name, weight, bias)
 

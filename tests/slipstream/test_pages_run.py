@@ -33,6 +33,7 @@ WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md"}
 NOT_RUN_HERE = {
     ("README.md", "installs, from an address that the reader knows"): 1,
     ("README.md", "it is what runs the tests"): 1,
+    ("add-a-slice.md", "it takes a folder of slices"): 1,
     ("backup.md", "it changes the clone"): 1,
     ("backup.md", "needs a PostgreSQL of your own"): 1,
     ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
@@ -50,6 +51,8 @@ NOT_RUN_HERE = {
     ("real-engines.md", "needs SGLang"): 1,
     ("real-engines.md", "needs llama.cpp"): 1,
     ("real-engines.md", "needs vLLM"): 1,
+    ("release.md", "it takes a candidate and its traffic"): 1,
+    ("release.md", "it takes a release"): 2,
     ("secrets.md", "needs several machines"): 1,
     ("train-the-models.md", "training takes hours"): 5,
 }

@@ -88,7 +88,7 @@ class LlamaLayer:
         self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
     def keep_rounded(self, rounding: Rounding | None) -> None:
-        """See `Llama.keep_rounded`."""
+        """Round this layer's keys and values as they are stored; None: keep them as they are."""
         self._attention.rounding = rounding
 
     def native(self) -> LayerWeights | None:
