@@ -32,11 +32,14 @@ BASELINE_REQUESTS = 1_100
 LEAST = "60,80,100"
 STAGES = "shadow,10,25,50,100"
 AT_ONCE = 12
+ALL_STAGES_S = 500.0
+"""A guard: twenty processes are killed and come back."""
 LEAVES_S = 5.0
 """Traffic is off a candidate within it, once there is a verdict."""
 STATE = """
-SELECT state, stage, reason, ended_at, model, (SELECT document::text FROM gateway.desired_states ORDER BY version DESC
- LIMIT 1) AS document FROM gateway.releases ORDER BY created_at DESC LIMIT 1
+SELECT state, stage, reason, told, ended_at, model,
+       (SELECT document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1) AS document
+  FROM gateway.releases ORDER BY created_at DESC LIMIT 1
 """
 
 
@@ -226,23 +229,20 @@ async def test_a_worse_candidate_is_rolled_back_and_its_traffic_leaves(world: Wo
 
 async def test_a_release_survives_every_process_in_every_stage(world: World) -> None:
     """Killed while it is in each stage, one after the other: worker, Valkey, gateway, router, PostgreSQL."""
-    await world.start()
+    await world.start("--tolerance", "0.5")  # few requests tell so much, and the killing is not to wait for them
     killed: set[int] = set()
+    found: dict[str, Any] = {}
     async with world.customers():
-        async with asyncio.timeout(500):
-            while True:
-                try:
-                    found = await world.newest()
-                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                    await asyncio.sleep(0.2)
-                    continue
-                if found["ended_at"] is not None:
-                    break
-                if found["state"] == "running" and found["stage"] not in killed:
-                    killed.add(found["stage"])
-                    for name in ("webhooks", "valkey", "gateway-1", "router", "postgres"):
-                        await world.kill(name)
-                await asyncio.sleep(0.1)
+        began_s = time.monotonic()
+        while not found.get("ended_at"):
+            assert time.monotonic() - began_s < ALL_STAGES_S, (found, world.running.log("worker-webhooks")[-3_000:])
+            await asyncio.sleep(0.1)
+            with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                found = await world.newest()
+            if found and found["state"] == "running" and found["stage"] not in killed:
+                killed.add(found["stage"])
+                for name in ("webhooks", "valkey", "gateway-1", "router", "postgres"):
+                    await world.kill(name)
         assert killed == {0, 1, 2, 3}
     assert found["state"] in ("promoted", "rolled_back")
     assert "canary" not in found["now"]
