@@ -217,7 +217,7 @@ def test_an_unknown_queue_is_refused_by_name() -> None:
         check=False,
     )
     assert result.returncode == 2
-    assert "'upkeep', 'webhooks', 'evals'" in result.stderr
+    assert "'upkeep', 'webhooks', 'releases', 'evals'" in result.stderr
 
 
 async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[str]) -> None:

@@ -18,7 +18,7 @@ from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.desired import edits
 from gateway.desired.revision import write
 from gateway.evals import store as evals_store
-from gateway.releases import store
+from gateway.releases import store as releases_store
 from gateway.releases.machine import Event
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
@@ -80,6 +80,8 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
         return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
     if operation.name == "start_release":
         return {"model": await _model(people), "candidate_pool": CANDIDATE}
+    if operation.name == "roll_back_fleet":
+        return {"version": await _version_before_a_spare_pool(people)}
     if operation.name == "resume_release":
         await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
     assert operation.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {operation.name}, please"
@@ -189,20 +191,34 @@ async def _model(people: People) -> str:
         return msgspec.structs.replace(state, models=(*state.models, model), pools=pools)
 
     async with people.database.transaction():
-        await store.write_fleet(people.database, edit, Actor.system("tests"), "put")
+        await releases_store.write_fleet(people.database, edit, Actor.system("tests"), "put")
     return model.name
+
+
+async def _version_before_a_spare_pool(people: People) -> int:
+    """The fleet's, and what came after it is no release's business."""
+    version: int = await people.database.fetchval("SELECT max(version) FROM gateway.desired_states")
+    spare = Pool(f"spare {uuid4()}", "openai")
+    async with people.database.transaction():
+        await releases_store.write_fleet(
+            people.database,
+            lambda state: msgspec.structs.replace(state, pools=(*state.pools, spare)),
+            Actor.system("tests"),
+            "put",
+        )
+    return version
 
 
 async def _running_release(people: People) -> object:
     """Of a model of its own."""
     model = await _model(people)
     async with people.database.transaction():
-        made = await store.create(
+        made = await releases_store.create(
             people.database, "tests", model=model, candidate_pool=CANDIDATE, baseline_pool="one", control_pool="",
             stages=[0.0, 0.05, 1.0], shadow_share=0.1, shadow_least=0, slices=[], margins="{}",
         )  # fmt: skip
         policies: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
-        await store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **policies)
+        await releases_store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **policies)
     return made.id
 
 
