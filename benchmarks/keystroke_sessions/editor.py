@@ -45,6 +45,8 @@ class Asked(msgspec.Struct):
     """What came instead of a completion: an error, or the end of the connection."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    file: str = ""
+    """The first request in the same file, by its id."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -107,6 +109,7 @@ class Editor:
 
     def _ask(self, key: Key, user: str) -> asyncio.Task[None]:
         asked = Asked(uuid.uuid4().hex, key.kind, time.time())
+        asked.file = asked.id if key.kind is Kind.COLD or not self.asked else self.asked[-1].file
         for other in self._running.values():
             other.next_at = other.next_at or asked.sent_at
         task = asyncio.create_task(self._read(asked, next(self._turn), self._endpoint.body(key, user)))

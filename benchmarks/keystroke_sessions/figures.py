@@ -75,6 +75,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | None = None) -> Figures:
     """rows: by the editors' ids. load: the engines'; None: not told."""
+    asked = with_first_reads(asked, rows)
     again = prefilled_again(asked, rows, WARM)
     jumps = prefilled_again(asked, rows, (Kind.JUMP,))
     cancels = cancelled_s(asked, rows)
@@ -113,6 +114,18 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | 
         evicted_tokens=None if load is None else load.evicted_tokens,
         histogram=histogram(again),
     )
+
+
+def with_first_reads(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Asked]:
+    """The same requests; those in a file of which no engine had read anything are its cold ones, whatever key it was:
+    what was refused or overtaken before has left nothing that could be computed again."""
+    found, read = [], set[str]()
+    for one in sorted(asked, key=lambda one: one.sent_at):
+        row = rows.get(one.id)
+        found.append(one if one.file in read or not one.file else msgspec.structs.replace(one, kind=Kind.COLD))
+        if row is not None and row.prompt_tokens:
+            read.add(one.file)
+    return found
 
 
 def prefilled_again(asked: Sequence[Asked], rows: Mapping[str, Row], kinds: Sequence[Kind]) -> list[float]:

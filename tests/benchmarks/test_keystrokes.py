@@ -219,3 +219,12 @@ def test_context_and_memory_are_of_all_engines() -> None:
 def test_a_switch_that_models_do_not_have_is_refused() -> None:
     with pytest.raises(TypeError, match="fim_renamed"):
         _model(everything_on(), fim_renamed=False)
+
+
+def test_a_key_in_a_file_that_no_engine_has_read_computes_nothing_again() -> None:
+    refused = msgspec.structs.replace(asked("refused", Kind.COLD), file="refused", status=503, refusal="overloaded")
+    first = msgspec.structs.replace(asked("first", Kind.TYPED, 4.0), file="refused", sent_at=1.0)
+    second = msgspec.structs.replace(asked("second", Kind.TYPED, 2.125), file="refused", sent_at=2.0)
+    found = figures([refused, first, second], {"first": row("first", 5_000), "second": row("second", 7)})
+    assert (found.prefilled_again_p99, found.cold_ttft_p50_ms, found.warm_ttft_p50_ms) == (7, 3_000.0, 125.0)
+    assert sum(found.histogram) == 1
