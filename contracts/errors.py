@@ -435,6 +435,17 @@ class EngineTimeout(ServiceError):
     code = "engine_timeout"
 
 
+class HandedOver(ServiceError):
+    """What a small model answered first was not given to the client, and the large model was asked: in journals and the
+    ledger only, never in an answer. reason: `unsure`, `too_long` or `late`."""
+
+    code = "handed_over"
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class InternalError(ServiceError):
     """A defect of ours; the request id finds it in the logs."""
 

@@ -32,6 +32,7 @@ from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
+from gateway.serving.cascade import Cascades
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
@@ -63,6 +64,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     metrics: GatewayMetrics
     traces: Traces
     salts: Salts
+    cascades: Cascades
     spans: RequestSpans | None = None
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
@@ -158,7 +160,10 @@ class InferenceEndpoint(Generic[AskedT]):
                     arrival.model = asked.model or None
                     target = services.catalog.find(asked.model, key.may_use)
                     key.require_model(target.model, asked.model, services.catalog.models)
-                    if arrival.pool:
+                    small = services.catalog.first_of(target)
+                    if measured := small is not None and arrival.pool == small.model.pool != target.model.pool:
+                        arrival.pool = ""  # the pool of the cascade's small model stands for the cascade
+                    elif arrival.pool:
                         target = services.catalog.on_pool(target, arrival.pool)
                     arrival.clock.end(Phase.AUTH)
                     salt = services.salts.of(organization_id)
@@ -167,11 +172,21 @@ class InferenceEndpoint(Generic[AskedT]):
                         prepared = await prepare(asked, arrival.request_id, key.caller, salt, target)
                     except WrongEndpoint as error:
                         raise self._with_chat_models(error, key) from None
+                    first = None
+                    if small is not None and not arrival.pool and (measured or key.purpose is None):
+                        first = await services.cascades.first(
+                            target,
+                            prepared,
+                            lambda small: prepare(asked, arrival.request_id, key.caller, salt, small),
+                            measured=measured,
+                        )
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller if key.purpose is None else None
             raise
-        return InferenceRequest(arrival, key, target, prepared)
+        request = InferenceRequest(arrival, key, target, prepared)
+        request.first = first
+        return request
 
     def _pool(self, headers: Mapping[bytes, bytes], key: KeyRecord) -> str:
         """The pool that a request of our own names; empty: none. Raises ScopeMissing for anybody else's that does."""
