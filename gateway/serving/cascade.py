@@ -92,7 +92,7 @@ class Cascades:
         """Around the wait for a place at an engine of a model with a cascade."""
         cascade = attempt.target.model.cascade
         wait = Wait()
-        if cascade is None:
+        if cascade is None or attempt.request.purpose is not None:  # what waits behind everybody tells nothing of them
             yield wait
             return
         model, lease_id = attempt.target.model.name, attempt.engine_request_id

@@ -211,7 +211,8 @@ class RequestPipeline:
             async with asyncio.timeout(first.cascade.timeout_s) as attempt.deadline:
                 closing = await self._attempt(attempt)
         except TimeoutError:
-            attempt.judgement = "late"
+            if attempt.judgement == "failed":
+                attempt.judgement = "late"
             return None
         except SlipstreamError as error:
             if attempt.kept:

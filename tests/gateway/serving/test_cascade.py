@@ -259,6 +259,66 @@ async def test_a_client_that_leaves_while_the_large_model_writes_pays_for_that()
         assert to.settled == Cost(usage.prompt_tokens, usage.completion_tokens, 10 * usage.total_tokens)
 
 
+@pytest.mark.parametrize("step", ["opened", "acquire", "placed", "closed"])
+async def test_a_client_that_leaves_once_the_large_model_was_asked(step: str) -> None:
+    async with cascading(min_confidence=0.9) as to:
+        client, faults = Client(), to.platform.faults
+
+        def second() -> None:
+            faults.calls[step] = client.leave
+
+        faults.calls["closed"] = lambda: faults.calls.update({step: second if step == "closed" else client.leave})
+        await to.serve(client=client)
+        assert to.rows[0] == ("small", Finish.COMPLETE, "handed_over", False)
+        assert len([row for row in to.rows if row[0] == "big"]) <= 1
+        billed = [record.usage for record in to.platform.journal.records if record.billed]
+        assert to.settled.micro == sum(10 * usage.total_tokens for usage in billed)
+
+
+async def test_a_client_that_leaves_while_a_late_small_model_is_stopped() -> None:
+    async with cascading(timeout_s=0.02, gateway={"abort_drain_s": 5.0}) as to:
+        to.script(small={"tokens": 3, "hang_after_tokens": 2})
+        client, stopping = Client(), asyncio.Event()
+        stop = to.platform.connections.fetch
+
+        async def stopped(*args: Any, **named: Any) -> Any:
+            client.leave()
+            stopping.set()
+            return await stop(*args, **named)
+
+        to.platform.connections.fetch = stopped  # type: ignore[method-assign]
+        await to.serve(client=client)
+        assert stopping.is_set()
+        assert to.big.requests == 0
+        assert [(model, billed) for model, _, _, billed in to.rows] == [("small", False)]
+
+
+async def test_an_engine_that_tells_no_probabilities_is_never_sure() -> None:
+    async with cascading(min_confidence=0.01) as to:
+        control = to.platform.pipeline._driver
+
+        def silent(engine: Any) -> Any:
+            return _NoLogprobs(control(engine))
+
+        to.platform.pipeline._driver = silent
+        client = await to.serve()
+        assert (text_of(client), to.outcomes()) == (" t0 t1 t2 t3 t4", {"unsure": 1})
+
+
+class _NoLogprobs:
+    """A dialect whose engines leave log probabilities out."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def generate(self, generation: Any, engine_model: str) -> Any:
+        sampling = msgspec.structs.replace(generation.sampling, logprobs=None)
+        return self._driver.generate(msgspec.structs.replace(generation, sampling=sampling), engine_model)
+
+
 async def test_reservations_cover_either_model() -> None:
     async with cascading() as to:
         asked: list[Cost] = []
