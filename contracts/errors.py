@@ -53,6 +53,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
+        ├── HandedOver              handed_over
         └── InternalError           internal_error
 """
 
@@ -436,14 +437,10 @@ class EngineTimeout(ServiceError):
 
 
 class HandedOver(ServiceError):
-    """What a small model answered first was not given to the client, and the large model was asked: in journals and the
-    ledger only, never in an answer. reason: `unsure`, `too_long` or `late`."""
+    """What a small model answered first was thrown away, and the large model was asked: in the ledger only, never in an
+    answer."""
 
     code = "handed_over"
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class InternalError(ServiceError):

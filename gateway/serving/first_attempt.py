@@ -77,11 +77,11 @@ class FirstAttempt(Attempt):
         model = self.prepared.generation.model
         if self._first.capped and self.tracker.finish_reasons.get(0) == "length":
             self.judgement = "too_long"
-            raise HandedOver(f"{model} had not ended its answer within its limit.", self.judgement)
+            raise HandedOver(f"{model} had not ended its answer within its limit.")
         if confidence is None or confidence < least:
             self.judgement = "unsure"
             told = "no confidence" if confidence is None else f"a confidence of {confidence:.3g}"
-            raise HandedOver(f"{model} answered with {told}; {least:g} is asked for.", self.judgement)
+            raise HandedOver(f"{model} answered with {told}; {least:g} is asked for.")
         self.judgement = "kept"
         self.request.clock.end(Phase.FIRST_TOKEN)
         if self.deadline is not None:

@@ -44,7 +44,7 @@ def test_the_client_reads_what_it_would_have_read(
     def stream(told: bool) -> bytes:
         events = []
         for text, value in tokens:
-            logprobs = {"content": [{"token": text, "logprob": value, "top_logprobs": []}]} if told else None
+            logprobs: Any = {"content": [{"token": text, "logprob": value, "top_logprobs": []}]} if told else None
             events.append(event(text, logprobs, spaced=spaced))
         return b"".join(events) + event("", None, "stop", spaced=spaced) + b"data: [DONE]\n\n"
 
