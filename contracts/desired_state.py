@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from contracts.cascade import Cascade
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
@@ -63,6 +64,8 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """How its gaps are laid out, filled and ended."""
     canary: Canary | None = None
     """Where some of its sessions go instead of `pool`."""
+    cascade: Cascade | None = None
+    """A small model that answers some of its requests first; none unless it is asked for."""
 
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -188,6 +191,19 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 self._require_pool(f"models.{model.name}.canary.pool", model.canary.pool)
                 if model.canary.control_pool:
                     self._require_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
+            if model.cascade is not None:
+                self._check_cascade(model, model.cascade)
+
+    def _check_cascade(self, model: Model, cascade: Cascade) -> None:
+        field = f"models.{model.name}.cascade.first"
+        first = next((one for one in self.models if one.name == cascade.first), None)
+        if first is None or first is model:
+            others = ", ".join(one.name for one in self.models if one is not model) or "none"
+            raise ConfigError(f"{field}: {cascade.first!r} is no other model's name; models: {others}", param=field)
+        if model.tier is not Tier.CHAT or first.tier is not Tier.CHAT:
+            raise ConfigError(f"{field}: both models of a cascade are of the tier {Tier.CHAT.value!r}", param=field)
+        if first.cascade is not None:
+            raise ConfigError(f"{field}: {first.name!r} has a cascade itself; name a model without one", param=field)
 
     def _require_pool(self, field: str, name: str) -> None:
         if self.pool(name) is None:

@@ -53,6 +53,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
+        ├── HandedOver              handed_over
         └── InternalError           internal_error
 """
 
@@ -433,6 +434,13 @@ class EngineTimeout(ServiceError):
     """The engine did not answer in time."""
 
     code = "engine_timeout"
+
+
+class HandedOver(ServiceError):
+    """What a small model answered first was thrown away, and the large model was asked: in the ledger only, never in an
+    answer."""
+
+    code = "handed_over"
 
 
 class InternalError(ServiceError):

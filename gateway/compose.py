@@ -46,12 +46,14 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from gateway.services import Services
+from gateway.serving.cascade import Cascades
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.model_catalog import ModelCatalog
@@ -172,7 +174,10 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         idle_timeouts = IdleTimeouts()
         await stack.enter_async_context(idle_timeouts.task)
 
-        catalog = ModelCatalog(config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values))
+        cascade_metrics = CascadeMetrics(registry)
+        catalog = ModelCatalog(
+            config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
+        )
         stack.callback(catalog.close)
         admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter)
         await admin.start()
@@ -195,6 +200,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
         await router.wait_connected(ROUTER_ON_START_S)
 
         file_metrics = FileMetrics(registry)
+        cascades = Cascades(catalog, cascade_metrics)
         pipeline = RequestPipeline(
             config,
             limiter,
@@ -212,6 +218,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             prefixes,
             completion_texts,
             Shadow(config.shadow, ShadowSampler(place.pepper), lambda: router.replicas, pairs, shadow_metrics),
+            cascades,
         )
         stack.push_async_callback(pipeline.stop)
 
@@ -226,6 +233,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             metrics=metrics,
             traces=traces,
             salts=Salts(place.pepper),
+            cascades=cascades,
             spans=None if tracing is None else RequestSpans(tracing, _sampler(place.tracing)),
             checks={
                 "keys": lambda: keyring.trusted,

@@ -80,6 +80,7 @@ def metrics_page() -> str:
     from gateway.admin.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.metrics import MeteringMetrics
+    from gateway.observability.cascade_metrics import CascadeMetrics
     from gateway.observability.file_metrics import FileMetrics
     from gateway.observability.metrics import GatewayMetrics
     from gateway.prefixes.metrics import PrefixMetrics
@@ -94,7 +95,8 @@ def metrics_page() -> str:
     from telemetry.metrics import SpanMetrics
 
     gateway = CollectorRegistry()
-    for kind in (GatewayMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, ShadowMetrics, SpanMetrics):
+    kinds = (GatewayMetrics, CascadeMetrics, FileMetrics, LimitsMetrics, MeteringMetrics, ShadowMetrics, SpanMetrics)
+    for kind in kinds:
         kind(gateway)
     worker = CollectorRegistry()
     WorkerMetrics(worker)

@@ -43,4 +43,8 @@ def asked(state: DesiredState, model_name: str, pool_name: str | None) -> Asked 
     engine_model = model.engine_model or model.name
     if model.canary is not None and pool == model.canary.pool:
         engine_model = model.canary.engine_model or engine_model
+    if model.cascade is not None and pool != model.pool:
+        first = state.model(model.cascade.first)
+        if first is not None and pool == first.pool:  # which stands for the cascade
+            engine_model = first.engine_model or first.name
     return Asked(model.name, pool, engine_model)

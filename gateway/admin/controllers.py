@@ -13,6 +13,7 @@ from gateway.admin.resources import (
     admin_keys,
     audit_log,
     autocomplete,
+    cascades,
     changes,
     completion_texts,
     diagnosis,
@@ -213,6 +214,10 @@ CONTROLLERS = (
         "/aliases/{alias}",
         put(models.put_alias, Can.FLEET_WRITE, operator_only=True, versioned=True),
         delete(models.delete_alias, Can.FLEET_WRITE, operator_only=True, versioned=True),
+    ),
+    controller(
+        "/cascades/{model_name}",
+        put(cascades.approve_cascade, Can.FLEET_WRITE, operator_only=True, versioned=True),
     ),
     controller(
         "/pools",

@@ -11,6 +11,8 @@ from difflib import get_close_matches
 
 from msgspec.structs import replace
 
+from contracts.cascade import Approval
+from contracts.cascade_digest import measured
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.errors import ConfigError, Conflict, InvalidField, NotFound
 
@@ -25,6 +27,7 @@ def put_model(state: DesiredState, model: Model, *, force: bool = False) -> Desi
     Raises Conflict and InvalidField.
     """
     known = find_model(state, model.name) if state.model(model.name) is not None else None
+    _require_own_approval(known, model)
     for name in (model.name, *model.aliases):
         _require_name(name, "name" if name == model.name else "aliases")
         owner = state.model(name)
@@ -90,6 +93,15 @@ def promote_model(state: DesiredState, name: str, pool: str, engine_model: str |
     """Serve a model from another pool, undivided; for the release that ends so. Raises InvalidField, NotFound."""
     model = replace(find_model(state, name), pool=pool, engine_model=engine_model, canary=None)
     return _checked(_with_model(state, model))
+
+
+def approve_cascade(state: DesiredState, name: str, approval: Approval) -> DesiredState:
+    """Let a model's cascade answer customers. Raises NotFound, and Conflict where it is not what was approved."""
+    model = find_model(state, name)
+    if model.cascade is None or measured(state, model) != approval.measured:
+        raise Conflict(f"The cascade of {name!r} has just been changed; compare what it is now.")
+    cascade = replace(model.cascade, approval=approval)
+    return _checked(_with_model(state, replace(model, cascade=cascade)))
 
 
 def put_pool(state: DesiredState, pool: Pool, *, force: bool = False) -> DesiredState:
@@ -230,6 +242,16 @@ def _same_release(before: Model, after: Model | None) -> bool:
         before.engine_model,
         before.canary,
     )
+
+
+def _require_own_approval(known: Model | None, model: Model) -> None:
+    """An approval is given for a comparison, and is not written by hand."""
+    approval = model.cascade.approval if model.cascade is not None else None
+    if approval is not None and (known is None or known.cascade is None or known.cascade.approval != approval):
+        raise InvalidField(
+            "'cascade.approval' is given by `slipstream models cascade`, for a comparison that passed; leave it out.",
+            param="cascade.approval",
+        )
 
 
 def _require_no_release(model: Model) -> None:

@@ -35,6 +35,12 @@ AT = """
 SELECT version, document::text AS document, settings_digest, action, actor, created_at
   FROM gateway.desired_states WHERE version = $1
 """
+SINCE = """
+SELECT version, document::text AS document, settings_digest, action, actor, created_at
+  FROM gateway.desired_states
+ WHERE version >= coalesce((SELECT max(version) FROM gateway.desired_states WHERE created_at <= $1), 0)
+ ORDER BY version
+"""
 INSERT = """
 INSERT INTO gateway.desired_states (version, document, settings_digest, action, actor)
 SELECT coalesce(max(version), 0) + 1, $1::jsonb, $2, $3, $4 FROM gateway.desired_states RETURNING version
@@ -77,6 +83,11 @@ async def at(connection: asyncpg.Connection[Any], version: int) -> Revision | No
     """An earlier version, or the newest; None: there is none of that number. Raises ConfigError like `newest`."""
     row = await connection.fetchrow(AT, version) if 0 < version < 2**63 else None
     return None if row is None else _revision(row)
+
+
+async def since(connection: asyncpg.Connection[Any], moment: datetime) -> list[Revision]:
+    """The version in force at that moment and all later ones, oldest first. Raises ConfigError like `newest`."""
+    return [_revision(row) for row in await connection.fetch(SINCE, moment)]
 
 
 async def lock(connection: asyncpg.Connection[Any]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Generation
 from contracts.lease import Engine, LeaseRequest
+from contracts.phases import Phase
 from contracts.split import Side
 from contracts.usage import Finish, Outcome, Usage
 from engines.drivers.error_bodies import engine_error
@@ -24,6 +25,7 @@ from gateway.serving.stream_timing import StreamTiming
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.chunk import ReadError
 from gateway.wire.format import Transcoder
+from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 
 
@@ -56,17 +58,19 @@ class Attempt:
         number: int,
         failed_on: tuple[str, ...] = (),
         idle_replica: str = "",
+        asked: tuple[Target, Prepared] | None = None,
     ) -> None:
         """failed_on: replicas on which earlier attempts of the request failed. idle_replica: the only one that will do,
-        for an attempt that nobody waits for and nobody pays."""
+        for an attempt that nobody waits for and nobody pays. asked: of another model than the request's."""
         self.request = request
+        self.target, self.prepared = asked or (request.target, request.prepared)
         self.client = client
         self.number = number
         self.failed_on = failed_on
         self.idle_replica = idle_replica
         self.engine_request_id = engine_request_id(request.request_id, number)
         self._trace = None if request.trace is None else request.trace.attempt()
-        generation = request.generation
+        generation = self.prepared.generation
         self.opened = Opened(
             request.request_id,
             number,
@@ -78,7 +82,7 @@ class Attempt:
             request.endpoint,
             generation.stream,
             generation.choices * generation.sampling.max_tokens,
-            request.prepared.prompt_tokens,
+            self.prepared.prompt_tokens,
             time.time(),
             request.purpose,
         )
@@ -173,11 +177,11 @@ class Attempt:
     @property
     def generation(self) -> Generation:
         """What the engine is asked for, under the attempt's own id."""
-        return msgspec.structs.replace(self.request.generation, request_id=self.engine_request_id)
+        return msgspec.structs.replace(self.prepared.generation, request_id=self.engine_request_id)
 
     def lease_request(self, deadline_s: float) -> LeaseRequest:
         """What the router is asked. deadline_s: how long the attempt may wait for an engine."""
-        request, generation, prepared = self.request, self.request.generation, self.request.prepared
+        request, generation, prepared = self.request, self.prepared.generation, self.prepared
         traceparent = ""
         if request.trace is not None and self._trace is not None:
             self._trace.asked_s = request.clock.age_s
@@ -218,6 +222,17 @@ class Attempt:
         self.transcoder = transcoder_of(self.request, self.tracker, read_error)
         if self._trace is not None:
             self._trace.tracker = self.tracker
+
+    def first_text(self) -> None:
+        """The engine's first text has come, and been sent on."""
+        self.request.clock.end(Phase.FIRST_TOKEN)
+
+    def generated(self) -> None:
+        """The engine writes no more."""
+        self.request.clock.end(Phase.DECODE if self.first_event_seen else Phase.ENGINE)
+
+    def judged(self) -> None:
+        """The answer is whole. Raises HandedOver for one that the client is not to have."""
 
     @property
     def trace_headers(self) -> bytes:

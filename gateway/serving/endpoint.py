@@ -32,6 +32,7 @@ from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
+from gateway.serving.cascade import Cascades
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
@@ -41,6 +42,7 @@ from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import Asked, AskedT, WireFormat
+from gateway.wire.prepared import Prepared, Target
 from telemetry.current_request import CurrentRequest, current_request
 
 POOL_HEADER = b"x-slipstream-pool"
@@ -63,6 +65,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     metrics: GatewayMetrics
     traces: Traces
     salts: Salts
+    cascades: Cascades
     spans: RequestSpans | None = None
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
@@ -142,7 +145,6 @@ class InferenceEndpoint(Generic[AskedT]):
         self, arrival: Arrival, receive: Receive, connection: ClientConnection, names: CurrentRequest
     ) -> InferenceRequest:
         """Steps 1 and 2 of a request. names: for its log lines."""
-        services = self._services
         key = await self._key(self._format.authorization(arrival.headers), connection.network)
         organization_id = names.organization_id = key.caller.organization_id
         try:
@@ -155,23 +157,38 @@ class InferenceEndpoint(Generic[AskedT]):
                 async with self._deadline():
                     asked = await self._asked(arrival, body, organization_id)
                     del body  # what was asked has it all once more
-                    arrival.model = asked.model or None
-                    target = services.catalog.find(asked.model, key.may_use)
-                    key.require_model(target.model, asked.model, services.catalog.models)
-                    if arrival.pool:
-                        target = services.catalog.on_pool(target, arrival.pool)
-                    arrival.clock.end(Phase.AUTH)
-                    salt = services.salts.of(organization_id)
-                    prepare = arrival.wire_format.prepare
-                    try:
-                        prepared = await prepare(asked, arrival.request_id, key.caller, salt, target)
-                    except WrongEndpoint as error:
-                        raise self._with_chat_models(error, key) from None
+                    return await self._prepared(arrival, key, asked)
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller if key.purpose is None else None
             raise
-        return InferenceRequest(arrival, key, target, prepared)
+
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: Asked) -> InferenceRequest:
+        """What was asked, for its model, and for the small model that is to answer first where there is one."""
+        services, prepare = self._services, arrival.wire_format.prepare
+        salt = services.salts.of(key.caller.organization_id)
+        arrival.model = asked.model or None
+        target = services.catalog.find(asked.model, key.may_use)
+        key.require_model(target.model, asked.model, services.catalog.models)
+        small = services.catalog.first_of(target) if target.model.cascade is not None else None
+        measured = small is not None and arrival.pool == small.model.pool != target.model.pool
+        if measured:
+            arrival.pool = ""  # the small model's pool stands for the cascade
+        elif arrival.pool:
+            target = services.catalog.on_pool(target, arrival.pool)
+        arrival.clock.end(Phase.AUTH)
+        try:
+            prepared = await prepare(asked, arrival.request_id, key.caller, salt, target)
+        except WrongEndpoint as error:
+            raise self._with_chat_models(error, key) from None
+        request = InferenceRequest(arrival, key, target, prepared)
+        if small is not None and (measured or key.purpose is None):
+
+            async def prepare_for(other: Target) -> Prepared:
+                return await prepare(asked, arrival.request_id, key.caller, salt, other)
+
+            request.first = await services.cascades.first(target, prepared, prepare_for, measured=measured)
+        return request
 
     def _pool(self, headers: Mapping[bytes, bytes], key: KeyRecord) -> str:
         """The pool that a request of our own names; empty: none. Raises ScopeMissing for anybody else's that does."""

@@ -31,12 +31,12 @@ async def count(attempt: Attempt, finish: Finish) -> None:
     if told is None and not attempt.first_event_seen and not left_alone:
         attempt.counted(Usage(), finish)
         return
-    least, by_us = told or Usage(request.prepared.prompt_tokens), told is None
+    least, by_us = told or Usage(attempt.prepared.prompt_tokens), told is None
     usage = _at_least(least, delivered.events)
     attempt.counted(usage, finish, by_us=by_us)
-    prompt = request.generation.prompt
+    prompt = attempt.prepared.generation.prompt
     # an echoed prompt is in the text, and was not generated
-    tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else request.target.tokenizer
+    tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else attempt.target.tokenizer
     # turns of their own: a tenant whose prompts fill its queue must not thereby be counted by events
     turn = f"{request.caller.organization_id} delivered"
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from contracts.cascade_digest import approved
 from contracts.desired_state import DesiredState, KvObjective, Model
 from contracts.errors import ConfigError, InvalidField, ModelNotFound
 from contracts.generation import Tier
@@ -25,6 +26,7 @@ from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.json_value import JsonBounds
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.wire.prepared import Target
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,12 @@ MayUse = Callable[[Model], bool]
 class ModelCatalog:
     """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
 
-    def __init__(self, tokenizing: TokenizingConfig | None = None, bounds: JsonBounds | None = None) -> None:
+    def __init__(
+        self,
+        tokenizing: TokenizingConfig | None = None,
+        bounds: JsonBounds | None = None,
+        cascade_metrics: CascadeMetrics | None = None,
+    ) -> None:
         """bounds: of a conversation's JSON. None: the defaults."""
         self._bounds = bounds
         self._executor = FairExecutor(tokenizing)
@@ -46,6 +53,10 @@ class ModelCatalog:
         self._kv_objectives: dict[str, KvObjective] = {}
         self._unsalted: frozenset[str] = frozenset()
         """Pools that were warned of: the settings' state is loaded at a start, and then the one written down."""
+        self._approved: frozenset[str] = frozenset()
+        """Models whose cascades may answer customers."""
+        self._warned: frozenset[str] = frozenset()
+        self._cascade_metrics = cascade_metrics
         self.models: tuple[Model, ...] = ()
         self.version = 0
 
@@ -82,7 +93,37 @@ class ModelCatalog:
         self._drivers = {(name, driver.name): driver for name, driver in by_pool.items()}
         self._kv_objectives = {pool.name: pool.kv_objective for pool in state.pools}
         self._targets, self._tokenizers = targets, tokenizers
+        self._approve(state)
         self.models, self.version = state.models, state.version
+
+    def _approve(self, state: DesiredState) -> None:
+        """Which cascades passed a comparison of what they are now."""
+        models = {model.name: model.cascade for model in state.models if model.cascade is not None}
+        self._approved = frozenset(model.name for model in state.models if approved(state, model))
+        stale = frozenset(name for name, one in models.items() if one.approval is not None) - self._approved
+        for name in sorted(stale - self._warned):
+            logger.warning(
+                "models.%s.cascade: what its comparison has compared is changed, so the large model answers all; "
+                "compare again, and approve it with `slipstream models cascade`",
+                name,
+            )
+        self._warned = stale
+        if self._cascade_metrics is not None:
+            self._cascade_metrics.approvals(
+                {
+                    name: one.approval.worst_difference if name in self._approved and one.approval else None
+                    for name, one in models.items()
+                }
+            )
+
+    def first_of(self, target: Target) -> Target | None:
+        """The small model of the target's cascade; None: it has none."""
+        cascade = target.model.cascade
+        return None if cascade is None else self._targets.get(cascade.first)
+
+    def approved(self, target: Target) -> bool:
+        """Whether customers may be given what the target's cascade answers."""
+        return target.model.name in self._approved
 
     def close(self) -> None:
         """Stop the tokenizers' threads; prompts that wait for one are refused."""

@@ -43,6 +43,7 @@ from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.attempt import Attempt, Client, unanswered
+from gateway.serving.cascade import Cascades
 from gateway.serving.collaborators import (
     CompletionTexts,
     Drivers,
@@ -55,6 +56,8 @@ from gateway.serving.collaborators import (
 from gateway.serving.continuations import Continuations
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
+from gateway.serving.first import First
+from gateway.serving.first_attempt import FirstAttempt
 from gateway.serving.full_engines import FullEngines
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.recording import End, Recording
@@ -75,6 +78,8 @@ MOST_BROKEN = 2
 requests along, of which at most one was its cause, and the others are to be served elsewhere."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
+ANSWERED_BY = b"x-slipstream-answered-by"
+"""Says which model's answer it is, where a smaller one may have given it."""
 
 
 class RequestPipeline:
@@ -98,6 +103,7 @@ class RequestPipeline:
         prefixes: PrefixLog,
         texts: CompletionTexts,
         shadow: Shadow,
+        cascades: Cascades,
     ) -> None:
         self._config = config
         self._limiter = limiter
@@ -113,6 +119,7 @@ class RequestPipeline:
         self._supersession = supersession
         self._prefixes = prefixes
         self._texts = texts
+        self._cascades = cascades
         self._full_engines = FullEngines()
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
@@ -175,6 +182,8 @@ class RequestPipeline:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
         try:
             self._supersession.supersede_older(client.in_flight)
+            if request.first is not None and (closing := await self._first(request, request.first, client)) is not None:
+                return closing
             return await self._attempts(request, client)
         except Superseded:
             return unanswered(request)
@@ -194,13 +203,35 @@ class RequestPipeline:
                 raise
         return await self._limiter.reserve(*asked)
 
+    async def _first(self, request: InferenceRequest, first: First, client: Client) -> bytes | None:
+        """The small model's answer, if it is whole, in time and sure enough. Whatever else becomes of it, short of the
+        client's leaving, is None, and the large model's turn."""
+        attempt = FirstAttempt(request, client, first)
+        try:
+            async with asyncio.timeout(first.cascade.timeout_s) as attempt.deadline:
+                closing = await self._attempt(attempt)
+        except TimeoutError:
+            if attempt.judgement == "failed":
+                attempt.judgement = "late"
+            return None
+        except SlipstreamError as error:
+            if attempt.kept:
+                raise
+            logger.debug("request %s is handed over: %s", request.request_id, error)
+            return None
+        finally:
+            self._cascades.judged(request, attempt)
+        attempt.held.give(request, client.response)
+        return closing
+
     async def _attempts(self, request: InferenceRequest, client: Client) -> bytes:
         """Try engines until one has begun to answer; the first failure is the one reported. A request that several
         broke down with is taken no further: it may be what they break down on."""
         failure: ServiceError | None = None
         failed_on: tuple[str, ...] = ()
         broken = 0
-        for number in range(self._config.max_attempts):
+        begin = 0 if request.first is None else 1
+        for number in range(begin, begin + self._config.max_attempts):
             attempt = Attempt(request, client, number, failed_on)
             try:
                 closing = await self._attempt(attempt)
@@ -266,7 +297,8 @@ class RequestPipeline:
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
             request.measurement = attempt.measured()
             if attempt.counts_in_limits:
-                request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed)
+                model = attempt.opened.model
+                request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed, model=model)
                 request.ran = True
             if attempt.billed:
                 self._metrics.observe_usage(request.tier, attempt.usage)
@@ -277,7 +309,10 @@ class RequestPipeline:
         """A place at an engine. A wait for nothing, refused, superseded or left, was one in the router's queue too."""
         try:
             async with attempt.client.in_flight:
-                return await self._router.acquire(attempt.lease_request(deadline_s))
+                with self._cascades.waiting(attempt) as wait:
+                    lease = await self._router.acquire(attempt.lease_request(deadline_s))
+                    wait.ended_s = lease.queued_s
+                return lease
         except BaseException as error:
             attempt.request.clock.end(Phase.ROUTE if isinstance(error, RouterUnavailable) else Phase.QUEUE)
             raise
@@ -339,8 +374,9 @@ class RequestPipeline:
             if not attempt.ended:
                 gone = attempt.finish is Finish.CLIENT_GONE
                 await count(attempt, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
-            attempt.request.clock.end(Phase.DECODE if attempt.first_event_seen else Phase.ENGINE)
+            attempt.generated()
         closing = attempt.transcoder.finish()
+        attempt.judged()
         attempt.request.characters = attempt.transcoder.characters
         return closing
 
@@ -378,8 +414,11 @@ class RequestPipeline:
         usage = attempt.tracker.total
         ttft_s = request.clock.total_s - attempt.granted_s
         self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
+        if request.target.model.cascade is not None:
+            response.headers.append((ANSWERED_BY, attempt.opened.model.encode()))
         if request.generation.stream:
-            response.headers.append(server_timing(request.clock))
+            if not isinstance(attempt, FirstAttempt):
+                response.headers.append(server_timing(request.clock))
             response.start_stream()
             attempt.status = response.status
 

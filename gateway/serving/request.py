@@ -13,6 +13,7 @@ from gateway.http.client_family import EDITORS, client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.observability.measurement import Measurement
+from gateway.serving.first import First
 from gateway.serving.recording import Reading, Recording
 from gateway.serving.request_trace import RequestTrace
 from gateway.shadow.sample import Sample
@@ -77,6 +78,7 @@ class InferenceRequest:
         "client_request_id",
         "clock",
         "endpoint",
+        "first",
         "generation",
         "key",
         "measurement",
@@ -132,6 +134,8 @@ class InferenceRequest:
         """Of an earlier request's generation, which may answer this one."""
         self.recording: Recording | None = None
         """Of its own generation, which may answer later ones."""
+        self.first: First | None = None
+        """Asked of a small model before its own is; None: it is not."""
         self.sample: Sample | None = None
         """Its answer is kept, to be compared with a candidate's."""
         self.served_from: str | None = None

@@ -8,6 +8,7 @@ from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import arrived_at_s
 from gateway.metering.pricing.prices import PriceBook
 from gateway.serving.request import InferenceRequest
+from gateway.wire.prepared import Prepared
 
 
 class RequestCosts:
@@ -17,11 +18,22 @@ class RequestCosts:
         self._prices = prices
 
     def most(self, request: InferenceRequest) -> Cost:
-        """The upper bound that is reserved: prompt, and the output limit of every choice.
+        """The upper bound that is reserved: prompt, and the output limit of every choice, whichever model answers.
 
         Raises BudgetUnavailable for a key with a budget while no price is known yet.
         """
-        generation, prepared = request.generation, request.prepared
+        most = self._most(request, request.prepared)
+        if request.first is None:
+            return most
+        first = self._most(request, request.first.prepared)
+        return Cost(
+            max(most.input_tokens, first.input_tokens),
+            max(most.output_tokens, first.output_tokens),
+            max(most.micro, first.micro),
+        )
+
+    def _most(self, request: InferenceRequest, prepared: Prepared) -> Cost:
+        generation = prepared.generation
         output_tokens = generation.choices * generation.sampling.max_tokens
         if not self._prices.loaded and request.key.levels.has_money:
             raise BudgetUnavailable("Prices are not known at the moment. Try again shortly.", retry_after_s=1.0)
@@ -30,8 +42,11 @@ class RequestCosts:
         )
         return Cost(prepared.prompt_tokens, output_tokens, micro)
 
-    def used(self, request: InferenceRequest, usage: Usage, *, billed: bool = True) -> Cost:
-        """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger."""
-        price = self._prices.price(request.generation.model, arrived_at_s(request.request_id)) if billed else None
+    def used(self, request: InferenceRequest, usage: Usage, *, billed: bool = True, model: str = "") -> Cost:
+        """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger. model:
+        which one was asked; empty: the request's."""
+        price = (
+            self._prices.price(model or request.generation.model, arrived_at_s(request.request_id)) if billed else None
+        )
         micro = price.amount_micro(usage) if price is not None else 0
         return Cost(usage.prompt_tokens, usage.completion_tokens, micro)

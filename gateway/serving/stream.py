@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 from contracts.errors import EngineFailed, EngineTimeout
-from contracts.phases import Phase
 from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.serving.attempt import Attempt
@@ -136,7 +135,7 @@ class StreamForwarder:
             self._finished = transcoder.finished
         elif transcoder.text_seen:
             self._text_seen = True
-            self._attempt.request.clock.end(Phase.FIRST_TOKEN)
+            self._attempt.first_text()
             self._timing.first_text(now_s)
             self._finished = transcoder.finished
         self._wait.begin_again(self._config.event_timeout_s, now_s)

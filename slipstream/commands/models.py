@@ -132,6 +132,19 @@ def alias(how: How, name: str, model: str | None, removing: bool) -> None:
         edit(how, lambda call, query: put_alias(call, name, AliasTarget(model=model), query))
 
 
+@models.command()
+@click.option("--comparison", required=True, help="Id of the comparison that it passed: `slipstream evals list`.")
+@click.argument("name")
+@edit_options
+def cascade(how: How, name: str, comparison: str) -> None:
+    """Let the cascade of the model NAME answer customers: a comparison has found it within its quality budget."""
+    from gateway.admin.resources.cascades import CascadeApproval, approve_cascade
+    from slipstream.administration import converted
+
+    body = converted({"comparison": comparison}, CascadeApproval)
+    edit(how, lambda call, query: approve_cascade(call, name, body, query))
+
+
 def _require_whole(name: str, given: dict[str, Any]) -> None:
     missing = [f"--{each.replace('_', '-')}" for each in ("tier", "pool", "context_tokens") if given[each] is None]
     if missing:

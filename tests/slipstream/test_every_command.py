@@ -100,6 +100,7 @@ STEPS: tuple[Step, ...] = (
     ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
     ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
     ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
+    ("models cascade", ("m", "--comparison", "{passed}"), {"desired_state.cascade.approve"}),
     ("releases start", ("--model", "m", "--candidate", "new"), {"release.start"}),
     ("releases hold", ("{running}", "--reason", "lunch"), {"release.hold"}),
     ("releases resume", ("m", "--reason", "back"), {"release.resume"}),
@@ -130,6 +131,21 @@ IDS = {
                   FROM gateway.releases))
               FROM gateway.desired_states ORDER BY version DESC LIMIT 1)
         UPDATE gateway.releases SET state = 'running', policy = '{}', thresholds = '{}' RETURNING id::text
+    """,
+    # as if it were of a cascade, and had passed
+    "{passed}": """
+        WITH cascade AS (
+            INSERT INTO gateway.desired_states (version, document)
+            SELECT version + 1,
+                   jsonb_set(
+                       jsonb_set(document, '{models,1,pool}', '"new"'), '{models,0,cascade}', '{"first": "other"}'
+                   )
+              FROM gateway.desired_states ORDER BY version DESC LIMIT 1),
+        asked AS (UPDATE evals.runs SET pool = CASE pool WHEN 'one' THEN 'old' ELSE 'new' END)
+        UPDATE evals.comparisons
+           SET model = 'm', status = 'done', decision = 'pass', verdict = '{"slices": [{"lower": 0.0}]}',
+               created_at = clock_timestamp()
+        RETURNING id::text
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
     "{comparison}": "SELECT id::text FROM evals.comparisons",

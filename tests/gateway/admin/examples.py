@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 
+from contracts.cascade import Cascade
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from gateway.admin.operation import Operation
@@ -82,6 +83,8 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
         return {"model": await _model(people), "candidate_pool": CANDIDATE}
     if operation.name == "roll_back_fleet":
         return {"version": await _version_before_a_spare_pool(people)}
+    if operation.name == "approve_cascade":
+        return {"comparison": str(await passed_comparison(people))}
     if operation.name == "resume_release":
         await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
     assert operation.name in BODIES, f"tests/gateway/admin/examples.py: an example body for {operation.name}, please"
@@ -220,6 +223,34 @@ async def _running_release(people: People) -> object:
         policies: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
         await releases_store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **policies)
     return made.id
+
+
+async def passed_comparison(people: People, margin: float = 0.02) -> UUID:
+    """Of the spare model's cascade, which it is given."""
+    pool = Pool("cascade-pool", "openai", (Replica("cascade-0", "http://127.0.0.1:9"),))
+    first = Model("spare-first", Tier.CHAT, pool.name, 4_096)
+    cascade = Cascade("spare-first", when="always")
+
+    def edit(state: DesiredState) -> DesiredState:
+        spare = msgspec.structs.replace(edits.find_model(state, "spare"), cascade=cascade)
+        return edits.put_model(edits.put_model(edits.put_pool(state, pool), first), spare)
+
+    async with people.database.transaction():
+        await write(people.database, edit, actor="tests", action="put")
+    comparison_id = await evals_store.queue_comparison(
+        people.database,
+        model="spare",
+        baseline_pool="one",
+        candidate_pool=pool.name,
+        slices=["facts"],
+        rule=evals_store.Rule(margin=margin),
+    )
+    await people.database.execute(
+        "UPDATE evals.comparisons SET status = 'done', decision = 'pass', ended_at = now(),"
+        """ verdict = '{"decision": "pass", "slices": [{"lower": -0.01}, {"lower": 0.002}]}' WHERE id = $1""",
+        comparison_id,
+    )
+    return comparison_id
 
 
 async def _planned_price(people: People) -> int:

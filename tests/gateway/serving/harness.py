@@ -30,10 +30,13 @@ from gateway.limits.levels import Levels
 from gateway.limits.rate_state import RateState
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
+from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.cascade import Cascades
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
+from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_costs import RequestCosts
@@ -103,12 +106,15 @@ class Harness:
         self.connections = EngineConnections(OneKey(""))
         self.config = msgspec.structs.replace(GatewayConfig(), **settings)
         file_metrics = FileMetrics(self.registry)
-        prices = PriceBook(None)
-        prices.replace([PRICE])
+        cascade_metrics = CascadeMetrics(self.registry)
+        self.catalog = ModelCatalog(cascade_metrics=cascade_metrics)
+        self.cascades = Cascades(self.catalog, cascade_metrics)
+        self.prices = PriceBook(None)
+        self.prices.replace([PRICE])
         self.pipeline = RequestPipeline(
             self.config,
             self.limiter,
-            RequestCosts(prices),
+            RequestCosts(self.prices),
             self.journal,
             self.router,
             self.connections,
@@ -128,6 +134,7 @@ class Harness:
                 self.pairs,
                 ShadowMetrics(self.registry),
             ),
+            self.cascades,
         )
         self._driver = places[0].driver if places else "sglang"
 

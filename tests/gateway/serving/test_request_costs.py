@@ -26,11 +26,14 @@ def call(prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float =
     """As much of a Call as prices are asked about."""
     sampling = SimpleNamespace(max_tokens=max_tokens)
     generation = SimpleNamespace(model="m", choices=choices, sampling=sampling)
-    prepared = SimpleNamespace(prompt_tokens=prompt_tokens // 2, prompt_tokens_bound=prompt_tokens)
+    prepared = SimpleNamespace(
+        generation=generation, prompt_tokens=prompt_tokens // 2, prompt_tokens_bound=prompt_tokens
+    )
     return SimpleNamespace(
         request_id=mint(at_s),
         generation=generation,
         prepared=prepared,
+        first=None,
         key=SimpleNamespace(levels=levels or Levels()),
     )
 

@@ -1,0 +1,45 @@
+"""What a comparison of a cascade has measured, as a digest: two models, their pools and the rules between them.
+
+Names that clients use and replicas are left out: a fleet must be able to grow in a spike. Other weights are served from
+another pool (a release), or under another engine model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from contracts.cascade import Cascade
+from contracts.desired_state import DesiredState, Model
+
+
+def measured(state: DesiredState, model: Model) -> str:
+    """The digest for a model with a cascade, in hexadecimal digits."""
+    cascade = model.cascade
+    assert cascade is not None
+    first = state.model(cascade.first)
+    parts = (_rules(cascade), *(_served(state, one) for one in (model, first) if one is not None))
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:32]
+
+
+def approved(state: DesiredState, model: Model) -> bool:
+    """Whether customers may be given what the model's cascade answers."""
+    cascade = model.cascade
+    return cascade is not None and cascade.approval is not None and cascade.approval.measured == measured(state, model)
+
+
+def _rules(cascade: Cascade) -> Cascade:
+    """Without what decides when it is asked and not what it answers."""
+    return Cascade(
+        cascade.first,
+        min_confidence=cascade.min_confidence,
+        max_first_tokens=cascade.max_first_tokens,
+        max_prompt_tokens=cascade.max_prompt_tokens,
+    )
+
+
+def _served(state: DesiredState, model: Model) -> tuple[object, ...]:
+    pool = state.pool(model.pool)
+    bare = msgspec.structs.replace(model, aliases=(), cascade=None, canary=None)
+    return bare, None if pool is None else msgspec.structs.replace(pool, replicas=())

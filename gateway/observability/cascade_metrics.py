@@ -1,0 +1,54 @@
+"""What became of requests for models with a cascade."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+Asked = Literal["unapproved", "not_busy", "rule", "kept", "unsure", "too_long", "late", "failed", "client_gone"]
+
+
+class CascadeMetrics:
+    """On the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = functools.cache(
+            Counter(
+                "slipstream_cascade_requests",
+                "Requests for models with a cascade, by model and what the small model had to do with them: none"
+                " (unapproved, not_busy, rule), its answer was given (kept), the large model was asked after it"
+                " (unsure, too_long, late, failed), or the client left before that was decided (client_gone).",
+                ["model", "outcome"],
+                registry=registry,
+            ).labels
+        )
+        self._approved = Gauge(
+            "slipstream_cascade_approved",
+            "1: customers may be given what a model's cascade answers; 0: no comparison was passed, or what it compared"
+            " has changed since.",
+            ["model"],
+            registry=registry,
+        )
+        self._difference = Gauge(
+            "slipstream_cascade_worst_difference",
+            "Lower bound of the cascade's score minus the large model's, by the comparison it passed, on the slice"
+            " where it is lowest; 0.01 is a point of 100.",
+            ["model"],
+            registry=registry,
+        )
+
+    def asked(self, model: str, outcome: Asked) -> None:
+        """One request."""
+        self._requests(model, outcome).inc()
+
+    def approvals(self, differences: Mapping[str, float | None]) -> None:
+        """Every model with a cascade, and the lower bound it was approved by; None: it is not."""
+        self._approved.clear()
+        self._difference.clear()
+        for model, difference in differences.items():
+            self._approved.labels(model).set(difference is not None)
+            if difference is not None:
+                self._difference.labels(model).set(difference)

@@ -1,0 +1,122 @@
+"""Decides which requests a small model is asked first, prepares them for it, and counts what became of its answers.
+
+What goes straight to the large model is decided by rules that cost nothing; only what is left is counted and laid out
+a second time, by the small model's tokenizer and template.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from contracts.cascade import Cascade
+from contracts.errors import Overloaded, RequestError
+from contracts.generation import ChatPrompt
+from gateway.observability.cascade_metrics import CascadeMetrics
+from gateway.serving.first import First
+from gateway.serving.queue_watch import QueueWatch
+from gateway.wire.prepared import Prepared, Target
+
+if TYPE_CHECKING:
+    from gateway.serving.attempt import Attempt
+    from gateway.serving.first_attempt import FirstAttempt
+    from gateway.serving.request import InferenceRequest
+
+Prepare = Callable[[Target], Awaitable[Prepared]]
+"""The request as it was asked, for another model. Raises a RequestError where that model cannot take it."""
+
+
+class Catalog(Protocol):
+    """`gateway.serving.model_catalog.ModelCatalog`."""
+
+    def first_of(self, target: Target) -> Target | None:
+        """The small model of the target's cascade; None: it has none."""
+        ...
+
+    def approved(self, target: Target) -> bool:
+        """Whether customers may be given what it answers."""
+        ...
+
+
+class Wait:
+    """For a place at an engine. ended_s: how long the router held it; None: it did not say."""
+
+    ended_s: float | None = None
+
+
+class Cascades:
+    """Of one gateway."""
+
+    def __init__(self, catalog: Catalog, metrics: CascadeMetrics, queues: QueueWatch | None = None) -> None:
+        self._catalog = catalog
+        self._metrics = metrics
+        self._queues = queues or QueueWatch()
+
+    async def first(self, target: Target, prepared: Prepared, prepare: Prepare, *, measured: bool) -> First | None:
+        """What the small model is to be asked; None: nothing. measured: by the deployment's evals, which find out what
+        the cascade answers whenever its rules let it, approved or not."""
+        small, cascade = self._catalog.first_of(target), target.model.cascade
+        if small is None or cascade is None:
+            return None
+        model = target.model.name
+        if not measured:
+            if not self._catalog.approved(target):
+                self._metrics.asked(model, "unapproved")
+                return None
+            if cascade.when == "busy" and not self._queues.busy(model, cascade.busy_after_s):
+                self._metrics.asked(model, "not_busy")
+                return None
+        if target.model.canary is not None or not eligible(prepared, cascade):
+            self._metrics.asked(model, "rule")
+            return None
+        try:
+            first = await prepare(small)
+        except RequestError:  # too long for it, or not for its dialect
+            self._metrics.asked(model, "rule")
+            return None
+        sampling = first.generation.sampling
+        limit = min(sampling.max_tokens, prepared.generation.sampling.max_tokens, cascade.max_first_tokens)
+        capped = limit < prepared.generation.sampling.max_tokens
+        generation = replace(first.generation, sampling=replace(sampling, max_tokens=limit, logprobs=0))
+        return First(cascade, small, replace(first, generation=generation), capped)
+
+    def judged(self, request: InferenceRequest, attempt: FirstAttempt) -> None:
+        """A small model's attempt is over."""
+        self._metrics.asked(request.model, "client_gone" if attempt.left else attempt.judgement)
+
+    @contextlib.contextmanager
+    def waiting(self, attempt: Attempt) -> Iterator[Wait]:
+        """Around the wait for a place at an engine of a model with a cascade."""
+        cascade = attempt.target.model.cascade
+        wait = Wait()
+        if cascade is None or attempt.request.purpose is not None:  # what waits behind everybody tells nothing of them
+            yield wait
+            return
+        model, lease_id = attempt.target.model.name, attempt.engine_request_id
+        self._queues.began(model, lease_id)
+        try:
+            yield wait
+        except Overloaded:
+            wait.ended_s = float("inf")
+            raise
+        finally:
+            self._queues.ended(model, lease_id, wait.ended_s)
+
+
+def eligible(prepared: Prepared, cascade: Cascade) -> bool:
+    """Whether a small model may be tried with a request: a conversation that is not long and asks for one answer in
+    words. Tools, formats and probabilities are the large model's, and token ids only it has."""
+    generation, sampling = prepared.generation, prepared.generation.sampling
+    prompt = generation.prompt
+    if (
+        not isinstance(prompt, ChatPrompt)
+        or generation.choices > 1
+        or prepared.prompt_tokens > cascade.max_prompt_tokens
+    ):
+        return False
+    if prompt.tools or prompt.response_format is not None or prompt.reasoning_effort is not None:
+        return False
+    return sampling.logprobs is None and not sampling.logit_bias and not sampling.stop_ids

@@ -1,0 +1,18 @@
+"""What a small model is asked before a request's own model is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from contracts.cascade import Cascade
+from gateway.wire.prepared import Prepared, Target
+
+
+class First(NamedTuple):
+    """The same request to the small model: counted by its tokenizer, laid out by its template, cut to the rules."""
+
+    cascade: Cascade
+    target: Target
+    prepared: Prepared
+    capped: bool
+    """It may write less than the client allows: an answer that ends at this limit is not whole."""

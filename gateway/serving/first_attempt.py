@@ -1,0 +1,137 @@
+"""A small model's attempt at a request: its answer is held back until it is whole and known to be good enough."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import msgspec
+
+from contracts.errors import HandedOver
+from contracts.phases import Phase
+from contracts.usage import Finish
+from gateway.http.response import ResponseWriter
+from gateway.http.server_timing import server_timing
+from gateway.metering.journal.records import Closed
+from gateway.observability.measurement import Measurement
+from gateway.serving.attempt import Attempt, Client
+from gateway.serving.first import First
+from gateway.serving.request import InferenceRequest
+from gateway.wire.chunk import ReadError
+from gateway.wire.judged_answer import JudgedAnswer
+from gateway.wire.usage_tracker import UsageTracker
+
+Judgement = Literal["kept", "unsure", "too_long", "late", "failed"]
+
+
+class FirstAttempt(Attempt):
+    """Attempt 0 of a request that has a `First`. Billed only if it is kept; the journal has it either way, with the
+    small model's name."""
+
+    transcoder: JudgedAnswer
+
+    def __init__(self, request: InferenceRequest, client: Client, first: First) -> None:
+        self.held = HeldAnswer()
+        super().__init__(request, client._replace(response=self.held), 0, asked=(first.target, first.prepared))
+        self._first = first
+        self.judgement: Judgement = "failed"
+        self.deadline: asyncio.Timeout | None = None
+        """Ends it; none any more once it is kept."""
+
+    @property
+    def kept(self) -> bool:
+        """The client gets it."""
+        return self.judgement == "kept"
+
+    @property
+    def left(self) -> bool:
+        """The client has gone, undecided."""
+        return self.judgement == "failed" and self.client.watch.since_s is not None
+
+    @property
+    def billed(self) -> bool:
+        """Only what the client gets. What it left before anything was decided was nobody's answer yet."""
+        return self.kept and super().billed
+
+    def begin(self, *, salted_cache: bool, read_error: ReadError) -> None:
+        """As of `Attempt`; the client reads the name of the model it asked for."""
+        request, generation = self.request, self.prepared.generation
+        self.tracker = UsageTracker(1, salted_cache=salted_cache)
+        if self._trace is not None:
+            self._trace.tracker = self.tracker
+        named = msgspec.structs.replace(generation, model=request.generation.model)
+        shown = msgspec.structs.replace(self.prepared, generation=named)
+        transcoder = request.wire_format.relay if generation.stream else request.wire_format.collect
+        self.transcoder = JudgedAnswer(transcoder(request.request_id, shown, self.tracker, read_error))
+
+    def first_text(self) -> None:
+        """The client has not got it: its wait goes on."""
+
+    def generated(self) -> None:
+        """Likewise, for the large model's engine if this is thrown away."""
+        self.request.clock.end(Phase.ENGINE)
+
+    def judged(self) -> None:
+        """The small model has ended its answer. Raises HandedOver unless the client is to have it."""
+        confidence, least = self.transcoder.confidence, self._first.cascade.min_confidence
+        model = self.prepared.generation.model
+        if self._first.capped and self.tracker.finish_reasons.get(0) == "length":
+            self.judgement = "too_long"
+            raise HandedOver(f"{model} had not ended its answer within its limit.")
+        if confidence is None or confidence < least:
+            self.judgement = "unsure"
+            told = "no confidence" if confidence is None else f"a confidence of {confidence:.3g}"
+            raise HandedOver(f"{model} answered with {told}; {least:g} is asked for.")
+        self.judgement = "kept"
+        self.request.clock.end(Phase.FIRST_TOKEN)
+        if self.deadline is not None:
+            self.deadline.reschedule(None)  # its books are closed in peace
+
+    def measured(self) -> Measurement:
+        """The client gets it in one piece: how its tokens came is nobody's experience."""
+        measured = super().measured()
+        return msgspec.structs.replace(measured, tpot_ms=None, itl_max_ms=None, gaps_over_100ms=None)
+
+    def closed(self) -> Closed:
+        """One that was ended by its deadline was left by us, and not by its client."""
+        closed = super().closed()
+        if self.deadline is None or not self.deadline.expired():
+            return closed
+        finish = Finish.ENGINE_ERROR if closed.finish is Finish.CLIENT_GONE else closed.finish
+        return msgspec.structs.replace(closed, error_code=HandedOver.code, finish=finish)
+
+
+class HeldAnswer(ResponseWriter):
+    """What a client would be sent, kept until `give`."""
+
+    __slots__ = ("_pieces", "_streams")
+
+    def __init__(self) -> None:
+        self.headers = []
+        self.status = 0
+        self.error = self.error_code = None
+        self._pieces: list[bytes] = []
+        self._streams = False
+
+    def start_stream(self) -> None:
+        """Nothing is sent yet."""
+        self._streams = True
+
+    def events(self, data: bytes) -> None:
+        """Likewise."""
+        self._pieces.append(data)
+
+    @property
+    def full(self) -> bool:
+        return False
+
+    async def drained(self) -> None:
+        """At once."""
+
+    def give(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """To the client after all, but for what ends it."""
+        response.headers.extend(self.headers)
+        if self._streams:
+            response.headers.append(server_timing(request.clock))
+            response.start_stream()
+            response.events(b"".join(self._pieces))

@@ -1,0 +1,114 @@
+"""An answer whose engine tells the probability of every token, for us and not for the client.
+
+A transcoder around a format's own: it notes the log probabilities, takes them out of the engine's events, and hands the
+events on as they would have been without.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError
+from engines.http.event_splitter import EventSplitter
+from gateway.wire.format import Transcoder
+
+MARK = b'"logprobs"'
+NONE = msgspec.Raw(b"null")
+
+
+class _Choice(msgspec.Struct, gc=False):
+    logprobs: msgspec.Raw = NONE
+
+
+class _Event(msgspec.Struct, gc=False):
+    choices: list[_Choice] = []
+
+
+class _Token(msgspec.Struct, gc=False):
+    logprob: float | None = None
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    content: list[_Token] | None = None
+
+
+_event = msgspec.json.Decoder(_Event).decode
+_logprobs = msgspec.json.Decoder(_Logprobs | None).decode
+
+
+class JudgedAnswer:
+    """One conversation's answer, of one choice. inner: makes what the client reads."""
+
+    def __init__(self, inner: Transcoder) -> None:
+        self._inner = inner
+        self._splitter = EventSplitter()
+        self._sum = 0.0
+        self._tokens = 0
+        self.events = 0
+        self.text_seen = False
+        self.error: SlipstreamError | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """Geometric mean of the tokens' probabilities; None: the engine has told none."""
+        return math.exp(self._sum / self._tokens) if self._tokens else None
+
+    @property
+    def characters(self) -> int | None:
+        return self._inner.characters
+
+    @property
+    def text(self) -> str | None:
+        return self._inner.text
+
+    @property
+    def finished(self) -> bool:
+        return self._inner.finished
+
+    @property
+    def satisfied(self) -> bool:
+        return self._inner.satisfied
+
+    @property
+    def complete(self) -> bool:
+        return self._inner.complete
+
+    def cut(self) -> None:
+        self._inner.cut()
+
+    def feed(self, data: bytes) -> bytes:
+        """As of `Transcoder`."""
+        events = [b"data: %b\n\n" % self._without(payload) for payload in self._splitter.feed(data)]
+        inner = self._inner
+        try:
+            return inner.feed(b"".join(events))
+        finally:
+            self.events, self.text_seen, self.error = inner.events, inner.text_seen, inner.error
+
+    def finish(self) -> bytes:
+        return self._inner.finish()
+
+    def _without(self, payload: bytes) -> bytes:
+        """An event with null for its log probabilities, which are noted."""
+        if MARK not in payload:
+            return payload
+        try:
+            for choice in _event(payload).choices:
+                told = bytes(choice.logprobs)
+                if told == b"null":
+                    continue
+                self._note(_logprobs(told))
+                # a string's quotes are escaped: this text stands nowhere but where the object does
+                payload = payload.replace(told, b"null", 1)
+        except msgspec.DecodeError:
+            raise EngineFailed("The engine sent log probabilities that cannot be read.") from None
+        return payload
+
+    def _note(self, told: Any) -> None:
+        for token in (told.content if told is not None else None) or ():
+            if token.logprob is not None and math.isfinite(token.logprob):
+                self._sum += token.logprob
+                self._tokens += 1
